@@ -1,0 +1,29 @@
+# make install | release | ui | test | test-slow | lint. Every command calls install first.
+PYTHON ?= python3.11
+BIN := .venv/bin
+FAST := --ignore=tests/statistical --ignore=tests/faults --ignore=tests/browser
+SLOW := $(wildcard tests/statistical tests/faults tests/browser)
+
+.PHONY: install release ui test test-slow lint
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+release: install
+	$(BIN)/od-release run us_flights
+
+ui: install
+	$(BIN)/od-release ui
+
+test: install
+	$(BIN)/python -m pytest -q $(FAST) od_core tests
+
+test-slow: install
+	$(BIN)/python -m pytest -q $(SLOW)
+
+lint: install
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -1,0 +1,47 @@
+"""The one error type of the library."""
+
+from __future__ import annotations
+
+import difflib
+
+
+class OdError(Exception):
+    """An error that says what happened, whether budget was spent, and what to do next.
+
+    Every part of the text is public: a message names columns, levels, zones of the public geography and
+    budgets, never a value of the confidential records. What a confidential side knows beyond that goes
+    into ``confidential_detail``, which is never printed; the pipeline writes it to a file of mode 0600.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        next_step: str,
+        spent: str = "nothing was spent",
+        confidential_detail: str | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = " ".join(message.split())
+        self.next_step = " ".join(next_step.split())
+        self.spent = spent
+        self.confidential_detail = confidential_detail
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by the public parts alone, so that an error crosses a process without its detail."""
+        return (_rebuilt, (self.code, self.message, self.next_step, self.spent))
+
+
+def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
+    return OdError(code, message, next_step=next_step, spent=spent)
+
+
+def nearest_known(name: str, known: tuple[str, ...]) -> str:
+    """The end of a message about an unknown name: the nearest known one, or all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

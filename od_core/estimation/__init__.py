@@ -1,0 +1,1 @@
+"""From noisy measurements to consistent integers."""

@@ -1,0 +1,1 @@
+"""Comparison with a known truth: for synthetic and public data. Nothing in here is private."""

@@ -1,0 +1,217 @@
+"""The tree of flows over two geographies, refined in turn at the destination and at the origin.
+
+Destination tree: (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination level); the origin tree
+refines the origin first (spec 1, "The tree"; Boninsegna & Silvestri, section 3). The nodes of a level stand in
+tree order, so the children of a node are a run of the next level, and the leaf pairs below a node are a run of
+leaf ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_known
+from od_core.geography import Geography, Numbers
+
+TreeOrder = Literal["destination", "origin"]
+
+CHUNK_CHILDREN = 1 << 18
+"""Children worked on at a time: small enough for the caches, large enough that calls cost nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Released nodes of one level in tree order: a public (noisy, consistent) part of a flow tree.
+
+    Attributes:
+        level: level of the flow tree.
+        origin, destination: area numbers in the two geographies; shape (nodes,).
+        trips: trips of each node, at least 1 except for a root of 0; shape (nodes,).
+    """
+
+    level: int
+    origin: Numbers
+    destination: Numbers
+    trips: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not len(self.origin) == len(self.destination) == len(self.trips):
+            raise OdError(
+                "OD-NODES-SHAPE", "origins, destinations and trips differ in number", next_step="report this defect"
+            )
+
+    def __len__(self) -> int:
+        return len(self.trips)
+
+
+@dataclass(frozen=True, eq=False)
+class Children:
+    """All public children of some nodes of the level above, in tree order.
+
+    Attributes:
+        level: level of the children in the flow tree.
+        origin, destination: area numbers; shape (children,).
+        offsets: children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+    """
+
+    level: int
+    origin: Numbers
+    destination: Numbers
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTree:
+    """The public flow tree over an origin and a destination geography of equal depth."""
+
+    origin: Geography
+    destination: Geography
+    order: TreeOrder = "destination"
+
+    def __post_init__(self) -> None:
+        if self.order not in ("destination", "origin"):
+            raise OdError(
+                "OD-TREE-UNKNOWN",
+                f"there is no tree {self.order!r} ({nearest_known(str(self.order), ('destination', 'origin'))})",
+                next_step="choose the destination or the origin tree",
+            )
+        if self.origin.depth != self.destination.depth:
+            raise OdError(
+                "OD-TREE-DEPTH",
+                f"the geographies have {self.origin.depth} (origin) and {self.destination.depth} (destination) levels",
+                next_step="give both geographies the same number of levels",
+            )
+        if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
+            raise OdError("OD-TREE-SIZE", "the leaf pairs do not fit 62 bits", next_step="use coarser zones")
+
+    @property
+    def depth(self) -> int:
+        """Number of levels below the root, T = 2g."""
+        return 2 * self.origin.depth
+
+    def level_pair(self, level: int) -> tuple[int, int]:
+        """(origin level, destination level) of the nodes of a level."""
+        first, second = (level + 1) // 2, level // 2
+        return (second, first) if self.order == "destination" else (first, second)
+
+    @property
+    def level_names(self) -> list[tuple[str, str]]:
+        """(origin level name, destination level name) of levels 0 to T."""
+        pairs = map(self.level_pair, range(self.depth + 1))
+        return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
+
+    def refines_origin(self, level: int) -> bool:
+        """Whether the step from ``level - 1`` to ``level`` splits the origin (else the destination)."""
+        return self.level_pair(level)[0] != self.level_pair(level - 1)[0]
+
+    def cells(self, level: int) -> int:
+        """Number of public nodes of a level."""
+        origin_level, destination_level = self.level_pair(level)
+        return self.origin.size(origin_level) * self.destination.size(destination_level)
+
+    def first_rank(self, nodes: Nodes | Children) -> NDArray[np.int64]:
+        """Rank, in tree order, of the first leaf pair below each node; shape (nodes,).
+
+        Walking from the root to a node, each step skips the leaf pairs of the siblings before it: where
+        (o, d) is split at the destination, child d' comes after zones(o) * (first(d') - first(d)) of them,
+        where it is split at the origin, child o' after zones(d) * (first(o') - first(o)).
+        """
+        origin_level, destination_level = self.level_pair(nodes.level)
+        origin_first, origin_zones = _zones_along_path(self.origin, origin_level, nodes.origin)
+        destination_first, destination_zones = _zones_along_path(self.destination, destination_level, nodes.destination)
+        rank = np.zeros(len(nodes), dtype=np.int64)
+        for step in range(1, nodes.level + 1):
+            (o_parent, d_parent), (o, d) = self.level_pair(step - 1), self.level_pair(step)
+            if self.refines_origin(step):
+                rank += destination_zones[d] * (origin_first[o] - origin_first[o_parent])
+            else:
+                rank += origin_zones[o] * (destination_first[d] - destination_first[d_parent])
+        return rank
+
+    def leaf_pairs(self, nodes: Nodes | Children) -> NDArray[np.int64]:
+        """Number of leaf pairs below each node; shape (nodes,)."""
+        origin_level, destination_level = self.level_pair(nodes.level)
+        origin_zones = np.diff(self.origin.first_zone[origin_level]).astype(np.int64)
+        destination_zones = np.diff(self.destination.first_zone[destination_level]).astype(np.int64)
+        return origin_zones[nodes.origin] * destination_zones[nodes.destination]
+
+    def children(self, parents: Nodes) -> Children:
+        """All public children of the given nodes, whether or not a trip was seen there (spec 1).
+
+        Released nodes have trips; a root of 0 alone does not, and has nothing below it.
+        """
+        first, fan_out = self._fan_out(parents)
+        offsets = np.concatenate(([0], np.cumsum(fan_out)))
+        split = (np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], fan_out)).astype(np.int32)
+        if self.refines_origin(parents.level + 1):
+            return Children(parents.level + 1, split, np.repeat(parents.destination, fan_out), offsets)
+        return Children(parents.level + 1, np.repeat(parents.origin, fan_out), split, offsets)
+
+    def chunks(self, parents: Nodes) -> Iterator[Nodes]:
+        """The parents in consecutive pieces of about ``CHUNK_CHILDREN`` children, whole parents each."""
+        ends = np.cumsum(self._fan_out(parents)[1])
+        if len(ends) == 0 or ends[-1] == 0:
+            return
+        starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
+        for start, stop in zip(starts, [*starts[1:], len(parents)], strict=True):
+            piece = slice(int(start), int(stop))
+            yield Nodes(parents.level, parents.origin[piece], parents.destination[piece], parents.trips[piece])
+
+    def sums_at(
+        self, leaves: Nodes, origin_level: int, destination_level: int
+    ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+        """(origin, destination, trips) at any pair of levels, by origin and then destination, from leaf nodes.
+
+        Pairs without trips are left out; shape (pairs,) each.
+        """
+        origin = self.origin.ancestors(origin_level)[leaves.origin]
+        destination = self.destination.ancestors(destination_level)[leaves.destination]
+        width = self.destination.size(destination_level)
+        pair = origin.astype(np.int64) * width + destination
+        order = np.argsort(pair, kind="stable")
+        pair = pair[order]
+        starts = np.flatnonzero(np.append(True, pair[1:] != pair[:-1])) if len(pair) else np.empty(0, dtype=np.int64)
+        trips = np.add.reduceat(leaves.trips[order], starts) if len(pair) else leaves.trips
+        positive = trips > 0
+        pair = pair[starts][positive]
+        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[positive]
+
+    def parents_of(self, children: Children | Nodes) -> tuple[Numbers, Numbers]:
+        """(origin, destination) area numbers of each node's parent; shape (nodes,) each."""
+        origin_level, destination_level = self.level_pair(children.level)
+        if self.refines_origin(children.level):
+            return self.origin.parents[origin_level][children.origin], children.destination
+        return children.origin, self.destination.parents[destination_level][children.destination]
+
+    def _fan_out(self, parents: Nodes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First child area and number of child areas of each parent, on the side that is split next.
+
+        A root of 0 has none: nothing below it is measured (spec 1).
+        """
+        origin_level, destination_level = self.level_pair(parents.level)
+        if self.refines_origin(parents.level + 1):
+            first_child, split = self.origin.first_child[origin_level], parents.origin
+        else:
+            first_child, split = self.destination.first_child[destination_level], parents.destination
+        first = first_child.astype(np.int64)
+        return first[split], np.where(parents.trips > 0, first[split + 1] - first[split], 0)
+
+
+def _zones_along_path(
+    geography: Geography, level: int, areas: Numbers
+) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """First zone and number of zones of each area's ancestor, for levels 0 to ``level``."""
+    path = [areas]
+    for at in range(level, 0, -1):
+        path.insert(0, geography.parents[at][path[0]])
+    first = [geography.first_zone[at][area].astype(np.int64) for at, area in enumerate(path)]
+    end = [geography.first_zone[at][area + 1].astype(np.int64) for at, area in enumerate(path)]
+    return first, [e - f for e, f in zip(end, first, strict=True)]

@@ -1,0 +1,323 @@
+"""The public area tree: who contains whom, and in which order.
+
+Level 0 is the whole space (one area, ``all``); each area of level ``l`` lies in exactly one area of level
+``l - 1``; the areas of the last level are the zones. Areas of a level are numbered in tree order, so that the
+children of an area, and the zones below it, are a range of numbers (spec 1, "The tree").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_known
+
+WHOLE_SPACE = "all"
+
+Numbers = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Geography:
+    """A public partition of space in ``depth`` levels below the whole space.
+
+    Make one with :meth:`from_frame` or :meth:`from_parents`: they report faults by the zone's name.
+
+    Attributes:
+        levels: names of levels 1 to ``depth``, coarse to fine.
+        codes: per level 0 to ``depth``, the areas' codes in tree order (by code below the same parent, so
+            that the order is a function of the codes alone, not of the row order of a file).
+        parents: per level 0 to ``depth``, the number of each area's parent in the level above
+            (empty for level 0).
+        unknown: code of the zone that takes records whose zone is not in the list, or None.
+    """
+
+    levels: tuple[str, ...]
+    codes: tuple[tuple[str, ...], ...]
+    parents: tuple[Numbers, ...]
+    unknown: str | None = None
+    first_child: tuple[Numbers, ...] = field(init=False, repr=False)
+    first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
+            raise _fault(
+                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry a level, the whole space included"
+            )
+        _check_level_names(self.levels)
+        for level in range(1, self.depth + 1):
+            above = np.asarray(self.parents[level], dtype=np.int32)
+            every_parent = np.arange(self.size(level - 1), dtype=np.int32)
+            if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
+                raise _fault(
+                    "OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r} does not partition the level above it"
+                )
+            if np.any(np.diff(above) < 0):
+                raise _fault("OD-GEOGRAPHY-SHAPE", f"areas of level {self.levels[level - 1]!r} are not in tree order")
+        if self.unknown is not None and self.unknown not in self.codes[-1]:
+            raise _fault(
+                "OD-GEOGRAPHY-UNKNOWN-ZONE", f"the zone for unknown places, {self.unknown!r}, is not in the zone list"
+            )
+
+        parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
+        first_child = tuple(
+            _frozen(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
+            for level in range(self.depth)
+        )
+        first_zone = [np.arange(self.size(self.depth) + 1, dtype=np.int32)]
+        for level in range(self.depth - 1, -1, -1):
+            first_zone.insert(0, first_zone[0][first_child[level]])
+        object.__setattr__(self, "parents", parents)
+        object.__setattr__(self, "first_child", first_child)
+        object.__setattr__(self, "first_zone", tuple(_frozen(f) for f in first_zone))
+
+    @classmethod
+    def from_frame(cls, zones: pd.DataFrame, levels: Sequence[str], *, unknown: str | None = None) -> Geography:
+        """Geography from a table with one row a zone and one text column a level, coarse to fine.
+
+        Args:
+            zones: the public zone list; further columns (names, coordinates) are ignored.
+            levels: the level columns; the last one holds the zone codes.
+            unknown: code of a listed zone that takes records from unlisted places.
+
+        Raises:
+            OdError: a column is missing; a code is missing, blank, padded, not text, or differs from another
+                in case alone; a zone stands twice; an area has two parents.
+        """
+        names = tuple(levels)
+        _check_level_names(names)
+        missing = [name for name in names if name not in zones.columns]
+        if missing:
+            known = nearest_known(missing[0], tuple(map(str, zones.columns)))
+            raise _fault("OD-GEOGRAPHY-COLUMN", f"the zone list has no column {missing[0]!r} ({known})")
+        if len(zones) == 0:
+            raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
+        columns = [_text_codes(zones[name], name) for name in names]
+        twice = _first_repeated(columns[-1])
+        if twice is not None:
+            raise _fault("OD-GEOGRAPHY-DUPLICATE", f"zone {twice!r} is listed twice")
+        for name, codes in zip(names, columns, strict=True):
+            _check_case(codes, name)
+
+        frame = pd.DataFrame(dict(enumerate(columns)), dtype=object)
+        for level in range(1, len(names)):
+            pairs = frame[[level - 1, level]].drop_duplicates()
+            area = _first_repeated(list(pairs[level]))
+            if area is not None:
+                both = sorted(pairs.loc[pairs[level] == area, level - 1])
+                raise _fault(
+                    "OD-GEOGRAPHY-TWO-PARENTS",
+                    f"{names[level]} {area!r} lies in two areas of level {names[level - 1]!r}:"
+                    f" {both[0]!r} and {both[1]!r}",
+                )
+        return cls._from_paths(frame, names, unknown)
+
+    @classmethod
+    def from_parents(
+        cls, areas: pd.DataFrame, *, levels: Sequence[str] | None = None, unknown: str | None = None
+    ) -> Geography:
+        """Geography from a table of areas and their parents (text columns ``area`` and ``parent``).
+
+        An area of the first level has no parent (or the parent ``all``, the whole space). Areas without
+        children are the zones; all of them must be equally deep.
+
+        Args:
+            areas: one row an area; codes are unique over all levels.
+            levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
+            unknown: code of a listed zone that takes records from unlisted places.
+
+        Raises:
+            OdError: as :meth:`from_frame`; also an unlisted parent, a cycle, zones of unequal depth.
+        """
+        for column in ("area", "parent"):
+            if column not in areas.columns:
+                raise _fault("OD-GEOGRAPHY-COLUMN", f"the area list has no column {column!r}")
+        code = _text_codes(areas["area"], "area")
+        has_parent = ~areas["parent"].isna().to_numpy()
+        given = iter(_text_codes(areas["parent"][has_parent], "parent"))
+        parent_of: dict[str, str] = {}
+        for area, listed in zip(code, has_parent, strict=True):
+            parent = next(given) if listed else WHOLE_SPACE
+            if area == WHOLE_SPACE and parent == WHOLE_SPACE:
+                continue
+            if area in parent_of:
+                if parent_of[area] == parent:
+                    raise _fault("OD-GEOGRAPHY-DUPLICATE", f"area {area!r} is listed twice")
+                raise _fault(
+                    "OD-GEOGRAPHY-TWO-PARENTS", f"area {area!r} lies in two areas: {parent_of[area]!r} and {parent!r}"
+                )
+            parent_of[area] = parent
+        if not parent_of:
+            raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
+        _check_case(list(parent_of), "area")
+
+        paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
+        for area in parent_of:
+            _add_path(area, parent_of, paths)
+        inner = set(parent_of.values())
+        zone_paths = [paths[area] for area in parent_of if area not in inner]
+        depth = len(zone_paths[0])
+        for path in zone_paths:
+            if len(path) != depth:
+                raise _fault(
+                    "OD-GEOGRAPHY-DEPTH",
+                    f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth};"
+                    " all zones must be equally deep",
+                )
+        names = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
+        _check_level_names(names)
+        if len(names) != depth:
+            raise _fault("OD-GEOGRAPHY-SHAPE", f"{len(names)} level names for an area list of depth {depth}")
+        return cls._from_paths(pd.DataFrame(zone_paths, dtype=object), names, unknown)
+
+    @classmethod
+    def _from_paths(cls, paths: pd.DataFrame, names: tuple[str, ...], unknown: str | None) -> Geography:
+        """From one valid row a zone with the codes of its areas, coarse to fine."""
+        depth = len(names)
+        paths = paths.set_axis(list(names), axis="columns").sort_values(list(names), kind="stable", ignore_index=True)
+        codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
+        parents: list[Numbers] = [np.empty(0, dtype=np.int32)]
+        above = np.zeros(len(paths), dtype=np.int32)
+        for level in range(depth):
+            column = paths[names[level]]
+            starts = np.append(True, (column.to_numpy()[1:] != column.to_numpy()[:-1]) | (np.diff(above) != 0))
+            codes.append(tuple(column[starts]))
+            parents.append(above[starts])
+            above = (np.cumsum(starts) - 1).astype(np.int32)
+        return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown)
+
+    @property
+    def depth(self) -> int:
+        """Number of levels below the whole space."""
+        return len(self.levels)
+
+    def size(self, level: int) -> int:
+        """Number of areas of a level."""
+        return len(self.codes[level])
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Codes of the zones (areas of the last level), in tree order."""
+        return self.codes[-1]
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of levels 0 to ``depth``."""
+        return (WHOLE_SPACE, *self.levels)
+
+    def level_number(self, name: str) -> int:
+        """Number of the level with this name. Raises OdError with the nearest known name."""
+        if name not in self.level_names:
+            raise OdError(
+                "OD-LEVEL-UNKNOWN",
+                f"there is no level {name!r} ({nearest_known(name, self.level_names)})",
+                next_step="name one of the geography's levels",
+            )
+        return self.level_names.index(name)
+
+    def ancestors(self, level: int) -> Numbers:
+        """Number of each zone's area at ``level``; shape (zones,)."""
+        return np.repeat(np.arange(self.size(level), dtype=np.int32), np.diff(self.first_zone[level]))
+
+    def zone_numbers(self, codes: pd.Series) -> Numbers:
+        """Number of the zone of each code, -1 where it is not in the list; shape (len(codes),)."""
+        return pd.Index(self.zones, dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a zone, one column a level: the inverse of :meth:`from_frame`."""
+        return pd.DataFrame(
+            {
+                name: pd.Series([self.codes[level][area] for area in self.ancestors(level)], dtype="str")
+                for level, name in enumerate(self.levels, start=1)
+            }
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the levels, the paths of all zones and the unknown zone."""
+        content = [list(self.levels), self.to_frame().to_numpy().tolist(), self.unknown]
+        return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
+
+
+def _fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="correct the public geography")
+
+
+def _frozen(array: Numbers) -> Numbers:
+    array = array.copy()
+    array.setflags(write=False)
+    return array
+
+
+def _check_level_names(names: tuple[str, ...]) -> None:
+    if not names:
+        raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or name != name.strip():
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not a plain name")
+        if name == WHOLE_SPACE:
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} stands for the whole space")
+    twice = _first_repeated(list(names))
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
+
+
+def _text_codes(column: pd.Series, name: str) -> list[str]:
+    """The codes of a public column, checked one by one."""
+    codes: list[str] = []
+    for value in column.astype(object):
+        if not isinstance(value, str):
+            if pd.isna(value):
+                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a row without a code")
+            raise _fault(
+                "OD-GEOGRAPHY-NOT-TEXT",
+                f"column {name!r} holds {value!r}, which is not text;"
+                " codes read as numbers lose their leading zeros: read the column as text",
+            )
+        if not value.strip():
+            raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
+        if value != value.strip():
+            raise _fault("OD-GEOGRAPHY-PADDED-CODE", f"column {name!r}: code {value!r} has spaces around it")
+        codes.append(value)
+    return codes
+
+
+def _check_case(codes: Sequence[str], name: str) -> None:
+    seen: dict[str, str] = {}
+    for code in codes:
+        other = seen.setdefault(code.casefold(), code)
+        if other != code:
+            raise _fault("OD-GEOGRAPHY-CASE", f"column {name!r}: codes {other!r} and {code!r} differ in case alone")
+
+
+def _first_repeated(codes: Sequence[str]) -> str | None:
+    seen: set[str] = set()
+    for code in codes:
+        if code in seen:
+            return code
+        seen.add(code)
+    return None
+
+
+def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
+    """Fill in ``paths`` from the first level down to ``area``, for it and all areas above it."""
+    climb: list[str] = []
+    on_climb: set[str] = set()
+    while area not in paths:
+        if area in on_climb:
+            raise _fault("OD-GEOGRAPHY-CYCLE", f"area {area!r} lies within itself")
+        if area not in parent_of:
+            raise _fault(
+                "OD-GEOGRAPHY-PARENT-UNLISTED", f"area {climb[-1]!r} has the parent {area!r}, which is not in the list"
+            )
+        climb.append(area)
+        on_climb.add(area)
+        area = parent_of[area]
+    for below in reversed(climb):
+        paths[below] = (*paths[parent_of[below]], below)

@@ -1,0 +1,169 @@
+"""What a release will measure and what it costs: made from public facts alone, before any data is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.flow_tree import FlowTree, TreeOrder
+from od_core.geography import Geography
+from od_core.mechanisms import Mechanism, mechanism_named
+from od_core.privacy.accounting import float_above
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.unit import PrivacyUnit
+
+
+@dataclass(frozen=True)
+class Step:
+    """One vector query: the noisy counts of one level, charged once (spec 1, "Algorithm").
+
+    Attributes:
+        level: level of the flow tree; 0 is the root.
+        sensitivity_squared: Delta_l^2, the squared L2 sensitivity of the whole level.
+        variance: sigma_l^2 of the discrete Gaussian noise, exact.
+        rho: the charge, Delta_l^2 / (2 sigma_l^2), exact.
+    """
+
+    level: int
+    sensitivity_squared: int
+    variance: Fraction
+    rho: Fraction
+
+    def __post_init__(self) -> None:
+        if self.level < 0 or self.sensitivity_squared < 1 or self.variance <= 0:
+            raise _defect("a step needs a level, a sensitivity and a variance")
+        if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
+            raise _defect("a step's rho is not its squared sensitivity over twice its variance")
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasePlan:
+    """The frozen list of steps of one release, and the public facts that it follows from.
+
+    ``od-release plan``, the ledger's reservation, the certificate and the check "spend = plan" all read this.
+    """
+
+    tree: FlowTree
+    unit: PrivacyUnit
+    budget: Budget
+    mechanism: Mechanism
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        first = 0 if self.noises_root else 1
+        if [step.level for step in self.steps] != list(range(first, self.tree.depth + 1)):
+            raise _defect("the steps are not the measured levels, top first")
+        if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion):
+            raise _defect("the steps do not sum to the budget")
+
+    @property
+    def noises_root(self) -> bool:
+        """Whether n is measured with noise (else it is an invariant, published exactly)."""
+        return not self.unit.publishes_total
+
+    @property
+    def spent(self) -> Spent:
+        """What the plan costs when every level is drawn once."""
+        return Spent(levels=tuple(step.rho for step in self.steps), delta=self.budget.delta)
+
+    def step(self, level: int) -> Step:
+        """The step that measures a level."""
+        return self.steps[level - self.steps[0].level]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a step: level, origin and destination level, public cells, sensitivity, variance, rho."""
+        names = self.tree.level_names
+        return pd.DataFrame(
+            [
+                {
+                    "level": step.level,
+                    "origin_level": names[step.level][0],
+                    "destination_level": names[step.level][1],
+                    "public_cells": self.tree.cells(step.level),
+                    "sensitivity_squared": step.sensitivity_squared,
+                    "variance": float_above(step.variance),
+                    "standard_deviation": float_above(step.variance) ** 0.5,
+                    "rho": float_above(step.rho),
+                }
+                for step in self.steps
+            ]
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The whole plan as JSON-ready public facts; fractions as exact text."""
+        return {
+            "unit": self.unit.kind,
+            "neighbours": self.unit.neighbours,
+            "contribution_bound": self.unit.contribution_bound,
+            "user_column": self.unit.column,
+            "mechanism": self.mechanism.name,
+            "mechanism_options": self.mechanism.options,
+            "tree": self.tree.order,
+            "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),
+            "rho": str(self.spent.rho),
+            "delta": str(self.budget.delta),
+            "conversion": self.budget.conversion or self.mechanism.default_conversion,
+            "origin_geography": self.tree.origin.digest,
+            "destination_geography": self.tree.destination.digest,
+            "steps": [
+                {
+                    "level": step.level,
+                    "sensitivity_squared": step.sensitivity_squared,
+                    "variance": str(step.variance),
+                    "rho": str(step.rho),
+                }
+                for step in self.steps
+            ],
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the facts: two plans with the same digest make the same release from the same draws."""
+        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+
+
+def plan_release(
+    geography: Geography,
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | Mechanism = "inftda",
+    tree: TreeOrder = "destination",
+    destination_geography: Geography | None = None,
+) -> ReleasePlan:
+    """The plan of a release, from public facts alone.
+
+    Args:
+        geography: of the origins, and of the destinations where ``destination_geography`` is not given.
+        unit: what is protected; its sensitivities scale the noise.
+        budget: what may be spent, and its shares over the levels.
+        mechanism: name or object; its defaults fill what the budget leaves open.
+        tree: which side is refined first.
+
+    Raises:
+        OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number.
+    """
+    flow_tree = FlowTree(geography, destination_geography or geography, tree)
+    chosen = mechanism_named(mechanism)
+    sensitivities = [unit.sensitivity_squared] * flow_tree.depth
+    first = 1
+    if not unit.publishes_total:
+        sensitivities.insert(0, unit.root_sensitivity_squared)
+        first = 0
+    rho = budget.total_rho(chosen.default_conversion)
+    shares = budget.level_shares(len(sensitivities), chosen.default_shares)
+    steps = tuple(
+        Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share)
+        for level, (sensitivity, share) in enumerate(zip(sensitivities, shares, strict=True), start=first)
+    )
+    return ReleasePlan(flow_tree, unit, budget, chosen, steps)
+
+
+def _defect(message: str) -> OdError:
+    return OdError("OD-PLAN-INVALID", message, next_step="make plans with plan_release; if you did, report this defect")

@@ -1,0 +1,1 @@
+"""What is protected, what it costs, and the noise that pays for it."""

@@ -1,0 +1,108 @@
+"""From rho (zero-concentrated differential privacy) to (epsilon, delta), rounded so that it stays a promise.
+
+``bun_steinke``: epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, Lemma 21 in the InfTDA paper).
+``tight``: the least epsilon over alpha > 1 of
+
+    rho alpha + (ln(1/delta) + (alpha - 1) ln(1 - 1/alpha) - ln(alpha)) / (alpha - 1)
+
+(Canonne, Kamath & Steinke 2020, Proposition 12; spec 1, "rho, epsilon, delta"). Every alpha gives a valid
+epsilon, so the alpha may be found in floating point; what is computed from it is rounded up.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from od_core.errors import OdError
+
+RHO_UNIT = Fraction(1, 1 << 64)
+"""Rho found from an epsilon is a multiple of this."""
+
+_DIGITS = 60
+_GUARD = Decimal(10) ** -40
+"""Far above the error of a dozen operations of 60 digits each, correctly rounded by ``decimal``."""
+
+
+def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
+    """Epsilon by Bun & Steinke, rounded up. Raises OdError unless rho > 0 and 0 < delta < 1."""
+    _check(rho, delta)
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        r = _decimal(rho)
+        return _rounded_up(r + 2 * (r * -_decimal(delta).ln()).sqrt())
+
+
+def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
+    """Epsilon by Canonne, Kamath & Steinke, rounded up. Raises OdError unless rho > 0 and 0 < delta < 1."""
+    _check(rho, delta)
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        u = Decimal(_best_alpha_minus_one(float(rho), -math.log(delta)))
+        log_term = -_decimal(delta).ln() + u * u.ln() - (1 + u) * (1 + u).ln()
+        return max(Fraction(0), _rounded_up(_decimal(rho) * (1 + u) + log_term / u))
+
+
+def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
+    """Root u = alpha - 1 of rho u^2 + ln(1 + u) = ln(1/delta), where the derivative by alpha is zero."""
+    low, high = 0.0, math.sqrt(log_inverse_delta / rho)
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if rho * middle * middle + math.log1p(middle) < log_inverse_delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+CONVERSIONS = {"tight": epsilon_tight, "bun_steinke": epsilon_bun_steinke}
+
+
+@lru_cache(maxsize=256)
+def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Fraction:
+    """Largest multiple of 2^-64 whose epsilon, rounded up, stays at or below the given one.
+
+    Raises:
+        OdError: epsilon <= 0, delta outside (0, 1), or no such multiple above 0.
+    """
+    if epsilon <= 0:
+        raise OdError("OD-BUDGET-EPSILON", "epsilon must be above 0", next_step="correct the budget")
+    to_epsilon = CONVERSIONS[conversion]
+    high = 1
+    while to_epsilon(high * RHO_UNIT, delta) <= epsilon:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if to_epsilon(middle * RHO_UNIT, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    if low == 0:
+        raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
+    return low * RHO_UNIT
+
+
+def float_above(value: Fraction) -> float:
+    """The least float that is not below an exact value, for display of an upper bound."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def _check(rho: Fraction, delta: Fraction) -> None:
+    if rho <= 0:
+        raise OdError("OD-BUDGET-RHO", "rho must be above 0", next_step="correct the budget")
+    if not 0 < delta < 1:
+        raise OdError("OD-BUDGET-DELTA", "delta must lie between 0 and 1", next_step="correct the budget")
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _rounded_up(value: Decimal) -> Fraction:
+    """An upper bound of the exact value behind a 60-digit one: relative and absolute guard."""
+    return Fraction(value + (abs(value) + 1) * _GUARD)

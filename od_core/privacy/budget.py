@@ -1,0 +1,170 @@
+"""What a release may spend, and how it is shared out over the measured levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Rational
+from typing import Any
+
+from od_core.errors import OdError, nearest_known
+from od_core.privacy import accounting
+
+Number = int | float | str | Fraction
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget as (epsilon, delta), or as rho with the delta at which epsilon is stated.
+
+    Numbers are read as decimal: ``0.1`` is one tenth. ``conversion`` and ``shares`` default to the mechanism's.
+
+    Attributes:
+        epsilon, delta: promise in (epsilon, delta); exact fractions.
+        rho: promise in zero-concentrated differential privacy, exact; instead of epsilon.
+        conversion: how rho is found from epsilon: ``tight`` or ``bun_steinke``.
+        shares: over the measured levels, top first: ``uniform``, ``("geometric", ratio)``, or fractions that
+            sum to 1.
+
+    Raises:
+        OdError: not exactly one of epsilon and rho; a number that is not finite or out of range; an unknown
+            conversion or rule of shares; shares that do not sum to 1.
+    """
+
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+    conversion: str | None = None
+    shares: str | tuple[Any, ...] | None = None
+
+    def __init__(
+        self,
+        epsilon: Number | None = None,
+        delta: Number = 0,
+        *,
+        rho: Number | None = None,
+        conversion: str | None = None,
+        shares: str | Sequence[Any] | None = None,
+    ) -> None:
+        if (epsilon is None) == (rho is None):
+            raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
+        promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
+        if promise <= 0:
+            raise _fault("OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO", "epsilon and rho must be above 0")
+        exact_delta = exact_fraction("delta", delta)
+        if not 0 <= exact_delta < 1:
+            raise _fault("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
+        if conversion is not None:
+            check_conversion(conversion)
+        object.__setattr__(self, "epsilon", promise if rho is None else None)
+        object.__setattr__(self, "rho", promise if rho is not None else None)
+        object.__setattr__(self, "delta", exact_delta)
+        object.__setattr__(self, "conversion", conversion)
+        object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
+
+    def total_rho(self, conversion: str) -> Fraction:
+        """Rho of the whole release; from epsilon by the budget's conversion, else by the given default.
+
+        Raises:
+            OdError: delta is 0 (Gaussian noise is never pure).
+        """
+        if self.delta == 0:
+            raise _fault("OD-BUDGET-DELTA", "delta is 0, which Gaussian noise cannot promise")
+        if self.rho is not None:
+            return self.rho
+        if self.epsilon is None:
+            raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
+        return accounting.rho_for_epsilon(self.epsilon, self.delta, self.conversion or conversion)
+
+    def level_shares(self, levels: int, default: str) -> tuple[Fraction, ...]:
+        """Exact shares of the measured levels, top first; they sum to 1; length ``levels``."""
+        rule = self.shares if self.shares is not None else default
+        if rule == "uniform":
+            return (Fraction(1, levels),) * levels
+        if isinstance(rule, tuple) and rule[0] == "geometric":
+            weights = [rule[1] ** level for level in range(levels)]
+            return tuple(weight / sum(weights) for weight in weights)
+        if len(rule) != levels:
+            raise _fault("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
+        return tuple(rule)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a release has spent: rho exactly, and the (epsilon, delta) promises that follow from it.
+
+    Every epsilon bounds the same mechanism, so the smallest is the promise. Attributes are rounded up.
+    """
+
+    levels: tuple[Fraction, ...]
+    delta: Fraction
+
+    @property
+    def rho(self) -> Fraction:
+        """Sum over the levels, exact."""
+        return sum(self.levels, start=Fraction(0))
+
+    @property
+    def epsilon_tight(self) -> float:
+        """Epsilon by Canonne, Kamath & Steinke."""
+        return accounting.float_above(accounting.epsilon_tight(self.rho, self.delta))
+
+    @property
+    def epsilon_bun_steinke(self) -> float:
+        """Epsilon by Bun & Steinke."""
+        return accounting.float_above(accounting.epsilon_bun_steinke(self.rho, self.delta))
+
+    @property
+    def epsilon_exact(self) -> float | None:
+        """Epsilon of the exact privacy loss; None where it is not defined."""
+        return None
+
+
+def exact_fraction(name: str, value: object) -> Fraction:
+    """The number as people write it: ``0.1`` is one tenth, not the nearest float.
+
+    Raises:
+        OdError: not a finite number.
+    """
+    if isinstance(value, Rational) and not isinstance(value, bool):
+        return Fraction(value)
+    try:
+        if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError
+        return Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise _fault("OD-BUDGET-NUMBER", f"{name} is {value!r}, not a finite number") from None
+
+
+def check_conversion(name: str) -> None:
+    """Refuse a conversion that does not exist. Raises OdError with the nearest known one."""
+    if name not in accounting.CONVERSIONS:
+        known = nearest_known(name, tuple(accounting.CONVERSIONS))
+        raise _fault("OD-BUDGET-CONVERSION", f"there is no conversion {name!r} ({known})")
+
+
+def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
+    if isinstance(shares, str):
+        if shares != "uniform":
+            raise _fault(
+                "OD-BUDGET-SHARES",
+                f"there is no rule of shares {shares!r} ({nearest_known(shares, ('uniform', 'geometric'))})",
+            )
+        return shares
+    if len(shares) == 2 and shares[0] == "geometric":
+        ratio = exact_fraction("the ratio of the shares", shares[1])
+        if ratio <= 0:
+            raise _fault("OD-BUDGET-SHARES", "the ratio of geometric shares must be above 0")
+        return ("geometric", ratio)
+    exact = tuple(exact_fraction("a share", share) for share in shares)
+    if any(share <= 0 for share in exact):
+        raise _fault("OD-BUDGET-SHARES", "every share must be above 0")
+    if sum(exact) != 1:
+        raise _fault("OD-BUDGET-SHARES", f"the shares sum to {sum(exact)}, not to 1")
+    return exact
+
+
+def _fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="correct the budget")

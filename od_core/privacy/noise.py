@@ -1,0 +1,46 @@
+"""Where noise comes from: one small interface, and the named backends behind it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_known
+from od_core.privacy.opendp_noise import OpenDPNoise
+
+
+@runtime_checkable
+class NoiseSource(Protocol):
+    """Draws exact discrete Gaussian noise; noise alone, never added to a count by the source."""
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Noise for ``size`` cells of ``level``, the first at position ``first`` of the measured vector.
+
+        Real sources ignore level and position. A test double may be a function of them, so that its noise
+        does not depend on how the work is cut.
+        """
+        ...
+
+
+BACKENDS = {"opendp": OpenDPNoise}
+
+
+def noise_named(noise: str | NoiseSource) -> NoiseSource:
+    """The backend of that name, or the given source itself. Raises OdError with the nearest known name."""
+    if not isinstance(noise, str):
+        return noise
+    if noise not in BACKENDS:
+        raise OdError(
+            "OD-NOISE-UNKNOWN",
+            f"there is no noise backend {noise!r} ({nearest_known(noise, tuple(BACKENDS))})",
+            next_step="choose a known noise backend",
+        )
+    return BACKENDS[noise]()
+
+
+def backend_name(source: NoiseSource) -> str | None:
+    """Name of a backend of this library, None for any other source (a release by it carries no guarantee)."""
+    return next((name for name, kind in BACKENDS.items() if type(source) is kind), None)

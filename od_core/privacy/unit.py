@@ -1,0 +1,82 @@
+"""The unit of privacy, the neighbour relation, and the sensitivities they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from od_core.errors import OdError, nearest_known
+
+UnitKind = Literal["trip", "user", "user_period"]
+Neighbours = Literal["bounded", "unbounded"]
+
+UNIT_KINDS = ("trip", "user", "user_period")
+NEIGHBOUR_RELATIONS = ("bounded", "unbounded")
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    """What one person's influence is, and which data sets count as neighbours (spec 6, "What is protected").
+
+    Attributes:
+        kind: ``trip`` (one record), ``user`` (all records of one user id), ``user_period`` (all of a user's
+            records in one elementary period).
+        neighbours: ``bounded`` (one unit replaced by another) or ``unbounded`` (one unit added or removed).
+        column: column of the user id, for the user units.
+        max_trips: at most so many records of a user are counted in a release, m; 1 for unit ``trip``.
+
+    Raises:
+        OdError: an unknown kind or relation; m below 1; a user unit without column or m; a trip unit with them.
+    """
+
+    kind: UnitKind
+    neighbours: Neighbours = "bounded"
+    column: str | None = None
+    max_trips: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in UNIT_KINDS:
+            raise _fault(
+                "OD-UNIT-UNKNOWN",
+                f"there is no privacy unit {self.kind!r} ({nearest_known(str(self.kind), UNIT_KINDS)})",
+            )
+        if self.neighbours not in NEIGHBOUR_RELATIONS:
+            known = nearest_known(str(self.neighbours), NEIGHBOUR_RELATIONS)
+            raise _fault("OD-UNIT-UNKNOWN", f"there is no neighbour relation {self.neighbours!r} ({known})")
+        if self.kind == "trip":
+            if self.column is not None or self.max_trips not in (None, 1):
+                raise _fault("OD-UNIT-OPTIONS", "unit 'trip' takes no user column and no max_trips; use unit 'user'")
+            return
+        if self.column is None:
+            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of the user id")
+        if isinstance(self.max_trips, bool) or not isinstance(self.max_trips, int) or self.max_trips < 1:
+            raise _fault("OD-UNIT-MAX-TRIPS", f"unit {self.kind!r} needs max_trips, a whole number of at least 1")
+
+    @property
+    def contribution_bound(self) -> int:
+        """m, the number of trips that one unit has at most in a release."""
+        return self.max_trips or 1
+
+    @property
+    def publishes_total(self) -> bool:
+        """Whether n is an invariant: for one trip under substitution alone (spec 6)."""
+        return self.kind == "trip" and self.neighbours == "bounded"
+
+    @property
+    def sensitivity_squared(self) -> int:
+        """Squared L2 sensitivity of the counts of one measured level (spec 1, table "Noise variance").
+
+        All m trips of a unit may fall into one cell of a level, so adding it moves that cell by m, and
+        replacing it moves two cells by m each.
+        """
+        m = self.contribution_bound
+        return 2 * m * m if self.neighbours == "bounded" else m * m
+
+    @property
+    def root_sensitivity_squared(self) -> int:
+        """Squared sensitivity of n: 0 where it is an invariant, else m^2 (spec 1, column "root")."""
+        return 0 if self.publishes_total else self.contribution_bound**2
+
+
+def _fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="correct the privacy unit")

@@ -1,0 +1,188 @@
+"""A release: its flows at every pair of levels, its noisy measurements, what it spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from od_core.archive.measurements import Measurements, MemoryMeasurements
+from od_core.errors import OdError
+from od_core.estimation.top_down import Measurement, estimate, measure, published_root
+from od_core.flow_tree import Nodes, TreeOrder
+from od_core.geography import Geography, Numbers
+from od_core.mechanisms import Mechanism
+from od_core.plan import ReleasePlan, plan_release
+from od_core.privacy.accounting import float_above
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.noise import NoiseSource, backend_name, noise_named
+from od_core.privacy.unit import PrivacyUnit
+from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """A released origin-destination table, consistent at every pair of levels.
+
+    Attributes:
+        plan: what was planned before any data was read.
+        leaves: released leaf nodes, in tree order.
+        measured: the noisy measurements behind them, top first.
+        spent: what was spent: the plan's levels, and draws that were lost, where a ledger was kept.
+        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
+    """
+
+    plan: ReleasePlan
+    leaves: Nodes
+    measured: tuple[Measurement, ...]
+    spent: Spent
+    noise: str | None
+
+    def __repr__(self) -> str:
+        return f"Release({self.plan.mechanism.name}, {len(self.leaves)} flows, rho {self.spent.rho})"
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether the noise came from a backend of this library."""
+        return self.noise is not None
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """(origin level name, destination level name) of levels 0 to T, root first."""
+        return self.plan.tree.level_names
+
+    @property
+    def flows(self) -> pd.DataFrame:
+        """Leaf flows: origin, destination (zone codes), trips (int64, at least 1)."""
+        return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
+
+    def flows_at(self, origin_level: str, destination_level: str) -> pd.DataFrame:
+        """Flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
+
+        Pairs without released trips are left out. Raises OdError for an unknown level.
+        """
+        tree = self.plan.tree
+        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
+        return pd.DataFrame(
+            {
+                "origin": area_codes(tree.origin, o_level, origin),
+                "destination": area_codes(tree.destination, d_level, destination),
+                "trips": trips,
+            }
+        )
+
+    def measurements_at(self, level: int) -> pd.DataFrame:
+        """Noisy measurements of one level: level, origin, destination (codes), noisy (int64), variance (float).
+
+        Raises:
+            OdError: the level was not measured.
+        """
+        measurement = next((m for m in self.measured if m.step.level == level), None)
+        if measurement is None:
+            raise OdError(
+                "OD-LEVEL-UNMEASURED",
+                f"level {level} was not measured",
+                next_step="see plan.steps for the measured levels",
+            )
+        tree = self.plan.tree
+        cells = measurement.cells(self.plan)
+        o_level, d_level = tree.level_pair(level)
+        return pd.DataFrame(
+            {
+                "level": np.full(len(cells), level, dtype=np.int64),
+                "origin": area_codes(tree.origin, o_level, cells.origin),
+                "destination": area_codes(tree.destination, d_level, cells.destination),
+                "noisy": measurement.noisy,
+                "variance": np.full(len(cells), float_above(measurement.step.variance)),
+            }
+        )
+
+    @property
+    def measurements(self) -> pd.DataFrame:
+        """Noisy measurements of all measured levels; see :meth:`measurements_at`."""
+        return pd.concat([self.measurements_at(m.step.level) for m in self.measured], ignore_index=True)
+
+
+def release_flows(
+    flows: pd.DataFrame,
+    geography: Geography,
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | Mechanism = "inftda",
+    tree: TreeOrder = "destination",
+    destination_geography: Geography | None = None,
+    noise: str | NoiseSource = "opendp",
+    fault_threshold: Fraction = FAULT_THRESHOLD,
+) -> Release:
+    """Release the flows of some trips with a differential privacy guarantee.
+
+    The guarantee is of this one call: calling it again on the same trips draws new noise, and the results
+    together reveal more than either (averaged, the noise goes away). What is to be published goes through the
+    pipeline, whose ledger adds up all that was ever drawn.
+
+    Args:
+        flows: confidential; text columns ``origin`` and ``destination``, and ``trips`` or one row a trip.
+        geography: public; of origins, and of destinations where ``destination_geography`` is not given.
+        unit, budget, mechanism, tree, destination_geography: see :func:`od_core.plan.plan_release`.
+        noise: name of a backend, or a noise source. The release of a source that is not a backend of this
+            library carries no guarantee and cannot be published.
+        fault_threshold: refuse the input when a larger share of its trips has an unlisted zone.
+
+    Raises:
+        OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
+    """
+    plan = plan_release(
+        geography, unit=unit, budget=budget, mechanism=mechanism, tree=tree, destination_geography=destination_geography
+    )
+    source = noise_named(noise)
+    refuse_unbuilt_unit(plan.unit)
+    trips = count_trips(flows, plan.tree, fault_threshold=fault_threshold)
+    return run_plan(plan, trips, source, MemoryMeasurements())
+
+
+def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
+    """Measure and estimate level by level, each measurement at most once, and finish."""
+    nodes = published_root(plan, trips)
+    measured = []
+    for step in plan.steps:
+        noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
+        measured.append(Measurement(step, nodes, noisy))
+        nodes = estimate(plan, step, nodes, noisy)
+    return finish(plan, nodes, measured, noise=backend_name(noise))
+
+
+def finish(
+    plan: ReleasePlan,
+    leaves: Nodes | None,
+    measured: Sequence[Measurement],
+    *,
+    noise: str | None,
+    spent: Spent | None = None,
+) -> Release:
+    """The release of a plan whose levels are all measured and estimated."""
+    if leaves is None or leaves.level != plan.tree.depth:
+        raise OdError(
+            "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
+        )
+    return Release(plan, leaves, tuple(measured), spent or plan.spent, noise)
+
+
+def refuse_unbuilt_unit(unit: PrivacyUnit) -> None:
+    """Users need their trips cut to m before counting, which is not built yet: refuse, never over-count."""
+    if unit.kind != "trip":
+        raise OdError(
+            "OD-UNIT-UNBUILT",
+            f"releases of unit {unit.kind!r} are not available yet: records are not cut to max_trips a user",
+            next_step="use unit 'trip', or wait for user-level counting",
+        )
+
+
+def area_codes(geography: Geography, level: int, areas: Numbers) -> pd.Series:
+    """Codes of area numbers, as text; shape of ``areas``."""
+    return pd.Series(np.asarray(geography.codes[level], dtype=object)[areas], dtype="str")

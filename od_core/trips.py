@@ -1,0 +1,168 @@
+"""True leaf counts in tree order: the only confidential value of the library.
+
+From here to ``estimation.top_down.measure`` values are confidential: they are not printed, not put into
+messages, and held in memory or in the confidential folder alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_known
+from od_core.flow_tree import Children, FlowTree, Nodes
+from od_core.geography import Geography, Numbers
+
+FAULT_THRESHOLD = Fraction(1, 1000)
+"""Share of the trips that may have an unlisted zone before the whole input is refused (spec 6)."""
+
+MAX_COUNT = 1 << 53
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TripCounts:
+    """Confidential: the trips of every leaf pair that has any, sorted by rank in the flow tree.
+
+    Attributes:
+        rank: rank of each leaf pair; strictly ascending; shape (pairs,).
+        before: trips of all pairs before each position, and of all at the end; shape (pairs + 1,).
+    """
+
+    rank: NDArray[np.int64]
+    before: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if (
+            len(self.before) != len(self.rank) + 1
+            or np.any(np.diff(self.rank) <= 0)
+            or np.any(np.diff(self.before) <= 0)
+        ):
+            raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
+
+    def __repr__(self) -> str:
+        return "TripCounts(confidential)"
+
+    @property
+    def total(self) -> int:
+        """Number of trips, n."""
+        return int(self.before[-1])
+
+    def below(self, tree: FlowTree, nodes: Nodes | Children) -> NDArray[np.int64]:
+        """True trips of each node: a difference of cumulative counts at the ends of its run; shape (nodes,)."""
+        first = tree.first_rank(nodes)
+        start = np.searchsorted(self.rank, first)
+        stop = np.searchsorted(self.rank, first + tree.leaf_pairs(nodes))
+        return self.before[stop] - self.before[start]
+
+    @classmethod
+    def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
+        """Counts from leaf pairs in any order, equal pairs summed; pairs without trips are left out."""
+        level = tree.depth
+        rank = tree.first_rank(Nodes(level, origin, destination, trips))
+        order = np.argsort(rank, kind="stable")
+        rank, trips = rank[order], trips[order]
+        starts = np.flatnonzero(np.append(True, rank[1:] != rank[:-1])) if len(rank) else np.empty(0, dtype=np.int64)
+        summed = np.add.reduceat(trips, starts) if len(rank) else trips
+        kept = summed > 0
+        before = np.concatenate(([0], np.cumsum(summed[kept], dtype=np.int64)))
+        return cls(rank[starts][kept], before)
+
+
+def count_trips(flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD) -> TripCounts:
+    """Place records in the public geographies, one by one, and count them in tree order.
+
+    Args, Raises: as :func:`place_trips`.
+    """
+    return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
+
+
+def place_trips(
+    flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD
+) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+    """Confidential: (origin zone, destination zone, trips) of every valid record; shape (valid records,) each.
+
+    A record whose zone is not listed goes to the geography's ``unknown`` zone where there is one, else it is
+    dropped; both are decided record by record, so one record never changes what happens to another (spec 6).
+
+    Args:
+        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row a trip.
+        tree: the public flow tree.
+        fault_threshold: refuse the input when a larger share of its trips has an unlisted zone.
+
+    Raises:
+        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53;
+            too many trips with unlisted zones. No message holds a value of a record.
+    """
+    _check_columns(flows)
+    trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
+    origin = tree.origin.zone_numbers(flows["origin"])
+    destination = tree.destination.zone_numbers(flows["destination"])
+    faulty = int(trips[(origin < 0) | (destination < 0)].sum())
+    if faulty > fault_threshold * int(trips.sum()):
+        raise OdError(
+            "OD-TRIPS-UNLISTED-ZONES",
+            f"more than {float(fault_threshold):.3%} of the trips have an origin or destination that is not in the"
+            " zone list (missing, misspelt, other case, spaces, or lost leading zeros)",
+            next_step="correct the records or the zone list, or raise the operator's fault threshold",
+            confidential_detail=f"{faulty} of {int(trips.sum())} trips",
+        )
+    origin = _to_unknown_zone(origin, tree.origin)
+    destination = _to_unknown_zone(destination, tree.destination)
+    placed = (origin >= 0) & (destination >= 0)
+    return origin[placed], destination[placed], trips[placed]
+
+
+def _check_columns(flows: pd.DataFrame) -> None:
+    for column in ("origin", "destination"):
+        if column not in flows.columns:
+            raise OdError(
+                "OD-TRIPS-COLUMN",
+                f"the records have no column {column!r} ({nearest_known(column, tuple(map(str, flows.columns)))})",
+                next_step="name the columns origin, destination and (for flows) trips",
+            )
+        if len(flows) and pd.api.types.is_numeric_dtype(flows[column].dtype) and flows[column].notna().any():
+            raise OdError(
+                "OD-TRIPS-NOT-TEXT",
+                f"column {column!r} holds numbers; zone codes are text, and numbers lose their leading zeros",
+                next_step=f"read column {column!r} as text (dtype=str)",
+            )
+
+
+def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
+    """The counts as int64, each a whole number from 0 to 2^53."""
+
+    def refuse(what: str) -> OdError:
+        return OdError(
+            "OD-TRIPS-COUNT",
+            f"column 'trips' holds {what}",
+            next_step="give every row a whole number of trips, from 0 to 2^53",
+        )
+
+    if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
+        if len(column) == 0:
+            return np.empty(0, dtype=np.int64)
+        raise refuse("values that are not numbers")
+    if column.isna().any():
+        raise refuse("a missing or not-a-number value")
+    values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column.dtype) else column.to_numpy()
+    if np.any(values < 0):
+        raise refuse("a negative number")
+    if np.any(values > MAX_COUNT):
+        raise refuse("a number above 2^53 or infinite")
+    counts = values.astype(np.int64)
+    if np.any(counts != values):
+        raise refuse("a fraction")
+    if float(np.sum(counts, dtype=np.float64)) > float(MAX_COUNT):
+        raise refuse("numbers that sum to more than 2^53")
+    return counts
+
+
+def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:
+    """Unlisted zones (-1) replaced by the geography's unknown zone, where it has one."""
+    if geography.unknown is None:
+        return numbers
+    return np.where(numbers < 0, np.int32(geography.zones.index(geography.unknown)), numbers).astype(np.int32)
