@@ -9,6 +9,7 @@ from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
 from od_core.privacy.noise import NoiseSource
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.reading import open_release
 from od_core.release import Release, release_flows
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Release",
     "ReleasePlan",
     "evaluate",
+    "open_release",
     "plan_release",
     "release_flows",
 ]

@@ -25,18 +25,30 @@ CHUNK_CHILDREN = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes:
-    """Released nodes of one level in tree order: a public (noisy, consistent) part of a flow tree.
+class Pairs:
+    """Some nodes of one level, in tree order: pairs of an origin area and a destination area.
 
     Attributes:
         level: level of the flow tree.
         origin, destination: area numbers in the two geographies; shape (nodes,).
-        trips: trips of each node, at least 1 except for a root of 0; shape (nodes,).
     """
 
     level: int
     origin: Numbers
     destination: Numbers
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes(Pairs):
+    """Released nodes of one level: a public (noisy, consistent) part of a flow tree.
+
+    Attributes:
+        trips: trips of each node, at least 1 (nodes of 0 are dropped with their branch); shape (nodes,).
+    """
+
     trips: NDArray[np.int64]
 
     def __post_init__(self) -> None:
@@ -45,27 +57,16 @@ class Nodes:
                 "OD-NODES-SHAPE", "origins, destinations and trips differ in number", next_step="report this defect"
             )
 
-    def __len__(self) -> int:
-        return len(self.trips)
-
 
 @dataclass(frozen=True, eq=False)
-class Children:
-    """All public children of some nodes of the level above, in tree order.
+class Children(Pairs):
+    """All public children of some nodes of the level above.
 
     Attributes:
-        level: level of the children in the flow tree.
-        origin, destination: area numbers; shape (children,).
         offsets: children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
     """
 
-    level: int
-    origin: Numbers
-    destination: Numbers
     offsets: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ class FlowTree:
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
-    def first_rank(self, nodes: Nodes | Children) -> NDArray[np.int64]:
+    def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
         """Rank, in tree order, of the first leaf pair below each node; shape (nodes,).
 
         Walking from the root to a node, each step skips the leaf pairs of the siblings before it: where
@@ -136,18 +137,15 @@ class FlowTree:
                 rank += origin_zones[o] * (destination_first[d] - destination_first[d_parent])
         return rank
 
-    def leaf_pairs(self, nodes: Nodes | Children) -> NDArray[np.int64]:
+    def leaf_pairs(self, nodes: Pairs) -> NDArray[np.int64]:
         """Number of leaf pairs below each node; shape (nodes,)."""
         origin_level, destination_level = self.level_pair(nodes.level)
         origin_zones = np.diff(self.origin.first_zone[origin_level]).astype(np.int64)
         destination_zones = np.diff(self.destination.first_zone[destination_level]).astype(np.int64)
         return origin_zones[nodes.origin] * destination_zones[nodes.destination]
 
-    def children(self, parents: Nodes) -> Children:
-        """All public children of the given nodes, whether or not a trip was seen there (spec 1).
-
-        Released nodes have trips; a root of 0 alone does not, and has nothing below it.
-        """
+    def children(self, parents: Pairs) -> Children:
+        """All public children of the given nodes, whether or not a trip was seen there (spec 1)."""
         first, fan_out = self._fan_out(parents)
         offsets = np.concatenate(([0], np.cumsum(fan_out)))
         split = (np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], fan_out)).astype(np.int32)
@@ -158,7 +156,7 @@ class FlowTree:
     def chunks(self, parents: Nodes) -> Iterator[Nodes]:
         """The parents in consecutive pieces of about ``CHUNK_CHILDREN`` children, whole parents each."""
         ends = np.cumsum(self._fan_out(parents)[1])
-        if len(ends) == 0 or ends[-1] == 0:
+        if len(ends) == 0:
             return
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
         for start, stop in zip(starts, [*starts[1:], len(parents)], strict=True):
@@ -184,25 +182,28 @@ class FlowTree:
         pair = pair[starts][positive]
         return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[positive]
 
-    def parents_of(self, children: Children | Nodes) -> tuple[Numbers, Numbers]:
-        """(origin, destination) area numbers of each node's parent; shape (nodes,) each."""
-        origin_level, destination_level = self.level_pair(children.level)
-        if self.refines_origin(children.level):
-            return self.origin.parents[origin_level][children.origin], children.destination
-        return children.origin, self.destination.parents[destination_level][children.destination]
+    def parents_of(self, cells: Pairs) -> Pairs:
+        """The nodes whose children the cells are; the cells are whole families in tree order."""
+        origin_level, destination_level = self.level_pair(cells.level)
+        origin, destination = cells.origin, cells.destination
+        if self.refines_origin(cells.level):
+            origin = self.origin.parents[origin_level][origin]
+        else:
+            destination = self.destination.parents[destination_level][destination]
+        if len(cells) == 0:
+            return Pairs(cells.level - 1, origin, destination)
+        first = np.append(True, (np.diff(origin) != 0) | (np.diff(destination) != 0))
+        return Pairs(cells.level - 1, origin[first], destination[first])
 
-    def _fan_out(self, parents: Nodes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First child area and number of child areas of each parent, on the side that is split next.
-
-        A root of 0 has none: nothing below it is measured (spec 1).
-        """
+    def _fan_out(self, parents: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First child area and number of child areas of each parent, on the side that is split next."""
         origin_level, destination_level = self.level_pair(parents.level)
         if self.refines_origin(parents.level + 1):
             first_child, split = self.origin.first_child[origin_level], parents.origin
         else:
             first_child, split = self.destination.first_child[destination_level], parents.destination
         first = first_child.astype(np.int64)
-        return first[split], np.where(parents.trips > 0, first[split + 1] - first[split], 0)
+        return first[split], first[split + 1] - first[split]
 
 
 def _zones_along_path(

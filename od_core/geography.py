@@ -22,6 +22,9 @@ WHOLE_SPACE = "all"
 
 Numbers = NDArray[np.int32]
 
+FORMULA_STARTS = "=+-@"
+"""A spreadsheet runs what begins so; codes are published as they are, so such codes are refused."""
+
 
 @dataclass(frozen=True, eq=False)
 class Geography:
@@ -284,6 +287,11 @@ def _text_codes(column: pd.Series, name: str) -> list[str]:
             raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
         if value != value.strip():
             raise _fault("OD-GEOGRAPHY-PADDED-CODE", f"column {name!r}: code {value!r} has spaces around it")
+        if value[0] in FORMULA_STARTS or not value.isprintable():
+            raise _fault(
+                "OD-GEOGRAPHY-FORMULA",
+                f"column {name!r}: code {value!r} could run as a formula in a spreadsheet, or cannot be printed",
+            )
         codes.append(value)
     return codes
 

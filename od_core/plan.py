@@ -109,8 +109,11 @@ class ReleasePlan:
             "rho": str(self.spent.rho),
             "delta": str(self.budget.delta),
             "conversion": self.budget.conversion or self.mechanism.default_conversion,
+            "shares": self.budget.shares_text(self.mechanism.default_shares),
             "origin_geography": self.tree.origin.digest,
             "destination_geography": self.tree.destination.digest,
+            "origin_unknown_zone": self.tree.origin.unknown,
+            "destination_unknown_zone": self.tree.destination.unknown,
             "steps": [
                 {
                     "level": step.level,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from od_core.archive.measurements import Measurements, MemoryMeasurements
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
+from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement, estimate, measure, published_root
 from od_core.flow_tree import Nodes, TreeOrder
@@ -117,22 +120,27 @@ def release_flows(
     mechanism: str | Mechanism = "inftda",
     tree: TreeOrder = "destination",
     destination_geography: Geography | None = None,
+    ledger: Ledger | None = None,
+    release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
     fault_threshold: Fraction = FAULT_THRESHOLD,
 ) -> Release:
     """Release the flows of some trips with a differential privacy guarantee.
 
-    The guarantee is of this one call: calling it again on the same trips draws new noise, and the results
-    together reveal more than either (averaged, the noise goes away). What is to be published goes through the
-    pipeline, whose ledger adds up all that was ever drawn.
+    Without a ledger the guarantee is of this one call: calling it again on the same trips draws new noise, and
+    the results together reveal more than either (averaged, the noise goes away). With a ledger the release is
+    charged to the privacy domain of its series, and the same call reads the stored measurements back.
 
     Args:
         flows: confidential; text columns ``origin`` and ``destination``, and ``trips`` or one row a trip.
         geography: public; of origins, and of destinations where ``destination_geography`` is not given.
         unit, budget, mechanism, tree, destination_geography: see :func:`od_core.plan.plan_release`.
+        ledger: where the release is charged; its privacy domain, named as the series, is declared there. The
+            measurements are kept in the folder ``confidential`` beside it.
+        release_id: with a ledger, the key of the release, as ``us_flights/2001-06/r1``.
         noise: name of a backend, or a noise source. The release of a source that is not a backend of this
             library carries no guarantee and cannot be published.
-        fault_threshold: refuse the input when a larger share of its trips has an unlisted zone.
+        fault_threshold: refuse the input when a larger share of its trips is faulty.
 
     Raises:
         OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
@@ -142,8 +150,16 @@ def release_flows(
     )
     source = noise_named(noise)
     refuse_unbuilt_unit(plan.unit)
+    if (ledger is None) != (release_id is None):
+        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
     trips = count_trips(flows, plan.tree, fault_threshold=fault_threshold)
-    return run_plan(plan, trips, source, MemoryMeasurements())
+    if ledger is None or release_id is None:
+        return run_plan(plan, trips, source, MemoryMeasurements())
+    refuse_uncertified(source)
+    key = ReleaseKey.parse(release_id)
+    confidential = ConfidentialFolder(ledger.path.parent / "confidential")
+    measurements = begin_release(confidential, ledger, key, key.release, plan, trips)
+    return replace(run_plan(plan, trips, source, measurements), spent=ledger.spent(key, plan))
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
@@ -163,14 +179,25 @@ def finish(
     measured: Sequence[Measurement],
     *,
     noise: str | None,
-    spent: Spent | None = None,
 ) -> Release:
     """The release of a plan whose levels are all measured and estimated."""
     if leaves is None or leaves.level != plan.tree.depth:
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
         )
-    return Release(plan, leaves, tuple(measured), spent or plan.spent, noise)
+    return Release(plan, leaves, tuple(measured), plan.spent, noise)
+
+
+def refuse_uncertified(noise: NoiseSource) -> str:
+    """Name of the noise backend; what is charged or published is drawn by a backend of this library alone."""
+    name = backend_name(noise)
+    if name is None:
+        raise OdError(
+            "OD-NOISE-UNCERTIFIED",
+            "this noise source is no backend of this library, so nothing can be charged or published with it",
+            next_step="use a named noise backend",
+        )
+    return name
 
 
 def refuse_unbuilt_unit(unit: PrivacyUnit) -> None:

@@ -14,11 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
-from od_core.flow_tree import Children, FlowTree, Nodes
+from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography import Geography, Numbers
 
 FAULT_THRESHOLD = Fraction(1, 1000)
-"""Share of the trips that may have an unlisted zone before the whole input is refused (spec 6)."""
+"""Share of the trips that may be faulty before the whole input is refused (spec 6)."""
 
 MAX_COUNT = 1 << 53
 
@@ -51,7 +51,7 @@ class TripCounts:
         """Number of trips, n."""
         return int(self.before[-1])
 
-    def below(self, tree: FlowTree, nodes: Nodes | Children) -> NDArray[np.int64]:
+    def below(self, tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:
         """True trips of each node: a difference of cumulative counts at the ends of its run; shape (nodes,)."""
         first = tree.first_rank(nodes)
         start = np.searchsorted(self.rank, first)
@@ -89,30 +89,34 @@ def place_trips(
     dropped; both are decided record by record, so one record never changes what happens to another (spec 6).
 
     Args:
-        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row a trip.
+        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row a trip;
+            optionally ``in_period`` (true or false): records of another period are faults, and dropped.
         tree: the public flow tree.
-        fault_threshold: refuse the input when a larger share of its trips has an unlisted zone.
+        fault_threshold: refuse the input when a larger share of its trips is faulty.
 
     Raises:
         OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53;
-            too many trips with unlisted zones. No message holds a value of a record.
+            too many faulty records. No message holds a value of a record.
     """
     _check_columns(flows)
     trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
     origin = tree.origin.zone_numbers(flows["origin"])
     destination = tree.destination.zone_numbers(flows["destination"])
-    faulty = int(trips[(origin < 0) | (destination < 0)].sum())
+    in_period = (
+        flows["in_period"].to_numpy(dtype=bool) if "in_period" in flows.columns else np.ones(len(flows), dtype=bool)
+    )
+    faulty = int(trips[(origin < 0) | (destination < 0) | ~in_period].sum())
     if faulty > fault_threshold * int(trips.sum()):
         raise OdError(
-            "OD-TRIPS-UNLISTED-ZONES",
-            f"more than {float(fault_threshold):.3%} of the trips have an origin or destination that is not in the"
-            " zone list (missing, misspelt, other case, spaces, or lost leading zeros)",
+            "OD-TRIPS-FAULTS",
+            f"more than {float(fault_threshold):.3%} of the trips are of another period, or have an origin or"
+            " destination that is not in the zone list (missing, misspelt, other case, spaces, or lost leading zeros)",
             next_step="correct the records or the zone list, or raise the operator's fault threshold",
             confidential_detail=f"{faulty} of {int(trips.sum())} trips",
         )
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
-    placed = (origin >= 0) & (destination >= 0)
+    placed = (origin >= 0) & (destination >= 0) & in_period
     return origin[placed], destination[placed], trips[placed]
 
 

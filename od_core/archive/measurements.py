@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.plan import Step
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.files import file_digest, write_durably
+from od_core.archive.identity import hold_to_input
+from od_core.archive.ledger import DRAWING, MEASURED, RESERVED, Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.plan import ReleasePlan, Step
+from od_core.trips import TripCounts
 
 Draw = Callable[[], NDArray[np.int64]]
 
@@ -32,3 +42,102 @@ class MemoryMeasurements:
         if step.level not in self._noisy:
             self._noisy[step.level] = draw()
         return self._noisy[step.level]
+
+
+def begin_release(
+    confidential: ConfidentialFolder, ledger: Ledger, key: ReleaseKey, domain: str, plan: ReleasePlan, trips: TripCounts
+) -> DurableMeasurements:
+    """The measurements of a release that is set aside and held to its input; the same at every resume.
+
+    The charge comes first: a release that the cap refuses leaves nothing behind.
+
+    Raises:
+        OdError: the cap refuses; the release was begun with another plan or other records.
+    """
+    ledger.reserve(key, domain, plan)
+    states = (ledger.level_state(key, step.level) for step in plan.steps)
+    hold_to_input(confidential, key, trips, drawn=any(state is not None and state.kind != RESERVED for state in states))
+    return DurableMeasurements(confidential.subfolder(key.folder), ledger, key)
+
+
+class DurableMeasurements:
+    """Measurements in files that are written once, each draw recorded in the ledger before and after.
+
+    The order makes a draw safe against a kill at any point: DRAWING is durable before the first random bit;
+    the file is durable, under its final name, before MEASURED; nothing reads the values before that.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger, key: ReleaseKey) -> None:
+        self._folder = folder
+        self._ledger = ledger
+        self._key = key
+
+    def once(self, step: Step, draw: Draw) -> NDArray[np.int64]:
+        """As :meth:`Measurements.once`.
+
+        Raises:
+            OdError: the level is not set aside; a lost draw that the cap does not allow again; a measurement
+                file that is missing, changed, or unknown to the ledger.
+        """
+        state = self._ledger.level_state(self._key, step.level)
+        if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
+            # The process died between the file's renaming and the ledger's row: the draw is whole, not lost.
+            self._ledger.finish_draw(self._key, step.level, file_digest(self._path(step.level, state.draw)))
+        elif state is None or state.kind != MEASURED:
+            self._refuse_unknown_file(step.level, 1 if state is None else state.draw)
+            number = self._ledger.start_draw(self._key, step.level)
+            noisy = draw()
+            path = self._path(step.level, number)
+            write_durably(path, lambda file: _write(file, noisy))
+            self._ledger.finish_draw(self._key, step.level, file_digest(path))
+        return self.read(step)
+
+    def read(self, step: Step) -> NDArray[np.int64]:
+        """The kept noisy values of a measured step.
+
+        Raises:
+            OdError: the level is not measured; its file is missing or is not the one that was measured.
+        """
+        state = self._ledger.level_state(self._key, step.level)
+        if state is None or state.kind != MEASURED:
+            raise OdError(
+                "OD-MEASUREMENT-ABSENT",
+                f"level {step.level} of {self._key} is not measured",
+                next_step="run the release",
+                spent="what was set aside before stays charged",
+            )
+        path = self._path(step.level, state.draw)
+        if not path.exists() or file_digest(path) != state.digest:
+            raise OdError(
+                "OD-MEASUREMENT-CHANGED",
+                f"the measurement of level {step.level} of {self._key} is {'changed' if path.exists() else 'missing'}",
+                next_step=f"restore {path.name} in the confidential folder from a backup",
+                spent="what was set aside before stays charged",
+            )
+        return np.asarray(pq.read_table(path)["noisy"].to_numpy(), dtype=np.int64)
+
+    def _path(self, level: int, draw: int) -> Path:
+        return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
+
+    def _refuse_unknown_file(self, level: int, draw: int) -> None:
+        """A file for a draw that the ledger has not begun: the ledger is older than the file."""
+        if self._path(level, draw).exists():
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"level {level} of {self._key} has a measurement that the ledger knows nothing of",
+                next_step="restore the newest ledger; an older one has forgotten what was spent",
+                spent="what was set aside before stays charged",
+            )
+
+
+def _write(path: Path, noisy: NDArray[np.int64]) -> None:
+    """Plain integers in tree order; the cells are all public children of the released level above."""
+    pq.write_table(
+        pa.table({"noisy": noisy}),
+        path,
+        use_dictionary=False,
+        column_encoding={"noisy": "DELTA_BINARY_PACKED"},
+        compression="none",
+        write_statistics=False,
+        store_schema=False,
+    )

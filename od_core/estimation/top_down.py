@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flow_tree import Children, Nodes
+from od_core.flow_tree import Nodes, Pairs
 from od_core.plan import ReleasePlan, Step
 from od_core.privacy.noise import NoiseSource
 from od_core.trips import TripCounts
@@ -31,14 +31,14 @@ class Measurement:
     """
 
     step: Step
-    parents: Nodes | None
+    parents: Pairs | None
     noisy: NDArray[np.int64]
 
-    def cells(self, plan: ReleasePlan) -> Children:
+    def cells(self, plan: ReleasePlan) -> Pairs:
         """The measured cells, in the order of ``noisy``."""
         if self.parents is None:
             root = np.zeros(1, dtype=np.int32)
-            return Children(0, root, root, np.array([0, 1]))
+            return Pairs(0, root, root)
         return plan.tree.children(self.parents)
 
 
@@ -106,8 +106,9 @@ def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NDArra
 
 
 def _root(total: int) -> Nodes:
-    area = np.zeros(1, dtype=np.int32)
-    return Nodes(0, area, area, np.array([total], dtype=np.int64))
+    """The root; none where its total is 0, since then nothing below it is measured either."""
+    area = np.zeros(1 if total > 0 else 0, dtype=np.int32)
+    return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
 def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.int64]:

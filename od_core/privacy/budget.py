@@ -78,6 +78,11 @@ class Budget:
             raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
         return accounting.rho_for_epsilon(self.epsilon, self.delta, self.conversion or conversion)
 
+    def shares_text(self, default: str) -> str | list[str]:
+        """The rule of shares as JSON-ready text, which :class:`Budget` reads back."""
+        rule = self.shares if self.shares is not None else default
+        return rule if isinstance(rule, str) else [str(part) for part in rule]
+
     def level_shares(self, levels: int, default: str) -> tuple[Fraction, ...]:
         """Exact shares of the measured levels, top first; they sum to 1; length ``levels``."""
         rule = self.shares if self.shares is not None else default

@@ -1,0 +1,89 @@
+"""The confidential folder: who may read it, its key, and how errors leave it (spec 6, "Leaks to close")."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, sync, write_durably
+from od_core.errors import OdError
+from od_core.trips import TripCounts
+
+
+class ConfidentialFolder:
+    """A folder of mode 0700 for true counts, staged measurements, the key and the details of errors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.subfolder(".")
+
+    def subfolder(self, name: str | os.PathLike[str]) -> Path:
+        """A folder inside, made where it is missing; every folder on the way has mode 0700."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        folder = self.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            folder.chmod(CONFIDENTIAL_FOLDER_MODE)
+            if folder.resolve() == self.path.resolve():
+                return self.path / name
+            folder = folder.parent
+
+    def key(self) -> bytes:
+        """The key of all fingerprints: 32 bytes from the operating system, made once and kept."""
+        path = self.path / "hmac.key"
+        if not path.exists():
+            write_durably(path, lambda file: _fill(file, secrets.token_bytes(32)))
+        return path.read_bytes()
+
+    def key_name(self) -> str:
+        """A name of the key that does not reveal it: tells whether a fingerprint was made with this one."""
+        return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
+
+    def fingerprint(self, trips: TripCounts) -> str:
+        """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change."""
+        mac = hmac.new(self.key(), digestmod=hashlib.sha256)
+        for array in (trips.rank, trips.before):
+            mac.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return mac.hexdigest()
+
+    @contextmanager
+    def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
+        """Turn whatever is raised into an OdError without values; the details go to a file of mode 0600.
+
+        Messages of databases and of data frames quote the values that they stumbled over.
+        """
+        try:
+            yield
+        except OdError as error:
+            if error.confidential_detail is not None:
+                self._keep_detail(f"{error}\n{error.confidential_detail}\n")
+            raise
+        except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
+            name = self._keep_detail(traceback.format_exc())
+            raise OdError(
+                "OD-CONFIDENTIAL-ERROR",
+                "a step on the confidential side failed",
+                next_step=f"read confidential/errors/{name}, then run the release again",
+                spent=spent,
+            ) from None
+
+    def _keep_detail(self, text: str) -> str:
+        name = f"{secrets.token_hex(6)}.txt"
+        path = self.subfolder("errors") / name
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        sync(path.parent)
+        return name
+
+
+def _fill(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

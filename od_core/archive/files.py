@@ -1,0 +1,39 @@
+"""Files that are whole or absent: written beside their place, made durable, then renamed into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+CONFIDENTIAL_FOLDER_MODE = 0o700
+CONFIDENTIAL_FILE_MODE = 0o600
+
+
+def write_durably(path: Path, write: Callable[[Path], None], *, mode: int = CONFIDENTIAL_FILE_MODE) -> None:
+    """Let ``write`` fill a temporary file, then make it and its name durable; an old file is replaced."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
+        write(temporary)
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,54 @@
+"""The identity of a release's input: the same trips, or no further draw (spec 6, "Replay")."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.files import write_durably
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.trips import TripCounts
+
+
+def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: TripCounts, *, drawn: bool) -> None:
+    """Remember the input of a release, or refuse one that is not what the release was begun with.
+
+    Args:
+        confidential: where the keyed fingerprint is kept.
+        key: the release.
+        trips: the counted input.
+        drawn: whether a level of the release was drawn already.
+
+    Raises:
+        OdError: the input changed; the key or the fingerprint is lost while levels are drawn.
+    """
+    path = confidential.subfolder(key.folder) / "identity.json"
+    now = {"input": confidential.fingerprint(trips), "key": confidential.key_name()}
+    if path.exists():
+        then = json.loads(path.read_text(encoding="utf-8"))
+        if then["key"] != now["key"]:
+            raise _refused("OD-KEY-LOST", f"the key that {key} was begun with is lost", "restore confidential/hmac.key")
+        if then["input"] != now["input"]:
+            raise _refused(
+                "OD-REPLAY-INPUT-CHANGED",
+                f"the records of {key} are not those that it was begun with",
+                "restore the records, or give the release a new revision, which is charged again",
+            )
+    elif drawn:
+        raise _refused(
+            "OD-IDENTITY-MISSING",
+            f"the fingerprint of the input of {key} is missing, though levels are drawn",
+            "restore the confidential folder",
+        )
+    else:
+        write_durably(path, lambda file: _write_text(file, json.dumps(now)))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _refused(code: str, message: str, next_step: str) -> OdError:
+    return OdError(code, message, next_step=next_step, spent="what was set aside before stays charged")

@@ -1,0 +1,55 @@
+"""The name of a release: which table, of which period, in which revision."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from od_core.errors import OdError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_PERIOD = re.compile(r"[0-9][0-9A-Za-z-]{0,30}")
+
+
+@dataclass(frozen=True, order=True)
+class ReleaseKey:
+    """Identity of a release; its text form is ``us_flights/2001-06/r1``.
+
+    Attributes:
+        release: name of the release series.
+        period: elementary period, as ``2001-06``.
+        revision: 1 or more; a new revision draws again, and is charged again.
+    """
+
+    release: str
+    period: str
+    revision: int = 1
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.release):
+            raise _fault(f"release name {self.release!r} is not lower-case letters, digits and underscores")
+        if not _PERIOD.fullmatch(self.period):
+            raise _fault(f"period {self.period!r} is not of the form 2001-06")
+        if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
+            raise _fault("the revision is not a whole number of at least 1")
+
+    def __str__(self) -> str:
+        return f"{self.release}/{self.period}/r{self.revision}"
+
+    @classmethod
+    def parse(cls, text: str) -> ReleaseKey:
+        """The key behind its text form. Raises OdError for any other text."""
+        match text.split("/"):
+            case [release, period, revision] if re.fullmatch(r"r[1-9][0-9]*", revision):
+                return cls(release, period, int(revision[1:]))
+        raise _fault(f"{text!r} is not of the form us_flights/2001-06/r1")
+
+    @property
+    def folder(self) -> PurePosixPath:
+        """The release's folder below any root."""
+        return PurePosixPath(str(self))
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-RELEASE-KEY", message, next_step="correct the name, period or revision of the release")

@@ -1,0 +1,101 @@
+"""The bundle: one folder that holds a release for people who have nothing else of this project."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from od_core.archive.files import sync
+from od_core.errors import OdError
+from od_core.publication.tables import areas_table, flows_table, measurements_table
+from od_core.release import Release
+
+CERTIFICATE = "certificate.json"
+
+
+@contextmanager
+def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> Iterator[None]:
+    """Prepare the bundle beside its place; it appears in one rename when the body ends without an error.
+
+    A bundle that is public already is never replaced: the prepared one must have the same files, byte for
+    byte, and is thrown away. (The certificate names the software that first made it; a later version of the
+    software may make it anew only if everything else is equal.)
+
+    Raises:
+        OdError: a public bundle differs from what its measurements give.
+    """
+    staged = target.with_name(f".{target.name}.staged")
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir(parents=True)
+    try:
+        for name, write in _writers(release, certificate).items():
+            write(staged / name)
+            sync(staged / name)
+        if target.exists():
+            _check_unchanged(staged, target)
+            yield
+        else:
+            yield
+            sync(staged)
+            staged.rename(target)
+            sync(target.parent)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _writers(release: Release, certificate: dict[str, Any]) -> dict[str, Callable[[Path], None]]:
+    tree = release.plan.tree
+    areas = areas_table(tree.origin)
+    if tree.destination.digest != tree.origin.digest:
+        areas = pa.concat_tables([areas, areas_table(tree.destination)])
+    return {
+        "flows.parquet": lambda path: _parquet(flows_table(release), path),
+        "flows.csv": lambda path: release.flows.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8"),
+        "noisy_measurements.parquet": lambda path: _parquet(measurements_table(release), path),
+        "areas.parquet": lambda path: _parquet(areas, path),
+        "areas.csv": lambda path: areas.to_pandas().to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8"),
+        CERTIFICATE: lambda path: _json(certificate, path),
+    }
+
+
+def _parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd")
+
+
+def _json(content: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _check_unchanged(staged: Path, target: Path) -> None:
+    """The prepared files against the public ones; of the certificate, all but the software."""
+    changed = [
+        file.name
+        for file in sorted(staged.iterdir())
+        if file.name != CERTIFICATE
+        and (not (target / file.name).exists() or file.read_bytes() != (target / file.name).read_bytes())
+    ]
+    if _without_software(staged / CERTIFICATE) != _without_software(target / CERTIFICATE):
+        changed.append(CERTIFICATE)
+    if changed:
+        raise OdError(
+            "OD-BUNDLE-CHANGED",
+            f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
+            next_step="restore the bundle from a copy, or move it away and run the release again to make it anew",
+            spent="nothing more was spent",
+        )
+
+
+def _without_software(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    content.pop("software", None)
+    return content

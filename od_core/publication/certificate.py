@@ -1,0 +1,163 @@
+"""The certificate of a release: what is protected, what was spent, how it was made and checked (spec 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import version
+from typing import Any
+
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.plan import ReleasePlan
+from od_core.privacy.accounting import epsilon_tight, float_above
+from od_core.privacy.domain import PrivacyDomain
+from od_core.release import Release
+
+FORMAT = "od-release certificate 1"
+
+SOFTWARE = ("od-release", "opendp", "numpy", "numba", "pandas", "pyarrow", "duckdb", "dagster", "great-expectations")
+
+TRIPS_OF_A_PERSON = 40
+"""A person with so many trips stands as the example of what unit ``trip`` does not protect."""
+
+KNOWN_LIMITATIONS = (
+    "The operating system's random generator is taken to be a cryptographic one, and the operator to be trusted.",
+    "Other tables made from the same people elsewhere are not accounted for.",
+    "Timing and memory of a run, and that a run failed, are not protected.",
+    "A rollback or a copy of the whole machine, ledger included, cannot be found without a counter outside it.",
+)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Outcome of one blocking check.
+
+    Attributes:
+        subject: what was checked, as ``levels/estimate_3``.
+        check: name of the check.
+        passed: whether it passed.
+    """
+
+    subject: str
+    check: str
+    passed: bool
+
+
+def certificate(
+    release: Release,
+    key: ReleaseKey,
+    domain: PrivacyDomain,
+    checks: list[CheckResult],
+    *,
+    measured_at: str,
+    lost_draws: int,
+    fault_threshold: Fraction,
+) -> dict[str, Any]:
+    """The certificate as JSON-ready public facts.
+
+    Args:
+        release: the release, made from noise of this library.
+        key: its name.
+        domain: the privacy domain that was charged.
+        checks: outcomes of all blocking checks.
+        measured_at: the ledger's time of the last measurement.
+        lost_draws: draws that were lost with their process, and charged.
+        fault_threshold: share of faulty records above which the input is refused.
+
+    Raises:
+        OdError: the release carries no guarantee.
+    """
+    if not release.has_guarantee:
+        raise OdError(
+            "OD-RELEASE-NO-GUARANTEE",
+            "the noise of this release came from no backend of this library, so it cannot be certified",
+            next_step="release with a named noise backend",
+        )
+    plan, spent = release.plan, release.spent
+    return {
+        "format": FORMAT,
+        "release": str(key),
+        "data_set": domain.name,
+        "period": key.period,
+        "revision": key.revision,
+        "measured_at": measured_at,
+        "guarantee": guarantee_sentences(plan, spent.epsilon_tight, fault_threshold),
+        "unit": plan.unit.kind,
+        "neighbours": plan.unit.neighbours,
+        "contribution_bound": plan.unit.contribution_bound,
+        "spent": {
+            "rho": float_above(spent.rho),
+            "rho_exact": str(spent.rho),
+            "rho_by_level_exact": [str(rho) for rho in spent.levels],
+            "rho_planned_exact": str(plan.spent.rho),
+            "lost_draws": lost_draws,
+            "delta": float(spent.delta),
+            "epsilon": spent.epsilon_tight,
+            "epsilon_tight": spent.epsilon_tight,
+            "epsilon_bun_steinke": spent.epsilon_bun_steinke,
+            "epsilon_exact": spent.epsilon_exact,
+        },
+        "levels": _levels(release),
+        "invariants": [] if plan.noises_root else ["the total number of valid trips, n"],
+        "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
+        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
+        "noise": release.noise,
+        "plan": plan.facts(),
+        "plan_digest": plan.digest,
+        "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
+        "software": {name: version(name) for name in SOFTWARE},
+        "known_limitations": list(KNOWN_LIMITATIONS),
+    }
+
+
+def guarantee_sentences(plan: ReleasePlan, epsilon: float, fault_threshold: Fraction) -> dict[str, str]:
+    """What is protected, against whom, and what is not, in sentences that say their numbers."""
+    unit, delta = plan.unit, float(plan.budget.delta)
+    one = "one trip record" if unit.kind == "trip" else f"at most {unit.contribution_bound} trips of one {unit.kind}"
+    change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
+    many = epsilon_tight(plan.spent.rho * TRIPS_OF_A_PERSON**2, plan.budget.delta)
+    not_protected = "the period itself; " + (
+        "the total number of valid trips, which is published exactly; that all other records are valid ones; "
+        if unit.publishes_total
+        else ""
+    )
+    return {
+        "protected": (
+            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
+            f" about whether {one} was {change}: the release is ({epsilon:.6g}, {delta:.3g})-differentially private"
+            " for that change."
+        ),
+        "not_protected": (
+            f"{not_protected}a person with many trips as a whole"
+            + (
+                f" (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {float_above(many):.4g})"
+                if unit.kind == "trip"
+                else ""
+            )
+            + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
+        ),
+        "input": (
+            f"Inputs in which more than {float(fault_threshold):.3%} of the trips were faulty are refused; the promise"
+            " holds between inputs that are both accepted."
+        ),
+    }
+
+
+def _levels(release: Release) -> list[dict[str, Any]]:
+    plan = release.plan
+    return [
+        {
+            "level": m.step.level,
+            "origin_level": plan.tree.level_names[m.step.level][0],
+            "destination_level": plan.tree.level_names[m.step.level][1],
+            "sensitivity_squared": m.step.sensitivity_squared,
+            "variance": float_above(m.step.variance),
+            "variance_exact": str(m.step.variance),
+            "rho": float_above(m.step.rho),
+            "rho_exact": str(m.step.rho),
+            "public_cells": plan.tree.cells(m.step.level),
+            "measured_cells": len(m.noisy),
+        }
+        for m in release.measured
+    ]

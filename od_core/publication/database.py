@@ -1,0 +1,128 @@
+"""The public release database: every release of a project in one DuckDB file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.publication.tables import areas_table, flows_table, measurements_table
+from od_core.release import Release
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS releases (
+    release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
+    neighbours VARCHAR, rho DOUBLE, epsilon DOUBLE, delta DOUBLE, trips BIGINT, origin_geography VARCHAR,
+    destination_geography VARCHAR, measured_at VARCHAR, certificate VARCHAR);
+CREATE TABLE IF NOT EXISTS areas (
+    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT);
+CREATE TABLE IF NOT EXISTS flows (release VARCHAR, origin VARCHAR, destination VARCHAR, trips BIGINT);
+CREATE TABLE IF NOT EXISTS measurements (
+    release VARCHAR, level BIGINT, origin VARCHAR, destination VARCHAR, noisy BIGINT, variance DOUBLE);
+CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
+CREATE OR REPLACE VIEW zone_areas AS
+WITH RECURSIVE climb AS (
+    SELECT geography, area AS zone, level, level_name, area, parent FROM areas
+    WHERE (geography, level) IN (SELECT (geography, max(level)) FROM areas GROUP BY geography)
+    UNION ALL
+    SELECT climb.geography, zone, areas.level, areas.level_name, areas.area, areas.parent
+    FROM climb JOIN areas
+    ON areas.geography = climb.geography AND areas.level = climb.level - 1 AND areas.area = climb.parent)
+SELECT geography, zone, level, level_name, area FROM climb;
+CREATE OR REPLACE VIEW flows_by_level AS
+SELECT flows.release, o.level_name AS origin_level, d.level_name AS destination_level,
+    o.area AS origin, d.area AS destination, CAST(sum(flows.trips) AS BIGINT) AS trips
+FROM flows
+JOIN releases ON releases.release = flows.release
+JOIN zone_areas o ON o.geography = releases.origin_geography AND o.zone = flows.origin
+JOIN zone_areas d ON d.geography = releases.destination_geography AND d.zone = flows.destination
+GROUP BY ALL;
+"""
+
+_LOCK_SECONDS = 60.0
+
+
+def store_release(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> None:
+    """Put a checked release into the database, in one transaction; the same release again replaces itself.
+
+    Raises:
+        OdError: another process holds the database for longer than a minute.
+    """
+    tree = release.plan.tree
+    spent = certificate["spent"]
+    row = {
+        "release": str(key),
+        "series": key.release,
+        "period": key.period,
+        "revision": key.revision,
+        "mechanism": release.plan.mechanism.name,
+        "unit": release.plan.unit.kind,
+        "neighbours": release.plan.unit.neighbours,
+        "rho": spent["rho"],
+        "epsilon": spent["epsilon"],
+        "delta": spent["delta"],
+        "trips": int(release.leaves.trips.sum()),
+        "origin_geography": tree.origin.digest,
+        "destination_geography": tree.destination.digest,
+        "measured_at": certificate["measured_at"],
+        "certificate": json.dumps(certificate, sort_keys=True),
+    }
+    checks = [{"release": str(key), **check} for check in certificate["checks"]]
+    check_types = pa.schema(
+        [("release", pa.string()), ("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())]
+    )
+    with _written(database) as connection:
+        connection.execute(_SCHEMA)
+        connection.execute("BEGIN TRANSACTION")
+        for table in ("releases", "flows", "measurements", "checks"):
+            connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names above
+        for geography in (tree.origin, tree.destination):
+            connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
+            _insert(connection, "areas", areas_table(geography))
+        _insert(connection, "releases", pa.Table.from_pylist([row]))
+        _insert(connection, "flows", _with_release(flows_table(release), key))
+        _insert(connection, "measurements", _with_release(measurements_table(release), key))
+        _insert(connection, "checks", pa.Table.from_pylist(checks, schema=check_types))
+        connection.execute("COMMIT")
+
+
+def _with_release(table: pa.Table, key: ReleaseKey) -> pa.Table:
+    return table.add_column(0, "release", pa.repeat(pa.scalar(str(key)), len(table)))
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    connection.register("new_rows", rows)
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
+    connection.unregister("new_rows")
+
+
+@contextmanager
+def _written(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database for writing, as soon as no other process holds it."""
+    database.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            connection = duckdb.connect(str(database))
+            break
+        except duckdb.IOException:
+            if time.monotonic() > deadline:
+                raise OdError(
+                    "OD-DATABASE-LOCKED",
+                    f"{database.name} is held by another process",
+                    next_step="close the programs that have it open, then run the release again: nothing is drawn anew",
+                    spent="nothing more was spent",
+                ) from None
+            time.sleep(0.2)
+    try:
+        yield connection
+    finally:
+        connection.close()

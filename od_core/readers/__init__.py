@@ -1,0 +1,1 @@
+"""From files to public zone lists and to confidential records."""
