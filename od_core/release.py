@@ -170,7 +170,7 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
         measured.append(Measurement(step, nodes, noisy))
         nodes = estimate(plan, step, nodes, noisy)
-    return finish(plan, nodes, measured, noise=backend_name(noise))
+    return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent)
 
 
 def finish(
@@ -179,13 +179,14 @@ def finish(
     measured: Sequence[Measurement],
     *,
     noise: str | None,
+    spent: Spent,
 ) -> Release:
     """The release of a plan whose levels are all measured and estimated."""
     if leaves is None or leaves.level != plan.tree.depth:
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
         )
-    return Release(plan, leaves, tuple(measured), plan.spent, noise)
+    return Release(plan, leaves, tuple(measured), spent, noise)
 
 
 def refuse_uncertified(noise: NoiseSource) -> str:

@@ -204,6 +204,20 @@ class Ledger:
             row = rows.levels(key).get(level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
+    def measured_digest(self, key: ReleaseKey, level: int) -> str:
+        """SHA-256 of a measured level's file. Raises OdError where the level is not measured."""
+        state = self.level_state(key, level)
+        if state is None or state.digest is None:
+            raise OdError(
+                "OD-LEDGER-STATE", f"level {level} of {key} is not measured", next_step="run the release again"
+            )
+        return state.digest
+
+    def draws(self, key: ReleaseKey, level: int) -> int:
+        """How often a level was set aside to be drawn: once, and once more for each draw that was lost."""
+        state = self.level_state(key, level)
+        return 0 if state is None else state.draw
+
     def is_published(self, key: ReleaseKey) -> bool:
         """Whether the release was published."""
         with self._transaction() as rows:

@@ -1,0 +1,1 @@
+"""The Dagster project: it arranges calls of od_core."""

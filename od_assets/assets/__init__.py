@@ -1,0 +1,1 @@
+"""The assets of one release, made from its settings."""

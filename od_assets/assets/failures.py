@@ -1,0 +1,27 @@
+"""How an error leaves an asset or a check: one public line in Dagster's storage, and no retry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.errors import OdError
+
+
+@contextmanager
+def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
+    """Raise a Failure with the public line of whatever went wrong; its details stay in the confidential folder.
+
+    Dagster stores the text of every exception, and of the exception behind it, so neither may quote a value.
+    """
+    failed: OdError | None = None
+    try:
+        with confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+            yield
+    except OdError as error:
+        failed = error
+    if failed is not None:
+        raise dg.Failure(description=str(failed), allow_retries=False) from None

@@ -1,0 +1,75 @@
+"""Geography, raw trips, trip counts: what a release is made from."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from od_assets.assets.failures import failures_without_values
+from od_assets.assets.metadata import allowed
+from od_assets.resources.warehouse import Warehouse
+from od_assets.settings import ReleaseSettings
+from od_core.archive.files import write_durably
+from od_core.estimation.top_down import published_root
+from od_core.readers.records import load_records, read_flows
+from od_core.trips import count_trips
+
+PUBLIC_FILE_MODE = 0o644
+
+
+def input_assets(
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, owners: Sequence[str], tags: dict[str, str]
+) -> list[dg.AssetsDefinition]:
+    """The assets of group ``<release>/inputs``."""
+    name = settings.name
+    common = {"group_name": f"{name}/inputs", "owners": owners, "tags": tags, "code_version": "1"}
+
+    @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public area tree.", **common)
+    def geography(warehouse: Warehouse) -> dg.MaterializeResult:
+        with failures_without_values(warehouse.confidential):
+            tree = settings.read_geography()
+            path = warehouse.zones(settings)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(
+                path, lambda file: tree.to_frame().to_csv(file, index=False, encoding="utf-8"), mode=PUBLIC_FILE_MODE
+            )
+        sizes = dict(zip(tree.level_names, map(len, tree.codes), strict=True))
+        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=sizes))
+
+    @dg.asset(
+        key=[name, "raw_trips"],
+        kinds={"parquet", "duckdb"},
+        partitions_def=partitions,
+        description="Confidential: the records of one period, in the confidential folder. No metadata by design.",
+        **common,
+    )
+    def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            target = warehouse.staged(key).records
+            load_records(settings.records_path(key.period), settings.columns, key.period, target)
+        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+
+    @dg.asset(
+        key=[name, "trip_counts"],
+        deps=[[name, "geography"], [name, "raw_trips"]],
+        kinds={"parquet", "duckdb"},
+        partitions_def=partitions,
+        description=(
+            "Confidential: true counts of the leaf pairs, in the confidential folder. No metadata by design. Where n is"
+            " an invariant, it is published from here."
+        ),
+        **common,
+    )
+    def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan = settings.plan(warehouse.geography(settings))
+            staged = warehouse.staged(key)
+            trips = count_trips(read_flows(staged.records), plan.tree, fault_threshold=settings.fault_threshold)
+            staged.save_trip_counts(trips)
+            root = published_root(plan, trips)
+            if root is not None:
+                staged.save_estimate(root)
+        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+
+    return [geography, raw_trips, trip_counts]

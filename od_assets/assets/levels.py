@@ -1,0 +1,109 @@
+"""One noisy measurement and one estimate for every measured level."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import dagster as dg
+
+from od_assets.assets.failures import failures_without_values
+from od_assets.assets.metadata import allowed, step_metadata
+from od_assets.resources.warehouse import Warehouse
+from od_assets.settings import ReleaseSettings
+from od_core.archive.files import file_digest
+from od_core.archive.measurements import begin_release
+from od_core.estimation.top_down import estimate, measure
+from od_core.privacy.noise import noise_named
+
+
+def measurement_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:
+    """Key of a level's noisy measurement; the graph shows its last part alone."""
+    return dg.AssetKey([settings.name, "levels", f"noisy_measurement_{_padded(settings, level)}"])
+
+
+def estimate_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:
+    """Key of a level's estimate."""
+    return dg.AssetKey([settings.name, "levels", f"estimate_{_padded(settings, level)}"])
+
+
+def _padded(settings: ReleaseSettings, level: int) -> str:
+    """Levels are sorted as text."""
+    return str(level).zfill(len(str(settings.depth)))
+
+
+def level_assets(
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, owners: Sequence[str], tags: dict[str, str]
+) -> list[dg.AssetsDefinition]:
+    """The assets of group ``<release>/levels``, top first."""
+    assets = []
+    for level in settings.measured_levels:
+        common = {
+            "group_name": f"{settings.name}/levels",
+            "owners": owners,
+            "tags": tags,
+            "code_version": "1",
+            "partitions_def": partitions,
+        }
+        assets += [_measurement_asset(settings, level, common), _estimate_asset(settings, level, common)]
+    return assets
+
+
+def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, object]) -> dg.AssetsDefinition:
+    has_parents = level > settings.measured_levels[0]
+
+    @dg.asset(
+        key=measurement_key(settings, level),
+        deps=[dg.AssetKey([settings.name, "trip_counts"]), *([estimate_key(settings, level - 1)] if has_parents else [])],
+        kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
+        description=(
+            f"The counts of level {level} plus exact discrete Gaussian noise: drawn once, charged to the ledger, read"
+            " back at every later run. From here on nothing is confidential."
+        ),
+        **common,
+    )
+    def noisy_measurement(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan = settings.plan(warehouse.geography(settings))
+            step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
+            trips = staged.trip_counts()
+            parents = None if level == 0 else staged.estimate(level - 1)
+            ledger.declare(settings.domain)
+            measurements = begin_release(warehouse.confidential, ledger, key, settings.domain.name, plan, trips)
+            noise = noise_named(settings.noise)
+            noisy = measurements.once(step, partial(measure, plan, step, parents, trips, noise))
+            digest = ledger.measured_digest(key, level)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(digest),
+            metadata=step_metadata(plan, step) | allowed(measured_cells=len(noisy)),
+        )
+
+    return noisy_measurement
+
+
+def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, object]) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=estimate_key(settings, level),
+        deps=[measurement_key(settings, level)],
+        kinds={"numba", "parquet"},
+        description=f"Level {level} made consistent: whole numbers of at least 0 that sum to the level above (IntOpt).",
+        **common,
+    )
+    def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan = settings.plan(warehouse.geography(settings))
+            step, staged = plan.step(level), warehouse.staged(key)
+            parents = None if level == 0 else staged.estimate(level - 1)
+            nodes = estimate(plan, step, parents, warehouse.measurements(key).read(step))
+            path = staged.save_estimate(nodes)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(file_digest(path)),
+            metadata=allowed(
+                level=level,
+                public_cells=plan.tree.cells(level),
+                trips=int(nodes.trips.sum()),
+                dagster__row_count=len(nodes),
+            ),
+        )
+
+    return level_estimate

@@ -1,0 +1,75 @@
+"""The invariants of a release, each one SQL query that counts its violations."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from od_core.flow_tree import FlowTree
+from od_core.geography import Geography, Numbers
+from od_core.publication.tables import areas_table
+
+
+def level_violations(tree: FlowTree, level: int, parents: pa.Table | None, nodes: pa.Table) -> dict[str, int]:
+    """Violations in the estimate of one level, by name of the query.
+
+    Args:
+        tree: the public flow tree.
+        level: level of the nodes.
+        parents: estimate of the level above (origin, destination, trips); None for a measured root.
+        nodes: estimate of the level, as it stands in its file.
+    """
+    tables = {"nodes": nodes}
+    violations = {"non_negative_integers": _count("non_negative_integers", tables)}
+    if parents is not None:
+        o_level, d_level = tree.level_pair(level)
+        o_above, d_above = tree.level_pair(level - 1)
+        tables |= {
+            "parents": parents,
+            "origin_parents": _steps(tree.origin, o_level, o_above),
+            "destination_parents": _steps(tree.destination, d_level, d_above),
+        }
+        violations["children_sum_to_parents"] = _count("children_sum_to_parents", tables)
+    return violations
+
+
+def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table) -> int:
+    """Nodes of a level that are not the sums of the leaf flows (origin and destination zone numbers, trips)."""
+    o_level, d_level = tree.level_pair(level)
+    tables = {
+        "nodes": nodes,
+        "flows": flows,
+        "origin_ancestors": _ancestors(tree.origin, o_level),
+        "destination_ancestors": _ancestors(tree.destination, d_level),
+    }
+    return _count("same_at_every_level", tables)
+
+
+def geography_violations(geography: Geography) -> int:
+    """Areas that keep the geography from being a partition at every level."""
+    return _count("geography_is_a_partition", {"areas": areas_table(geography)})
+
+
+def _count(query: str, tables: dict[str, pa.Table]) -> int:
+    sql = files("od_assets.checks").joinpath(f"sql/{query}.sql").read_text(encoding="utf-8")
+    with duckdb.connect() as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return int(connection.execute(sql).fetchall()[0][0])
+
+
+def _steps(geography: Geography, level: int, above: int) -> pa.Table:
+    """Area and parent for the side that is split; each area its own parent on the side that is kept."""
+    areas = np.arange(geography.size(level), dtype=np.int32)
+    return _pairs("area", areas, "parent", areas if above == level else geography.parents[level])
+
+
+def _ancestors(geography: Geography, level: int) -> pa.Table:
+    return _pairs("zone", np.arange(len(geography.zones), dtype=np.int32), "area", geography.ancestors(level))
+
+
+def _pairs(left: str, left_areas: Numbers, right: str, right_areas: Numbers) -> pa.Table:
+    return pa.table({left: left_areas, right: right_areas})

@@ -1,0 +1,5 @@
+-- Released nodes that are not whole numbers of at least 0, and nodes that stand twice.
+SELECT
+    (SELECT count(*) FROM nodes
+     WHERE trips IS NULL OR trips < 0 OR trips <> floor(trips) OR typeof(trips) <> 'BIGINT')
+    + (SELECT count(*) FROM nodes) - (SELECT count(*) FROM (SELECT DISTINCT origin, destination FROM nodes))

@@ -1,0 +1,231 @@
+"""A scheduled release declared in YAML: its assets, checks, job and schedule."""
+
+import datetime
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from od_assets.assets.inputs import input_assets
+from od_assets.assets.levels import level_assets
+from od_assets.assets.publication import publication_assets
+from od_assets.checks.release_checks import check_definitions
+from od_assets.settings import ReleaseSettings
+from od_core import Budget, PrivacyUnit
+from od_core.errors import OdError
+from od_core.mechanisms import MECHANISMS, mechanism_named
+from od_core.privacy.budget import exact_fraction
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.noise import noise_named
+from od_core.readers.records import RecordColumns
+from od_core.release import refuse_unbuilt_unit
+from od_core.trips import FAULT_THRESHOLD
+
+Number = float | int | str
+"""YAML reads 1e-8 as text and 1.0e-8 as a float; both are the same decimal number here."""
+
+
+class Columns(dg.Model):
+    """Columns of the files of records."""
+
+    origin: str = "origin"
+    destination: str = "destination"
+    date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
+    trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+
+
+class Trips(dg.Model):
+    """Where the confidential records are."""
+
+    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
+    columns: Columns = Columns()
+    fault_threshold: Number = Field(
+        str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
+    )
+
+
+class Zones(dg.Model):
+    """Where the public zone list is."""
+
+    file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
+    levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+    unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
+
+
+class Periods(dg.Model):
+    """The elementary periods: months."""
+
+    first: str = Field(..., description="First month, as 2001-01.")
+    last: str | None = Field(None, description="Last month; leave out for a series that goes on.")
+
+
+class Cap(dg.Model):
+    """Most that all releases of a data set may spend on one elementary period."""
+
+    rho: Number
+    reason: str = Field(..., description="Why; a changed cap needs a new reason, and both stand in the ledger.")
+
+
+class Domain(dg.Model):
+    """The privacy domain of the data set: the same for all its releases."""
+
+    name: str
+    unit: str = "trip"
+    neighbours: str = "bounded"
+    cap: Cap
+
+
+class Privacy(dg.Model):
+    """What this release may spend: (epsilon, delta), or rho with the delta at which epsilon is stated."""
+
+    epsilon: Number | None = None
+    rho: Number | None = None
+    delta: Number
+    conversion: str | None = Field(None, description="tight or bun_steinke; the mechanism's own if left out.")
+    shares: str | list[Number] | None = Field(None, description="uniform, [geometric, ratio], or one share a level.")
+
+
+class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with every required field filled in."""
+        name = Path(request.target_path).name
+        dg.scaffold_component(
+            request,
+            {
+                "name": name,
+                "owners": ["team:statistics"],
+                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"date": "date"}},
+                "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
+                "periods": {"first": "2026-01"},
+                "domain": {"name": name, "cap": {"rho": "0.1", "reason": "five releases a month at epsilon 1"}},
+                "privacy": {"epsilon": "1", "delta": "1e-8"},
+            },
+        )
+
+
+@dg.scaffold_with(ReleaseScaffolder)
+class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  # Dagster's bases are untyped
+    """A monthly origin-destination release with a differential privacy guarantee."""
+
+    name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
+    owners: list[str] = Field(..., description="team:name or e-mail addresses.")
+    trips: Trips
+    geography: Zones
+    periods: Periods
+    domain: Domain
+    privacy: Privacy
+    mechanism: str = "inftda"
+    mechanism_options: dict[str, str] = Field(default_factory=dict)
+    tree: str = "destination"
+    noise: str = "opendp"
+    revision: int = 1
+    schedule: str | None = Field(None, description="Cron line; each tick releases the month before it.")
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """What ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "origin-destination"])
+
+    def settings(self) -> ReleaseSettings:
+        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        unit = PrivacyUnit(self.domain.unit, self.domain.neighbours)  # type: ignore[arg-type]  # checked in there
+        refuse_unbuilt_unit(unit)
+        noise_named(self.noise)
+        mechanism_named(self.mechanism)
+        options: dict[str, Any] = self.mechanism_options
+        privacy = self.privacy
+        return ReleaseSettings(
+            name=self.name,
+            records=self.trips.files,
+            columns=RecordColumns(**self.trips.columns.model_dump()),
+            zones=self.geography.file,
+            levels=tuple(self.geography.levels),
+            unknown_zone=self.geography.unknown,
+            unit=unit,
+            budget=Budget(
+                privacy.epsilon,
+                privacy.delta,
+                rho=privacy.rho,
+                conversion=privacy.conversion,
+                shares=privacy.shares,
+            ),
+            mechanism=MECHANISMS[self.mechanism](**options),
+            tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
+            noise=self.noise,
+            revision=self.revision,
+            domain=PrivacyDomain(
+                self.domain.name, unit, exact_fraction("the cap", self.domain.cap.rho), self.domain.cap.reason
+            ),
+            fault_threshold=_share(self.trips.fault_threshold),
+        )
+
+    def partitions(self) -> dg.MonthlyPartitionsDefinition:
+        """The months of the series."""
+        last = self.periods.last
+        return dg.MonthlyPartitionsDefinition(
+            start_date=self.periods.first, end_date=None if last is None else _month_after(last), fmt="%Y-%m"
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Assets, checks, job and schedule, all with the series' name before theirs."""
+        settings, partitions = self.settings(), self.partitions()
+        tags = {
+            "od/mechanism": settings.mechanism.name,
+            "od/neighbours": settings.unit.neighbours,
+            "od/unit": settings.unit.kind,
+        }
+        assets = [
+            asset
+            for make in (input_assets, level_assets, publication_assets)
+            for asset in make(settings, partitions, self.owners, tags)
+        ]
+        job = dg.define_asset_job(
+            f"{self.name}_release",
+            selection=dg.AssetSelection.key_prefixes([self.name]),
+            description=f"Release one month of {self.name}, or read it back where it is released.",
+        )
+        schedules = [] if self.schedule is None else [_schedule(self.name, self.schedule, job, partitions)]
+        return dg.Definitions(
+            assets=assets, asset_checks=check_definitions(settings, partitions), jobs=[job], schedules=schedules
+        )
+
+
+def _schedule(
+    name: str, cron: str, job: Any, partitions: dg.MonthlyPartitionsDefinition
+) -> dg.ScheduleDefinition:
+    @dg.schedule(name=f"{name}_monthly", cron_schedule=cron, job=job, description="Releases the month before each tick.")
+    def monthly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        first_of_month = context.scheduled_execution_time.replace(day=1)
+        month = (first_of_month - datetime.timedelta(days=1)).strftime("%Y-%m")
+        if month not in partitions.get_partition_keys(current_time=context.scheduled_execution_time):
+            return dg.SkipReason(f"{month} is not one of the periods of {name}.")
+        return dg.RunRequest(run_key=month, partition_key=month)
+
+    return monthly
+
+
+def _share(value: Number) -> Fraction:
+    share = exact_fraction("the fault threshold", value)
+    if not 0 <= share <= 1:
+        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
+    return share
+
+
+def _month_after(month: str) -> str:
+    try:
+        first = datetime.datetime.strptime(month, "%Y-%m").replace(tzinfo=datetime.UTC)
+    except ValueError:
+        raise OdError(
+            "OD-PERIOD", f"{month!r} is not a month as 2001-01", next_step="correct the periods of the release"
+        ) from None
+    return (first + datetime.timedelta(days=32)).strftime("%Y-%m")
+
+
+def declared_releases(defs_folder: Path) -> Sequence[str]:
+    """Names of the folders below ``defs`` that declare a release."""
+    return sorted(path.parent.name for path in defs_folder.glob("*/defs.yaml"))

@@ -1,0 +1,1 @@
+"""What the assets stand on."""

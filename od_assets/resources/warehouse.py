@@ -1,0 +1,119 @@
+"""The warehouse: all places that the project writes to, held by one run at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+
+from od_assets.project import var_folder
+from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
+from od_assets.settings import ReleaseSettings
+from od_core import Geography, Release, ReleasePlan
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import DurableMeasurements
+from od_core.archive.release_key import ReleaseKey
+from od_core.archive.staging import StagedRelease
+from od_core.errors import OdError
+from od_core.estimation.top_down import Measurement
+from od_core.release import finish
+
+
+class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's metaclass is untyped
+    """Folders, ledger and database of the project; while a run has it, no other run does.
+
+    A run is a process of its own (UI, schedule, backfill, command line), so neither the executor nor a pool
+    keeps two of them apart: a lock on a file does, and it goes with its process however that ends.
+    """
+
+    lock_seconds: float = 600.0
+
+    @property
+    def var(self) -> Path:
+        """The folder of everything that is written."""
+        return var_folder()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The budget ledger."""
+        return Ledger(self.var / "ledger.sqlite")
+
+    @property
+    def confidential(self) -> ConfidentialFolder:
+        """The folder of everything confidential."""
+        return ConfidentialFolder(self.var / "confidential")
+
+    @property
+    def database(self) -> Path:
+        """The public release database."""
+        return self.var / "release.duckdb"
+
+    def bundle(self, key: ReleaseKey) -> Path:
+        """The public bundle of a release."""
+        return self.var / "releases" / key.folder
+
+    def data_docs(self, key: ReleaseKey) -> Path:
+        """Data Docs of a release: whether each expectation was met, without values."""
+        return self.var / "data_docs" / key.folder
+
+    def staged(self, key: ReleaseKey) -> StagedRelease:
+        """The files of a release on their way to publication."""
+        return StagedRelease(self.confidential.subfolder(key.folder))
+
+    def zones(self, settings: ReleaseSettings) -> Path:
+        """The zone list that the geography asset has checked."""
+        return self.var / "geographies" / f"{settings.name}.csv"
+
+    def geography(self, settings: ReleaseSettings) -> Geography:
+        """The geography as its asset has checked it. Raises OdError where that has not run."""
+        return settings.geography_from(self.zones(settings))
+
+    def measurements(self, key: ReleaseKey) -> DurableMeasurements:
+        """The stored measurements of a release."""
+        return DurableMeasurements(self.confidential.subfolder(key.folder), self.ledger, key)
+
+    def release(self, settings: ReleaseSettings, plan: ReleasePlan, key: ReleaseKey) -> Release:
+        """The release from its staged estimates and stored measurements."""
+        staged, measurements, ledger = self.staged(key), self.measurements(key), self.ledger
+        measured = [
+            Measurement(step, None if step.level == 0 else staged.estimate(step.level - 1), measurements.read(step))
+            for step in plan.steps
+        ]
+        return finish(
+            plan, staged.estimate(plan.tree.depth), measured, noise=settings.noise, spent=ledger.spent(key, plan)
+        )
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:
+        """Hold the lock for the whole run, once what dead runs left behind is cleared away."""
+        if context.instance is not None and context.run is not None:
+            mark_process(context.instance, context.run.run_id)
+        with self.locked():
+            if context.instance is not None:
+                sweep_dead_runs(context.instance)
+            yield self
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be alone with the warehouse. Raises OdError when another run does not end in time."""
+        self.var.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + self.lock_seconds
+        with (self.var / "release.lock").open("w") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise OdError(
+                            "OD-RELEASE-LOCKED",
+                            f"another release has been running for more than {self.lock_seconds:.0f} seconds",
+                            next_step="wait until it has ended, then run this one again",
+                        ) from None
+                    time.sleep(0.2)
+            yield

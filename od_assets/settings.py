@@ -1,0 +1,87 @@
+"""One declared release, in the terms of od_core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from od_assets.project import project_root
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.flow_tree import TreeOrder
+from od_core.mechanisms import Mechanism
+from od_core.privacy.domain import PrivacyDomain
+from od_core.readers.records import RecordColumns
+from od_core.readers.zones import read_zones
+
+
+@dataclass(frozen=True)
+class ReleaseSettings:
+    """What a release's YAML says, checked and in the terms of od_core.
+
+    Attributes:
+        name: of the release series; prefix of its assets, checks, job and schedule.
+        records: path of a period's file, with ``{period}`` in it, relative to the project.
+        columns: columns of that file.
+        zones: path of the public zone list, relative to the project.
+        levels: its level columns, coarse to fine.
+        unknown_zone: listed zone that takes records from unlisted places, or None.
+        unit, budget, mechanism, tree, noise, revision, domain, fault_threshold: see od_core.
+    """
+
+    name: str
+    records: str
+    columns: RecordColumns
+    zones: str
+    levels: tuple[str, ...]
+    unknown_zone: str | None
+    unit: PrivacyUnit
+    budget: Budget
+    mechanism: Mechanism
+    tree: TreeOrder
+    noise: str
+    revision: int
+    domain: PrivacyDomain
+    fault_threshold: Fraction
+
+    @property
+    def measured_levels(self) -> list[int]:
+        """Levels of the flow tree that are measured, top first."""
+        return list(range(1 if self.unit.publishes_total else 0, 2 * len(self.levels) + 1))
+
+    @property
+    def depth(self) -> int:
+        """Number of levels of the flow tree below its root."""
+        return 2 * len(self.levels)
+
+    def key(self, period: str) -> ReleaseKey:
+        """The release of one period."""
+        return ReleaseKey(self.name, period, self.revision)
+
+    def records_path(self, period: str) -> Path:
+        """The file with the records of one period."""
+        return project_root() / self.records.format(period=period)
+
+    def read_geography(self) -> Geography:
+        """The public geography from its zone list. Raises OdError naming the fault."""
+        return self.geography_from(project_root() / self.zones)
+
+    def geography_from(self, path: Path) -> Geography:
+        """The geography from a zone list at any place."""
+        return Geography.from_frame(read_zones(path), self.levels, unknown=self.unknown_zone)
+
+    def plan(self, geography: Geography) -> ReleasePlan:
+        """The plan over that geography, from public facts alone."""
+        plan = plan_release(
+            geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree
+        )
+        if plan.spent.rho > self.domain.cap:
+            raise OdError(
+                "OD-LEDGER-CAP",
+                f"one release of {self.name} asks for rho {float(plan.spent.rho):.6g}, above the cap"
+                f" {float(self.domain.cap):.6g} of data set {self.domain.name!r}",
+                next_step="ask for less, or raise the cap with a stated reason",
+            )
+        return plan

@@ -1,0 +1,72 @@
+"""The files of one release on their way from records to publication, all in its confidential folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from od_core.archive.files import write_durably
+from od_core.errors import OdError
+from od_core.flow_tree import Nodes
+from od_core.trips import TripCounts
+
+
+class StagedRelease:
+    """True counts and unpublished estimates of one release; each file is whole or absent.
+
+    An estimate is a function of the measurements, so writing it again changes nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def records(self) -> Path:
+        """The records of the period, as the reader left them."""
+        return self.folder / "raw_trips.parquet"
+
+    @property
+    def flows(self) -> Path:
+        """The leaf table as it will be published."""
+        return self.folder / "flows.parquet"
+
+    def save_trip_counts(self, trips: TripCounts) -> None:
+        """Keep the true leaf counts."""
+        table = pa.table({"rank": trips.rank, "trips": np.diff(trips.before)})
+        write_durably(self.folder / "trip_counts.parquet", lambda file: pq.write_table(table, file))
+
+    def trip_counts(self) -> TripCounts:
+        """The true leaf counts. Raises OdError where they are absent."""
+        table = self._read("trip_counts")
+        before = np.concatenate(([0], np.cumsum(table["trips"].to_numpy(), dtype=np.int64)))
+        return TripCounts(np.asarray(table["rank"].to_numpy(), dtype=np.int64), before)
+
+    def save_estimate(self, nodes: Nodes) -> Path:
+        """Keep the estimate of a level: area numbers and trips, in tree order; returns its file."""
+        table = pa.table({"origin": nodes.origin, "destination": nodes.destination, "trips": nodes.trips})
+        path = self.folder / f"estimate_{nodes.level}.parquet"
+        write_durably(path, lambda file: pq.write_table(table, file))
+        return path
+
+    def estimate_table(self, level: int) -> pa.Table:
+        """The estimate of a level as it stands in its file: origin, destination, trips. Raises OdError if absent."""
+        return self._read(f"estimate_{level}")
+
+    def estimate(self, level: int) -> Nodes:
+        """The estimate of a level. Raises OdError where it is absent."""
+        table = self.estimate_table(level)
+        return Nodes(level, *(table[name].to_numpy() for name in ("origin", "destination", "trips")))
+
+    def _read(self, name: str) -> pa.Table:
+        path = self.folder / f"{name}.parquet"
+        if not path.exists():
+            raise OdError(
+                "OD-STAGED-FILE-MISSING",
+                f"{name} of this release is not there yet, or was removed",
+                next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
+                spent="what was set aside before stays charged",
+            )
+        return pq.read_table(path)
