@@ -74,9 +74,7 @@ class ReleaseSettings:
 
     def plan(self, geography: Geography) -> ReleasePlan:
         """The plan over that geography, from public facts alone."""
-        plan = plan_release(
-            geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree
-        )
+        plan = plan_release(geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree)
         if plan.spent.rho > self.domain.cap:
             raise OdError(
                 "OD-LEDGER-CAP",

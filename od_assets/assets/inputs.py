@@ -1,6 +1,6 @@
 """Geography, raw trips, trip counts: what a release is made from."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -17,11 +17,11 @@ PUBLIC_FILE_MODE = 0o644
 
 
 def input_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, owners: Sequence[str], tags: dict[str, str]
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """The assets of group ``<release>/inputs``."""
     name = settings.name
-    common = {"group_name": f"{name}/inputs", "owners": owners, "tags": tags, "code_version": "1"}
+    common = {**traits, "group_name": f"{name}/inputs"}
 
     @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public area tree.", **common)
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:

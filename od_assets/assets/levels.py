@@ -1,7 +1,7 @@
 """One noisy measurement and one estimate for every measured level."""
 
-from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
@@ -31,28 +31,26 @@ def _padded(settings: ReleaseSettings, level: int) -> str:
 
 
 def level_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, owners: Sequence[str], tags: dict[str, str]
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """The assets of group ``<release>/levels``, top first."""
-    assets = []
-    for level in settings.measured_levels:
-        common = {
-            "group_name": f"{settings.name}/levels",
-            "owners": owners,
-            "tags": tags,
-            "code_version": "1",
-            "partitions_def": partitions,
-        }
-        assets += [_measurement_asset(settings, level, common), _estimate_asset(settings, level, common)]
-    return assets
+    common = {**traits, "group_name": f"{settings.name}/levels", "partitions_def": partitions}
+    return [
+        make(settings, level, common)
+        for level in settings.measured_levels
+        for make in (_measurement_asset, _estimate_asset)
+    ]
 
 
-def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, object]) -> dg.AssetsDefinition:
+def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     has_parents = level > settings.measured_levels[0]
 
     @dg.asset(
         key=measurement_key(settings, level),
-        deps=[dg.AssetKey([settings.name, "trip_counts"]), *([estimate_key(settings, level - 1)] if has_parents else [])],
+        deps=[
+            dg.AssetKey([settings.name, "trip_counts"]),
+            *([estimate_key(settings, level - 1)] if has_parents else []),
+        ],
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
         description=(
             f"The counts of level {level} plus exact discrete Gaussian noise: drawn once, charged to the ledger, read"
@@ -80,7 +78,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
     return noisy_measurement
 
 
-def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, object]) -> dg.AssetsDefinition:
+def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
     @dg.asset(
         key=estimate_key(settings, level),
         deps=[measurement_key(settings, level)],

@@ -103,7 +103,12 @@ def flows_by_level(release: Release) -> pd.DataFrame:
 
 
 def _table(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    return dg.MetadataValue.table([dg.TableRecord(row) for row in frame.astype(object).to_dict("records")])
+    return dg.MetadataValue.table(
+        [
+            dg.TableRecord({str(name): value for name, value in row.items()})
+            for row in frame.astype(object).to_dict("records")
+        ]
+    )
 
 
 def _float_below(value: Fraction) -> float:

@@ -1,6 +1,6 @@
 """The published table and the bundle."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
@@ -28,17 +28,11 @@ FLOW_COLUMNS = dg.TableSchema(
 
 
 def publication_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, owners: Sequence[str], tags: dict[str, str]
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """The assets of group ``<release>/publication``."""
     name = settings.name
-    common = {
-        "group_name": f"{name}/publication",
-        "owners": owners,
-        "tags": tags,
-        "code_version": "1",
-        "partitions_def": partitions,
-    }
+    common = {**traits, "group_name": f"{name}/publication", "partitions_def": partitions}
 
     @dg.asset(
         key=[name, "flows"],

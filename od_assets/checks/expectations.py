@@ -42,7 +42,9 @@ def records_meet_expectations(
     return _run("raw_records", records, expected, docs)
 
 
-def flows_meet_expectations(flows: pd.DataFrame, origin: Geography, destination: Geography, docs: Path) -> dict[str, bool]:
+def flows_meet_expectations(
+    flows: pd.DataFrame, origin: Geography, destination: Geography, docs: Path
+) -> dict[str, bool]:
     """What a reader of the published leaf table may rely on; each expectation's name, and whether it was met."""
     gxe = _expectations()
     expected = [
@@ -68,7 +70,7 @@ def _expectations() -> Any:
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dict[str, bool]:
     import great_expectations as gx
-    from great_expectations.checkpoint import UpdateDataDocsAction
+    from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
@@ -99,7 +101,6 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dic
     met: dict[str, bool] = {}
     for result in results:
         config = result.expectation_config
-        column = config.kwargs.get("column")
-        title = config.type if column is None else f"{config.type}: {column}"
+        title = name if config is None else f"{config.type}: {config.kwargs.get('column', name)}"
         met[title] = met.get(title, True) and bool(result.success)
     return met

@@ -46,7 +46,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
         AssetChecks(
             dg.AssetKey([name, "geography"]),
             {"is_a_partition": "Every area lies in one area of the level above; every area but a zone is divided."},
-            lambda plan, warehouse, key: {"is_a_partition": geography_violations(plan.tree.origin)},
+            lambda plan, *_: {"is_a_partition": geography_violations(plan.tree.origin)},
             partitioned=False,
         ),
         AssetChecks(
@@ -100,9 +100,7 @@ def _definition(
 ) -> dg.AssetChecksDefinition:
     own_partitions = partitions if checks.partitioned else None
     specs = [
-        dg.AssetCheckSpec(
-            name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions
-        )
+        dg.AssetCheckSpec(name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions)
         for name, asks in checks.names.items()
     ]
 
@@ -110,7 +108,9 @@ def _definition(
     def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
         with failures_without_values(warehouse.confidential):
             plan = settings.plan(warehouse.geography(settings))
-            key = settings.key(context.partition_key if checks.partitioned else str(partitions.get_first_partition_key()))
+            key = settings.key(
+                context.partition_key if checks.partitioned else str(partitions.get_first_partition_key())
+            )
             counts = checks.look(plan, warehouse, key)
         for name, count in counts.items():
             yield dg.AssetCheckResult(

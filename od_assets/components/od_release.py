@@ -1,7 +1,6 @@
 """A scheduled release declared in YAML: its assets, checks, job and schedule."""
 
 import datetime
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ class Trips(dg.Model):
     """Where the confidential records are."""
 
     files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
-    columns: Columns = Columns()
+    columns: Columns = Columns()  # type: ignore[call-arg]  # every column has a default
     fault_threshold: Number = Field(
         str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
     )
@@ -174,15 +173,19 @@ class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  #
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Assets, checks, job and schedule, all with the series' name before theirs."""
         settings, partitions = self.settings(), self.partitions()
-        tags = {
-            "od/mechanism": settings.mechanism.name,
-            "od/neighbours": settings.unit.neighbours,
-            "od/unit": settings.unit.kind,
+        traits = {
+            "owners": self.owners,
+            "code_version": "1",
+            "tags": {
+                "od/mechanism": settings.mechanism.name,
+                "od/neighbours": settings.unit.neighbours,
+                "od/unit": settings.unit.kind,
+            },
         }
         assets = [
             asset
             for make in (input_assets, level_assets, publication_assets)
-            for asset in make(settings, partitions, self.owners, tags)
+            for asset in make(settings, partitions, traits)
         ]
         job = dg.define_asset_job(
             f"{self.name}_release",
@@ -195,10 +198,10 @@ class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  #
         )
 
 
-def _schedule(
-    name: str, cron: str, job: Any, partitions: dg.MonthlyPartitionsDefinition
-) -> dg.ScheduleDefinition:
-    @dg.schedule(name=f"{name}_monthly", cron_schedule=cron, job=job, description="Releases the month before each tick.")
+def _schedule(name: str, cron: str, job: Any, partitions: dg.MonthlyPartitionsDefinition) -> dg.ScheduleDefinition:
+    @dg.schedule(
+        name=f"{name}_monthly", cron_schedule=cron, job=job, description="Releases the month before each tick."
+    )
     def monthly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         first_of_month = context.scheduled_execution_time.replace(day=1)
         month = (first_of_month - datetime.timedelta(days=1)).strftime("%Y-%m")
@@ -224,8 +227,3 @@ def _month_after(month: str) -> str:
             "OD-PERIOD", f"{month!r} is not a month as 2001-01", next_step="correct the periods of the release"
         ) from None
     return (first + datetime.timedelta(days=32)).strftime("%Y-%m")
-
-
-def declared_releases(defs_folder: Path) -> Sequence[str]:
-    """Names of the folders below ``defs`` that declare a release."""
-    return sorted(path.parent.name for path in defs_folder.glob("*/defs.yaml"))

@@ -1,0 +1,1 @@
+"""What the project is made of: one folder a release, and what all releases share."""

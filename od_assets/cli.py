@@ -1,0 +1,149 @@
+"""``od-release``: plan, run and look at releases from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from od_assets.project import project_root, var_folder
+from od_core.errors import OdError
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+_console = Console(width=None if sys.stdout.isatty() else 120)
+
+
+@app.command()
+def plan(release: Annotated[str, typer.Argument(help="Release series.")] = "us_flights", as_json: Json = False) -> None:
+    """What a release would spend, and the noise of every level. Reads no record and spends nothing."""
+    from od_assets.declarations import declaration
+
+    settings = declaration(release).settings()
+    planned = settings.plan(settings.read_geography())
+    if as_json:
+        typer.echo(json.dumps({**planned.facts(), "levels": planned.to_frame().to_dict("records")}, indent=2))
+        return
+    _print_frame(f"{release}: what one period measures", planned.to_frame())
+    _console.print(
+        f"One {settings.unit.kind}, {settings.unit.neighbours} neighbours. Spends rho {float(planned.spent.rho):.6g}"
+        f" a period: epsilon {planned.spent.epsilon_tight:.6g} (tight), {planned.spent.epsilon_bun_steinke:.6g}"
+        f" (Bun-Steinke) at delta {float(planned.spent.delta):.3g}. The cap of data set {settings.domain.name!r} is rho"
+        f" {float(settings.domain.cap):.6g} a period."
+    )
+
+
+@app.command()
+def run(
+    release: Annotated[str, typer.Argument(help="Release series.")] = "us_flights",
+    period: Annotated[str | None, typer.Option(help="Period, as 2001-06; the newest if left out.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every period, oldest first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Release one period, or read it back where it is released: the Dagster job, in this process."""
+    from od_assets.declarations import declaration
+    from od_assets.running import chosen_periods, run_period
+
+    component = declaration(release)
+    periods = chosen_periods(component, period, every=every)
+    prepare_dagster_home()
+    outcomes = [run_period(component, each, quiet=as_json) for each in periods]
+    if as_json:
+        typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
+    else:
+        for outcome in outcomes:
+            _print_outcome(outcome.facts, outcome.levels)
+    if not all(outcome.succeeded for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Every declared release and period: what is measured, published, spent and left."""
+    from od_assets.declarations import declaration, declared_releases
+    from od_assets.running import period_status
+
+    rows = [row for name in declared_releases() for row in period_status(declaration(name))]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _print_frame("Releases", pd.DataFrame(rows))
+
+
+@app.command()
+def ui(port: int = 3000) -> None:
+    """The Dagster UI with its daemon, on the project's own history."""
+    home = prepare_dagster_home()
+    command = shutil.which("dg", path=str(Path(sys.executable).parent)) or "dg"
+    os.chdir(project_root())
+    os.execve(  # noqa: S606  # the same environment's own program
+        command, [command, "dev", "--port", str(port)], {**os.environ, "DAGSTER_HOME": str(home)}
+    )
+
+
+def prepare_dagster_home() -> Path:
+    """DAGSTER_HOME below ``var``, absolute, with the project's settings; set for this process."""
+    home = var_folder() / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(Path(__file__).parent / "dagster.yaml", home / "dagster.yaml")
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+def _print_outcome(facts: dict[str, Any], levels: pd.DataFrame | None) -> None:
+    if levels is None:
+        _console.print(f"[bold red]{facts['release']} is not published.[/]")
+        for line in facts["failures"]:
+            _console.print(line, markup=False, soft_wrap=True)
+        return
+    _console.rule(facts["release"])
+    for title in ("protected", "not_protected", "input"):
+        _console.print(f"{title.replace('_', ' ').capitalize()}: {facts['guarantee'][title]}", markup=False)
+    spent = facts["spent"]
+    _console.print(
+        f"\nSpent: rho {spent['rho']:.6g} = epsilon {spent['epsilon_tight']:.6g} (tight),"
+        f" {spent['epsilon_bun_steinke']:.6g} (Bun-Steinke) at delta {spent['delta']:.3g}; of the period's cap"
+        f" {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
+        f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
+    )
+    _print_frame("Flows by level", levels)
+    passed = sum(check["passed"] for check in facts["checks"])
+    _console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
+    for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
+        checks = [check for check in facts["checks"] if check["subject"] == subject]
+        names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
+        _console.print(f"  {subject}: {names}", markup=False)
+    _console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", markup=False, soft_wrap=True)
+
+
+def _print_frame(title: str, frame: pd.DataFrame) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in frame.columns:
+        number = pd.api.types.is_numeric_dtype(frame[column].dtype)
+        table.add_column(str(column).replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row))
+    _console.print(table)
+
+
+def main() -> None:
+    """Entry point: an OdError is one line on standard error and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except OdError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""One period through the Dagster job in this process, on the project's own Dagster instance."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+from dagster import DagsterEventType, EventLogEntry
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from od_assets.assets.metadata import flows_by_level
+from od_assets.components.od_release import OdRelease
+from od_assets.resources.warehouse import Warehouse
+from od_core import open_release
+from od_core.archive.ledger import DRAWING, MEASURED
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.privacy.accounting import float_above
+from od_core.publication.bundle import CERTIFICATE
+
+_SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one period.
+
+    Attributes:
+        succeeded: whether it is published.
+        facts: JSON-ready public facts: of the certificate, or the failures.
+        levels: flows by level; None where nothing is published.
+    """
+
+    succeeded: bool
+    facts: dict[str, Any]
+    levels: pd.DataFrame | None
+
+
+def chosen_periods(component: OdRelease, period: str | None, *, every: bool) -> list[str]:
+    """The periods that are asked for: one, all, or the newest. Raises OdError for one that is not there."""
+    periods = list(component.partitions().get_partition_keys())
+    if not periods:
+        raise _no_period(f"{component.name} has no period that has ended")
+    if every:
+        return periods
+    if period is not None and period not in periods:
+        raise _no_period(f"{period!r} is not a period of {component.name} ({periods[0]} to {periods[-1]})")
+    return [period or periods[-1]]
+
+
+def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
+    """Run the release job for one period; progress goes to standard error unless ``quiet``."""
+    from od_assets.definitions import defs
+
+    settings = component.settings()
+    key = settings.key(period)
+    job = defs().resolve_job_def(f"{component.name}_release")
+    before = _drawn_levels(key, settings.measured_levels)
+    with dg.DagsterInstance.get() as instance:
+        run_id = str(uuid.uuid4())
+        with _progress(instance, run_id, str(key), quiet=quiet):
+            result = job.execute_in_process(
+                partition_key=period,
+                instance=instance,
+                raise_on_error=False,
+                run_id=run_id,
+                run_config=_SILENT,
+                tags={"od/launched_by": "od-release"},
+            )
+        failures = list(_failures(result))
+    if not result.success:
+        return Outcome(False, {"release": str(key), "published": False, "failures": failures}, None)
+    drawn = len(_drawn_levels(key, settings.measured_levels)) - len(before)
+    warehouse = Warehouse()
+    balance = warehouse.ledger.balance(settings.domain.name, period)
+    bundle = warehouse.bundle(key)
+    facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+    levels = flows_by_level(open_release(bundle))
+    facts |= {
+        "published": True,
+        "drawn": drawn,
+        "cap_rho": float_above(balance.cap),
+        "left_rho": float(balance.left),
+        "flows_by_level": levels.to_dict("records"),
+        "bundle": str(bundle),
+        "database": str(warehouse.database),
+    }
+    return Outcome(True, facts, levels)
+
+
+def period_status(component: OdRelease) -> list[dict[str, Any]]:
+    """Every period of a series: measured levels, published or not, rho spent and left."""
+    settings, warehouse = component.settings(), Warehouse()
+    ledger = warehouse.ledger
+    rows = []
+    for period in component.partitions().get_partition_keys():
+        key = settings.key(period)
+        states = [ledger.level_state(key, level) for level in settings.measured_levels]
+        kinds = [state.kind for state in states if state is not None]
+        try:
+            balance = ledger.balance(settings.domain.name, period)
+            cap, spent = balance.cap, balance.spent
+        except OdError:  # the domain is declared by its first release
+            cap, spent = settings.domain.cap, settings.domain.cap * 0
+        state = "published" if ledger.is_published(key) else ("begun" if kinds else "not begun")
+        rows.append(
+            {
+                "release": str(key),
+                "state": state,
+                "measured_levels": f"{kinds.count(MEASURED)} of {len(states)}",
+                "interrupted_levels": kinds.count(DRAWING),
+                "rho_spent": float(spent),
+                "rho_left": float(cap - spent),
+            }
+        )
+    return rows
+
+
+def _drawn_levels(key: ReleaseKey, levels: list[int]) -> list[int]:
+    ledger = Warehouse().ledger
+    states = {level: ledger.level_state(key, level) for level in levels}
+    return [level for level, state in states.items() if state is not None and state.kind == MEASURED]
+
+
+def _failures(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+    """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
+    for check in result.get_asset_check_evaluations():
+        if not check.passed:
+            yield f"check failed: {check.asset_key.to_user_string()}: {check.check_name}"
+    for event in result.all_events:
+        if event.event_type == DagsterEventType.STEP_FAILURE:
+            failure = event.step_failure_data.user_failure_data
+            yield f"{event.step_key}: {failure.description}" if failure else f"{event.step_key}: failed"
+        elif event.event_type == DagsterEventType.PIPELINE_FAILURE and event.message:
+            yield event.message.splitlines()[0]
+
+
+@contextmanager
+def _progress(instance: dg.DagsterInstance, run_id: str, title: str, *, quiet: bool) -> Iterator[None]:
+    """A bar of finished steps while the body runs."""
+    if quiet:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None)
+
+        def advance(entry: EventLogEntry, _cursor: str) -> None:
+            event = entry.dagster_event
+            if event is None:
+                return
+            if event.event_type == DagsterEventType.STEP_START:
+                progress.update(task, description=f"{title}: {event.step_key}")
+            elif event.event_type == DagsterEventType.STEP_SUCCESS:
+                progress.advance(task)
+
+        instance.watch_event_logs(run_id, None, advance)
+        try:
+            yield
+        finally:
+            instance.end_watch_event_logs(run_id, advance)
+
+
+def _no_period(message: str) -> OdError:
+    return OdError("OD-PERIOD", message, next_step="choose one of the declared periods")
