@@ -103,12 +103,13 @@ def flows_by_level(release: Release) -> pd.DataFrame:
 
 
 def _table(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    return dg.MetadataValue.table(
-        [
-            dg.TableRecord({str(name): value for name, value in row.items()})
-            for row in frame.astype(object).to_dict("records")
-        ]
-    )
+    """A table with its schema stated, so that it may also be empty."""
+    schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
+    records = [
+        dg.TableRecord({str(name): value for name, value in row.items()})
+        for row in frame.astype(object).to_dict("records")
+    ]
+    return dg.MetadataValue.table(records, schema=schema)
 
 
 def _float_below(value: Fraction) -> float:

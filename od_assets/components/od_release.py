@@ -165,10 +165,9 @@ class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  #
 
     def partitions(self) -> dg.MonthlyPartitionsDefinition:
         """The months of the series."""
-        last = self.periods.last
-        return dg.MonthlyPartitionsDefinition(
-            start_date=self.periods.first, end_date=None if last is None else _month_after(last), fmt="%Y-%m"
-        )
+        first, last = _month(self.periods.first), self.periods.last
+        end = None if last is None else (_month(last) + datetime.timedelta(days=32)).strftime("%Y-%m")
+        return dg.MonthlyPartitionsDefinition(start_date=first.strftime("%Y-%m"), end_date=end, fmt="%Y-%m")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Assets, checks, job and schedule, all with the series' name before theirs."""
@@ -219,11 +218,11 @@ def _share(value: Number) -> Fraction:
     return share
 
 
-def _month_after(month: str) -> str:
+def _month(text: str) -> datetime.datetime:
+    """First day of a month. Raises OdError where the text is no month."""
     try:
-        first = datetime.datetime.strptime(month, "%Y-%m").replace(tzinfo=datetime.UTC)
+        return datetime.datetime.strptime(text, "%Y-%m").replace(tzinfo=datetime.UTC)
     except ValueError:
         raise OdError(
-            "OD-PERIOD", f"{month!r} is not a month as 2001-01", next_step="correct the periods of the release"
+            "OD-PERIOD", f"{text!r} is not a month as 2001-01", next_step="correct the periods of the release"
         ) from None
-    return (first + datetime.timedelta(days=32)).strftime("%Y-%m")

@@ -1,0 +1,117 @@
+"""A small project in a temporary folder: three regions of two zones, one month of records."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_assets.components import OdRelease
+from od_assets.defs.resources import resources
+
+ZONES = pd.DataFrame(
+    [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(2)], columns=["region", "zone"]
+)
+
+ATTRIBUTES: dict[str, Any] = {
+    "name": "trips",
+    "owners": ["team:statistics"],
+    "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
+    "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
+    "periods": {"first": "2001-01", "last": "2001-02"},
+    "domain": {"name": "trips", "cap": {"rho": "0.1", "reason": "first declaration"}},
+    "privacy": {"epsilon": "1", "delta": "1e-8"},
+    "schedule": "0 6 2 * *",
+}
+
+SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class Project:
+    """A project folder, its Dagster instance, and what a test does with them."""
+
+    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+        self.root = root
+        self.var = root / "var"
+        self.instance = instance
+
+    def write_records(self, records: pd.DataFrame, period: str = "2001-01") -> None:
+        records.to_csv(self.root / f"{period}.csv", index=False)
+
+    def component(self, **changes: Any) -> OdRelease:
+        attributes = copy.deepcopy(ATTRIBUTES)
+        for path, value in changes.items():
+            *parents, last = path.split("__")
+            place = attributes
+            for parent in parents:
+                place = place[parent]
+            place[last] = value
+        return OdRelease.resolve_from_dict(attributes)
+
+    def definitions(self, component: OdRelease) -> dg.Definitions:
+        return dg.Definitions.merge(component.build_defs(None), resources())
+
+    def run(self, component: OdRelease | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
+        job = self.definitions(component or self.component()).resolve_job_def("trips_release")
+        return job.execute_in_process(
+            partition_key=period, instance=self.instance, raise_on_error=False, run_config=SILENT
+        )
+
+    def materialize(self, *keys: str, period: str = "2001-01") -> dg.ExecuteInProcessResult:
+        definitions = self.definitions(self.component())
+        graph = definitions.resolve_implicit_global_asset_job_def()
+        return graph.execute_in_process(
+            partition_key=period,
+            instance=self.instance,
+            raise_on_error=False,
+            run_config=SILENT,
+            asset_selection=[dg.AssetKey(["trips", *key.split("/")]) for key in keys],
+        )
+
+
+def records(number: int = 2000) -> pd.DataFrame:
+    """Records of January 2001 between all zones; the numbers are of no importance."""
+    generator = np.random.default_rng(5)
+    zones = ZONES["zone"].to_numpy()
+    return pd.DataFrame(
+        {
+            "date": "2001-01-15",
+            "origin": generator.choice(zones, number),
+            "destination": generator.choice(zones, number, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.05]),
+        }
+    )
+
+
+@pytest.fixture
+def make_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Project]]:
+    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
+    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def make() -> Project:
+            project = Project(tmp_path, instance)
+            ZONES.to_csv(tmp_path / "zones.csv", index=False)
+            project.write_records(records())
+            return project
+
+        yield make
+
+
+@pytest.fixture
+def project(make_project: Callable[[], Project]) -> Project:
+    return make_project()
+
+
+def failure_text(result: dg.ExecuteInProcessResult) -> str:
+    """What Dagster stored of the failures of a run."""
+    return " ".join(
+        event.step_failure_data.user_failure_data.description
+        for event in result.all_events
+        if event.is_step_failure and event.step_failure_data.user_failure_data is not None
+    )

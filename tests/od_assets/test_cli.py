@@ -1,0 +1,114 @@
+"""The command line: plans, errors of one line, and a release from a new folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from od_assets.declarations import DEFS, declaration, read_declaration
+from od_core.errors import OdError
+
+from .conftest import ATTRIBUTES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def od_release(*arguments: str, var: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OD_VAR": str(var), "OD_PROJECT": str(ROOT)}
+    command = [sys.executable, "-m", "od_assets.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path) -> None:
+    result = od_release("plan", "us_flights", "--json", var=tmp_path)
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    rho = Fraction(plan["rho"])
+    assert sum(Fraction(step["rho"]) for step in plan["steps"]) == rho
+    assert all(Fraction(step["variance"]) == 8 / rho for step in plan["steps"])  # unit trip, bounded: T / rho
+    assert float(rho) == pytest.approx(0.0172053, rel=1e-5)  # tight, epsilon 1, delta 1e-8
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("plan", "us_flight"), "OD-RELEASE-UNKNOWN"),
+        (("run", "us_flights", "--period", "1999-01"), "OD-PERIOD"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], code: str) -> None:
+    result = od_release(*arguments, var=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(code)
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
+    first = od_release("run", "us_flights", "--period", "2001-02", "--json", var=tmp_path)
+    assert first.returncode == 0, first.stderr
+    facts = json.loads(first.stdout)[0]
+    assert facts["drawn"] == 8
+    assert all(check["passed"] for check in facts["checks"])
+    assert facts["flows_by_level"][0]["flows"] == 1
+    assert Path(facts["bundle"]).is_dir()
+    again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "0 of 8 levels were drawn now" in " ".join(again.stdout.split())
+    rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
+    states = {row["release"]: row["state"] for row in rows}
+    assert states["us_flights/2001-02/r1"] == "published"
+    assert states["us_flights/2001-01/r1"] == "not begun"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"privacy": {"epsilon": "-1", "delta": "1e-8"}}, "OD-BUDGET-EPSILON"),
+        ({"privacy": {"epsilon": ".nan", "delta": "1e-8"}}, "OD-BUDGET-NUMBER"),
+        ({"privacy": {"rho": 0, "delta": "1e-8"}}, "OD-BUDGET-RHO"),
+        ({"privacy": {"epsilon": 1, "delta": 1}}, "OD-BUDGET-DELTA"),
+        ({"privacy": {"epsilon": 1, "delta": -1e-8}}, "OD-BUDGET-DELTA"),
+        ({"privacy": {"epsilon": 1, "delta": "1e-8", "shares": ["1/2", "1/4", "1/8", "1/16"]}}, "OD-BUDGET-SHARES"),
+        ({"privacy": {"epsilon": 1, "delta": "1e-8", "conversion": "tigth"}}, "tight"),
+        ({"mechanism": "inftd"}, "inftda"),
+        ({"mechanism_options": {"order": "ascendin"}}, "ascending"),
+        ({"noise": "open_dp"}, "opendp"),
+        ({"domain": {**ATTRIBUTES["domain"], "neighbours": "bound"}}, "bounded"),
+        ({"domain": {**ATTRIBUTES["domain"], "unit": "user"}}, "OD-UNIT-OPTIONS"),
+        ({"revision": 0}, "OD-RELEASE-KEY"),
+        ({"trips": {"files": "x.csv", "colums": {}}}, "OD-CONFIG"),
+        ({"periods": {"first": "2001-13"}}, "OD-PERIOD"),
+    ],
+)
+def test_every_mistake_in_a_declaration_is_named(tmp_path: Path, change: dict[str, Any], expected: str) -> None:
+    path = tmp_path / "defs.yaml"
+    path.write_text(yaml.dump({"type": "x", "attributes": {**ATTRIBUTES, **change}}), encoding="utf-8")
+
+    def use() -> None:
+        component = read_declaration(path)
+        component.settings().key("2001-01")
+        component.partitions()
+
+    with pytest.raises(OdError) as caught:
+        use()
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) -> None:
+    budgets = set()
+    for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
+        text = (DEFS / "us_flights" / "defs.yaml").read_text(encoding="utf-8").replace('"1e-8"', delta)
+        (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
+        budgets.add(read_declaration(tmp_path / "defs.yaml").settings().budget)
+    assert budgets == {declaration("us_flights").settings().budget}

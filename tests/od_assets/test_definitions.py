@@ -1,0 +1,121 @@
+"""The project as Dagster loads it: lineage, checks, groups, schedule, scaffold."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from od_assets.definitions import defs
+from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process, sweep_dead_runs
+
+from .conftest import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def project_definitions() -> dg.Definitions:
+    return defs()
+
+
+def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definitions: dg.Definitions) -> None:
+    graph = project_definitions.resolve_asset_graph()
+    name = "us_flights"
+    parents = {
+        key.to_user_string(): {p.to_user_string() for p in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    expected = {
+        f"{name}/geography": set(),
+        f"{name}/raw_trips": set(),
+        f"{name}/trip_counts": {f"{name}/geography", f"{name}/raw_trips"},
+        f"{name}/flows": {f"{name}/levels/estimate_8"},
+        f"{name}/bundle": {f"{name}/flows"},
+    }
+    for level in range(1, 9):
+        above = set() if level == 1 else {f"{name}/levels/estimate_{level - 1}"}
+        expected[f"{name}/levels/noisy_measurement_{level}"] = {f"{name}/trip_counts"} | above
+        expected[f"{name}/levels/estimate_{level}"] = {f"{name}/levels/noisy_measurement_{level}"}
+    assert parents == expected
+
+
+def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_definitions: dg.Definitions) -> None:
+    graph = project_definitions.resolve_asset_graph()
+    groups = set()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.description
+        assert node.owners
+        assert node.kinds
+        assert node.code_version
+        assert node.tags["od/unit"] == "trip"
+        assert node.automation_condition is None
+        groups.add(node.group_name)
+    assert groups == {"us_flights/inputs", "us_flights/levels", "us_flights/publication"}
+
+
+def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definitions) -> None:
+    graph = project_definitions.resolve_asset_graph()
+    specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
+    assert len(specs) == 22
+    assert all(spec.blocking for spec in specs)
+    job = project_definitions.resolve_job_def("us_flights_release")
+    assert all(node.definition.retry_policy is None for node in job.nodes)
+
+
+@pytest.mark.parametrize(
+    ("tick", "month"),
+    [("2001-07-02", "2001-06"), ("2001-02-02", "2001-01"), ("2001-01-02", None), ("2026-11-02", None)],
+)
+def test_each_tick_releases_the_month_before_it(
+    project_definitions: dg.Definitions, tick: str, month: str | None
+) -> None:
+    repository = project_definitions.get_repository_def()
+    schedule = repository.get_schedule_def("us_flights_monthly")
+    time = datetime.datetime.fromisoformat(f"{tick}T06:00:00+00:00")
+    with dg.build_schedule_context(scheduled_execution_time=time, repository_def=repository) as context:
+        outcome = schedule.evaluate_tick(context)
+    assert [request.partition_key for request in outcome.run_requests or []] == ([] if month is None else [month])
+
+
+def test_levels_sort_as_text_where_there_are_ten_or_more(project: Project) -> None:
+    component = project.component(geography__levels=["a", "b", "c", "d", "e"])
+    keys = {spec.key.path[-1] for spec in project.definitions(component).resolve_all_asset_specs()}
+    assert {"noisy_measurement_01", "estimate_10"} <= keys
+
+
+def test_runs_of_a_dead_process_are_reported_and_others_left(project: Project) -> None:
+    instance = project.instance
+    job = project.definitions(project.component()).resolve_job_def("trips_release")
+    runs = [instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED) for _ in range(3)]
+    mark_process(instance, runs[0].run_id)  # this very process lives
+    mark_process(instance, runs[1].run_id)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    instance.add_run_tags(runs[1].run_id, {PROCESS_TAG: f"{ended.pid}-1"})
+    instance.add_run_tags(runs[2].run_id, {PROCESS_TAG: f"{ended.pid}-1", HOST_TAG: "another.host"})
+    assert sweep_dead_runs(instance) == [runs[1].run_id]
+    statuses = [instance.get_run_by_id(run.run_id).status for run in runs]
+    assert statuses == [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED]
+
+
+def test_the_sensor_that_sweeps_runs(project: Project) -> None:
+    sensor = defs().get_repository_def().get_sensor_def("dead_runs")
+    with dg.build_sensor_context(instance=project.instance) as context:
+        assert "none" in sensor.evaluate_tick(context).skip_message
+
+
+def test_workspace_and_dg_name_the_same_location() -> None:
+    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text(encoding="utf-8"))
+    import tomllib
+
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["dg"]["project"]
+    module = workspace["load_from"][0]["python_module"]
+    assert module["location_name"] == configured["code_location_name"]
+    assert module["module_name"] == configured["code_location_target_module"]

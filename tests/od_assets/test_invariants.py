@@ -1,0 +1,92 @@
+"""The SQL invariants find planted violations, and nothing in sound tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from od_assets.checks.invariants import flow_violations, geography_violations, level_violations
+from od_core import FlowTree, Geography
+
+TREE = FlowTree(*[Geography.from_frame(pd.DataFrame({"r": list("AABB"), "z": list("abcd")}), levels=["r", "z"])] * 2)
+
+
+def table(rows: list[tuple[int, int, float]], kind: pa.DataType | None = None) -> pa.Table:
+    origin, destination, trips = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    return pa.table(
+        {
+            "origin": pa.array(origin, pa.int32()),
+            "destination": pa.array(destination, pa.int32()),
+            "trips": pa.array(trips, kind or pa.int64()),
+        }
+    )
+
+
+PARENTS = [(0, 0, 5), (0, 1, 2), (1, 1, 4)]  # level 2: region, region
+NODES = [(0, 0, 3), (0, 1, 2), (0, 3, 2), (1, 2, 1), (1, 3, 3)]  # level 3: region, zone
+SOUND = {"non_negative_integers": 0, "children_sum_to_parents": 0}
+
+
+def test_sound_nodes_have_no_violation() -> None:
+    assert level_violations(TREE, 3, table(PARENTS), table(NODES)) == SOUND
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind", "bad", "unbalanced"),
+    [
+        ([(0, 0, 2), *NODES[1:]], None, 0, 1),  # a lost trip
+        ([*NODES, (1, 0, 1)], None, 0, 1),  # a node below no released parent
+        (NODES[:2] + NODES[3:], None, 0, 1),  # a lost node
+        ([(0, 0, 6), (0, 1, -1), *NODES[2:]], None, 1, 0),  # negative, with the right sum
+        ([(0, 0, 3.5), (0, 1, 1.5), *NODES[2:]], pa.float64(), 5, 0),  # fractions; no row is of the right type
+        ([(0, 0, 1), (0, 0, 2), *NODES[1:]], None, 1, 0),  # a node that stands twice
+        ([*NODES, (1, 7, 3)], None, 0, 1),  # an area that is not public
+    ],
+)
+def test_planted_violations_are_counted(
+    nodes: list[tuple[int, int, float]], kind: pa.DataType | None, bad: int, unbalanced: int
+) -> None:
+    expected = {"non_negative_integers": bad, "children_sum_to_parents": unbalanced}
+    assert level_violations(TREE, 3, table(PARENTS), table(nodes, kind)) == expected
+
+
+def test_the_kept_side_is_its_own_parent_on_both_trees() -> None:
+    destination_level_1 = [(0, 0, 7), (0, 1, 4)]
+    assert level_violations(TREE, 1, table([(0, 0, 11)]), table(destination_level_1)) == SOUND
+    origin_first = FlowTree(TREE.origin, TREE.destination, "origin")
+    assert level_violations(origin_first, 1, table([(0, 0, 11)]), table([(0, 0, 7), (1, 0, 4)])) == SOUND
+    of_the_other_tree = level_violations(origin_first, 1, table([(0, 0, 11)]), table(destination_level_1))
+    assert of_the_other_tree["children_sum_to_parents"] == 2  # the root is short, and a node has no parent
+
+
+def test_flows_are_compared_with_every_level() -> None:
+    flows = table([(0, 0, 3), (1, 1, 2), (0, 3, 2), (2, 2, 1), (3, 3, 3)])
+    assert flow_violations(TREE, 2, table(PARENTS), flows) == 0
+    assert flow_violations(TREE, 2, table([(0, 0, 4), *PARENTS[1:]]), flows) == 1
+    assert flow_violations(TREE, 2, table(PARENTS[1:]), flows) == 1
+    assert flow_violations(TREE, 0, table([(0, 0, 11)]), flows) == 0
+
+
+def test_a_geography_is_a_partition_and_a_broken_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert geography_violations(TREE.origin) == 0
+    sound = geography_areas()
+    for broken in (
+        sound[sound["area"] != "A"],  # zones without their region
+        sound[sound["parent"] != "B"],  # a region without zones
+        pd.concat([sound, sound.tail(1)]),  # a zone twice
+        sound.assign(parent=sound["parent"].replace("A", "Q")),  # an unknown parent
+        sound[sound["level"] > 0],  # no whole space
+    ):
+        monkeypatch.setattr(
+            "od_assets.checks.invariants.areas_table", lambda _, broken=broken: pa.Table.from_pandas(broken)
+        )
+        assert geography_violations(TREE.origin) > 0
+
+
+def geography_areas() -> pd.DataFrame:
+    return pd.DataFrame(
+        [(0, "all", None), (1, "A", "all"), (1, "B", "all")] + [(2, z, r) for r, z in zip("AABB", "abcd", strict=True)],
+        columns=["level", "area", "parent"],
+    ).assign(position=np.arange(7))
