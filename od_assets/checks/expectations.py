@@ -75,9 +75,9 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dic
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
-    unwanted = context.variables.data_docs_sites["local_site"]["store_backend"]["base_directory"]
+    sites = context.variables.data_docs_sites or {}
+    shutil.rmtree(sites["local_site"]["store_backend"]["base_directory"])  # its own site, in a temporary folder
     context.delete_data_docs_site("local_site")
-    shutil.rmtree(unwanted, ignore_errors=True)  # Great Expectations makes a site of its own in a temporary folder
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
     suite = context.suites.add(gx.ExpectationSuite(name, expectations=expected))
