@@ -65,24 +65,29 @@ class ConfidentialFolder:
         except OdError as error:
             if error.confidential_detail is not None:
                 self._keep_detail(f"{error}\n{error.confidential_detail}\n")
+            error.__cause__ = error.__context__ = None  # what it was raised from may quote a value
             raise
         except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
-            name = self._keep_detail(traceback.format_exc())
+            look = self._keep_detail(traceback.format_exc())
             raise OdError(
                 "OD-CONFIDENTIAL-ERROR",
                 "a step on the confidential side failed",
-                next_step=f"read confidential/errors/{name}, then run the release again",
+                next_step=f"{look}, then run the release again",
                 spent=spent,
             ) from None
 
     def _keep_detail(self, text: str) -> str:
+        """Write the details down; returns what to do next (a full disk must not let them out either)."""
         name = f"{secrets.token_hex(6)}.txt"
-        path = self.subfolder("errors") / name
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        sync(path.parent)
-        return name
+        try:
+            path = self.subfolder("errors") / name
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            sync(path.parent)
+        except OSError as error:
+            return f"make room in the confidential folder, where details could not be kept (error {error.errno})"
+        return f"read confidential/errors/{name}"
 
 
 def _fill(path: Path, content: bytes) -> None:

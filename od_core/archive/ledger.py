@@ -29,6 +29,9 @@ DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED
 
 _LOCK_SECONDS = 60.0
 
+_PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
+"""Errors of SQLite that say nothing about what stands in the file; any other means that it is damaged."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY,
@@ -128,7 +131,7 @@ class Ledger:
         with self._transaction() as rows:
             first = rows.first_reservation(key)
             if first is not None:
-                _check_same_plan(key, first["content"]["plan"], plan)
+                _check_same_plan(key, first, domain, plan)
                 return
             declared = rows.newest(DOMAIN, domain=domain)
             facts = PrivacyDomain(domain, plan.unit, Fraction(1), "-").facts()
@@ -266,14 +269,14 @@ class Ledger:
                     connection.execute("ROLLBACK")
                     raise
                 connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise OdError(
-                "OD-LEDGER-UNAVAILABLE",
-                f"the ledger cannot be used: {error}",
-                next_step="wait until no other release runs, then run the release again",
-                spent="what was set aside before stays charged",
-            ) from None
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
+                raise OdError(
+                    "OD-LEDGER-UNAVAILABLE",
+                    f"the ledger cannot be used: {error}",
+                    next_step="see to the disk and to other programs that have it open, then run the release again",
+                    spent="what was set aside before stays charged",
+                ) from None
             raise _broken() from None
 
 
@@ -371,9 +374,11 @@ def _row_hash(row: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
 
 
-def _check_same_plan(key: ReleaseKey, reserved: dict[str, Any], plan: ReleasePlan) -> None:
+def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: ReleasePlan) -> None:
     facts = json.loads(json.dumps(plan.facts()))
-    changed = sorted(name for name in facts if reserved.get(name) != facts[name])
+    changed = sorted(name for name in facts if first["content"]["plan"].get(name) != facts[name])
+    if first["domain"] != domain:
+        changed.insert(0, "data set")
     if changed:
         raise OdError(
             "OD-REPLAY-PLAN-CHANGED",

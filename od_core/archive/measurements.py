@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.files import file_digest, write_durably
 from od_core.archive.identity import hold_to_input
-from od_core.archive.ledger import DRAWING, MEASURED, RESERVED, Ledger
+from od_core.archive.ledger import DRAWING, MEASURED, RESERVED, Ledger, LevelState
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.plan import ReleasePlan, Step
@@ -80,11 +80,11 @@ class DurableMeasurements:
                 file that is missing, changed, or unknown to the ledger.
         """
         state = self._ledger.level_state(self._key, step.level)
+        self._refuse_unknown_files(step.level, state)
         if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
             # The process died between the file's renaming and the ledger's row: the draw is whole, not lost.
             self._ledger.finish_draw(self._key, step.level, file_digest(self._path(step.level, state.draw)))
         elif state is None or state.kind != MEASURED:
-            self._refuse_unknown_file(step.level, 1 if state is None else state.draw)
             number = self._ledger.start_draw(self._key, step.level)
             noisy = draw()
             path = self._path(step.level, number)
@@ -119,9 +119,11 @@ class DurableMeasurements:
     def _path(self, level: int, draw: int) -> Path:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 
-    def _refuse_unknown_file(self, level: int, draw: int) -> None:
-        """A file for a draw that the ledger has not begun: the ledger is older than the file."""
-        if self._path(level, draw).exists():
+    def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
+        """A file of a draw that the ledger has not begun: the ledger is older than the file."""
+        begun = 0 if state is None else state.draw - (state.kind == RESERVED)
+        known = {self._path(level, draw) for draw in range(1, begun + 1)}
+        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 f"level {level} of {self._key} has a measurement that the ledger knows nothing of",
