@@ -17,6 +17,7 @@ def write_durably(path: Path, write: Callable[[Path], None], *, mode: int = CONF
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
         write(temporary)
+        temporary.chmod(mode)  # some writers put a file of their own in its place
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)

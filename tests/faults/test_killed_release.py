@@ -1,0 +1,74 @@
+"""The whole job killed, resumed, and run twice at once: nothing is drawn twice under one charge."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from od_core import open_release
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = ReleaseKey("us_flights", "2001-03", 1)
+RUN = [sys.executable, "-m", "od_assets.cli", "run", "us_flights", "--period", KEY.period, "--json"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
+
+
+def finished(environment: dict[str, str]) -> dict[str, object]:
+    done = subprocess.run(RUN, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts: dict[str, object] = json.loads(done.stdout)[0]
+    return facts
+
+
+@pytest.mark.parametrize("sign", ["raw_trips.parquet", "noisy_measurement_5.draw_1.parquet", "flows.parquet"])
+def test_a_killed_release_is_resumed(tmp_path: Path, environment: dict[str, str], sign: str) -> None:
+    folder = tmp_path / "confidential" / str(KEY)
+    with subprocess.Popen(RUN, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not (folder / sign).exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "releases").exists()
+    before = {path.name: path.read_bytes() for path in folder.glob("noisy_measurement_*")}
+
+    facts = finished(environment)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    release = open_release(tmp_path / "releases" / str(KEY))
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    lost = [step.level for step in release.plan.steps if ledger.draws(KEY, step.level) > 1]
+    assert len(lost) <= 1  # at most the level that was being drawn when the process died
+    expected = sum((step.rho for step in release.plan.steps if step.level in lost), start=release.plan.spent.rho)
+    assert release.spent.rho == expected == Fraction(facts["spent"]["rho_exact"])  # type: ignore[index]
+    assert sum(1 for _ in folder.glob("noisy_measurement_*")) == len(release.plan.steps)
+    with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
+        statuses = sorted(run.status.value for run in instance.get_runs())
+    assert statuses == ["FAILURE", "SUCCESS"]  # the dead run was swept
+
+
+def test_two_runs_at_once_draw_once(tmp_path: Path, environment: dict[str, str]) -> None:
+    runs = [
+        subprocess.Popen(RUN, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outcomes = [run.communicate(timeout=180) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outcomes
+    release = open_release(tmp_path / "release.duckdb")
+    assert Ledger(tmp_path / "ledger.sqlite").balance("us_flights", KEY.period).spent == release.plan.spent.rho
+    assert all(Ledger(tmp_path / "ledger.sqlite").draws(KEY, step.level) == 1 for step in release.plan.steps)
