@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from od_assets.project import project_root, var_folder
+from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.errors import OdError
 
 app = typer.Typer(
@@ -95,7 +96,9 @@ def prepare_dagster_home() -> Path:
     """DAGSTER_HOME below ``var``, absolute, with the project's settings; set for this process."""
     home = var_folder() / "dagster"
     home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(Path(__file__).parent / "dagster.yaml", home / "dagster.yaml")
+    settings, present = Path(__file__).parent / "dagster.yaml", home / "dagster.yaml"
+    if not present.exists() or present.read_bytes() != settings.read_bytes():
+        write_durably(present, lambda file: file.write_bytes(settings.read_bytes()), mode=PUBLIC_FILE_MODE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 

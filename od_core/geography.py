@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,13 @@ class Geography:
                 "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry a level, the whole space included"
             )
         _check_level_names(self.levels)
+        if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
+            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the one area {WHOLE_SPACE!r}")
         for level in range(1, self.depth + 1):
+            _check_codes(self.codes[level], self.levels[level - 1])
+            twice = _first_repeated(self.codes[level])
+            if twice is not None or not np.issubdtype(np.asarray(self.parents[level]).dtype, np.integer):
+                raise _fault("OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r}: an area twice, or no parents")
             above = np.asarray(self.parents[level], dtype=np.int32)
             every_parent = np.arange(self.size(level - 1), dtype=np.int32)
             if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
@@ -95,6 +102,7 @@ class Geography:
         """
         names = tuple(levels)
         _check_level_names(names)
+        _check_named_once(zones)
         missing = [name for name in names if name not in zones.columns]
         if missing:
             known = nearest_known(missing[0], tuple(map(str, zones.columns)))
@@ -141,13 +149,16 @@ class Geography:
         for column in ("area", "parent"):
             if column not in areas.columns:
                 raise _fault("OD-GEOGRAPHY-COLUMN", f"the area list has no column {column!r}")
+        _check_named_once(areas)
         code = _text_codes(areas["area"], "area")
         has_parent = ~areas["parent"].isna().to_numpy()
         given = iter(_text_codes(areas["parent"][has_parent], "parent"))
         parent_of: dict[str, str] = {}
         for area, listed in zip(code, has_parent, strict=True):
             parent = next(given) if listed else WHOLE_SPACE
-            if area == WHOLE_SPACE and parent == WHOLE_SPACE:
+            if area == WHOLE_SPACE:
+                if listed:
+                    raise _fault("OD-GEOGRAPHY-CYCLE", f"the whole space, {area!r}, lies within {parent!r}")
                 continue
             if area in parent_of:
                 if parent_of[area] == parent:
@@ -271,10 +282,22 @@ def _check_level_names(names: tuple[str, ...]) -> None:
         raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
 
 
+def _check_named_once(table: pd.DataFrame) -> None:
+    twice = _first_repeated([str(column) for column in table.columns])
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-COLUMN", f"the list has the column {twice!r} twice")
+
+
 def _text_codes(column: pd.Series, name: str) -> list[str]:
     """The codes of a public column, checked one by one."""
-    codes: list[str] = []
-    for value in column.astype(object):
+    codes = list(column.astype(object))
+    _check_codes(codes, name)
+    return codes
+
+
+def _check_codes(codes: Sequence[Any], name: str) -> None:
+    """Codes are text, not blank, without spaces around them, and cannot run as a formula."""
+    for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
                 raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a row without a code")
@@ -292,8 +315,6 @@ def _text_codes(column: pd.Series, name: str) -> list[str]:
                 "OD-GEOGRAPHY-FORMULA",
                 f"column {name!r}: code {value!r} could run as a formula in a spreadsheet, or cannot be printed",
             )
-        codes.append(value)
-    return codes
 
 
 def _check_case(codes: Sequence[str], name: str) -> None:

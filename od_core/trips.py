@@ -102,9 +102,9 @@ def place_trips(
     trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
     origin = tree.origin.zone_numbers(flows["origin"])
     destination = tree.destination.zone_numbers(flows["destination"])
-    in_period = (
-        flows["in_period"].to_numpy(dtype=bool) if "in_period" in flows.columns else np.ones(len(flows), dtype=bool)
-    )
+    in_period = np.ones(len(flows), dtype=bool)
+    if "in_period" in flows.columns:
+        in_period = flows["in_period"].eq(True).to_numpy(dtype=bool)  # missing is not in the period
     faulty = int(trips[(origin < 0) | (destination < 0) | ~in_period].sum())
     if faulty > fault_threshold * int(trips.sum()):
         raise OdError(
@@ -122,6 +122,10 @@ def place_trips(
 
 def _check_columns(flows: pd.DataFrame) -> None:
     for column in ("origin", "destination"):
+        if list(flows.columns).count(column) > 1:
+            raise OdError(
+                "OD-TRIPS-COLUMN", f"the records have the column {column!r} twice", next_step="keep one of them"
+            )
         if column not in flows.columns:
             raise OdError(
                 "OD-TRIPS-COLUMN",
@@ -160,7 +164,7 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     counts = values.astype(np.int64)
     if np.any(counts != values):
         raise refuse("a fraction")
-    if float(np.sum(counts, dtype=np.float64)) > float(MAX_COUNT):
+    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
         raise refuse("numbers that sum to more than 2^53")
     return counts
 

@@ -8,12 +8,10 @@ from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
-from od_core.archive.files import write_durably
+from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.estimation.top_down import published_root
 from od_core.readers.records import load_records, read_flows
 from od_core.trips import count_trips
-
-PUBLIC_FILE_MODE = 0o644
 
 
 def input_assets(

@@ -40,7 +40,7 @@ class ConfidentialFolder:
         """The key of all fingerprints: 32 bytes from the operating system, made once and kept."""
         path = self.path / "hmac.key"
         if not path.exists():
-            write_durably(path, lambda file: _fill(file, secrets.token_bytes(32)))
+            write_durably(path, lambda file: file.write_bytes(secrets.token_bytes(32)))
         return path.read_bytes()
 
     def key_name(self) -> str:
@@ -88,7 +88,3 @@ class ConfidentialFolder:
         except OSError as error:
             return f"make room in the confidential folder, where details could not be kept (error {error.errno})"
         return f"read confidential/errors/{name}"
-
-
-def _fill(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 CONFIDENTIAL_FOLDER_MODE = 0o700
 CONFIDENTIAL_FILE_MODE = 0o600
+PUBLIC_FILE_MODE = 0o644
 
 
-def write_durably(path: Path, write: Callable[[Path], None], *, mode: int = CONFIDENTIAL_FILE_MODE) -> None:
+def write_durably(path: Path, write: Callable[[Path], object], *, mode: int = CONFIDENTIAL_FILE_MODE) -> None:
     """Let ``write`` fill a temporary file, then make it and its name durable; an old file is replaced."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

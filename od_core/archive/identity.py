@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.files import write_durably
@@ -43,11 +42,7 @@ def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Trip
             "restore the confidential folder",
         )
     else:
-        write_durably(path, lambda file: _write_text(file, json.dumps(now)))
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+        write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:

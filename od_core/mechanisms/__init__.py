@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from od_core.errors import OdError, nearest_known
 from od_core.mechanisms.inftda import InfTDA
 
 
+@runtime_checkable
 class Mechanism(Protocol):
     """A top-down mechanism: its name, its options, its defaults, and how one level is projected."""
 
@@ -46,12 +47,12 @@ MECHANISMS: dict[str, type[InfTDA]] = {"inftda": InfTDA}
 
 def mechanism_named(mechanism: str | Mechanism) -> Mechanism:
     """The mechanism of that name with its default options, or the given one. Raises OdError otherwise."""
-    if not isinstance(mechanism, str):
+    if isinstance(mechanism, Mechanism):
         return mechanism
     if mechanism not in MECHANISMS:
         raise OdError(
             "OD-MECHANISM-UNKNOWN",
-            f"there is no mechanism {mechanism!r} ({nearest_known(mechanism, tuple(MECHANISMS))})",
+            f"there is no mechanism {mechanism!r} ({nearest_known(str(mechanism), tuple(MECHANISMS))})",
             next_step="choose a known mechanism",
         )
     return MECHANISMS[mechanism]()

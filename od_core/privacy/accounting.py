@@ -22,6 +22,9 @@ from od_core.errors import OdError
 RHO_UNIT = Fraction(1, 1 << 64)
 """Rho found from an epsilon is a multiple of this."""
 
+SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**9)
+"""An epsilon or rho beyond these is a mistake; between them all arithmetic is safe."""
+
 _DIGITS = 60
 _GUARD = Decimal(10) ** -40
 """Far above the error of a dozen operations of 60 digits each, correctly rounded by ``decimal``."""
@@ -39,8 +42,9 @@ def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
     """Epsilon by Canonne, Kamath & Steinke, rounded up. Raises OdError unless rho > 0 and 0 < delta < 1."""
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        u = Decimal(_best_alpha_minus_one(float(rho), -math.log(delta)))
-        log_term = -_decimal(delta).ln() + u * u.ln() - (1 + u) * (1 + u).ln()
+        log_inverse_delta = -_decimal(delta).ln()
+        u = Decimal(_best_alpha_minus_one(float(rho), float(log_inverse_delta)))
+        log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
         return max(Fraction(0), _rounded_up(_decimal(rho) * (1 + u) + log_term / u))
 
 
@@ -68,8 +72,8 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
     Raises:
         OdError: epsilon <= 0, delta outside (0, 1), or no such multiple above 0.
     """
-    if epsilon <= 0:
-        raise OdError("OD-BUDGET-EPSILON", "epsilon must be above 0", next_step="correct the budget")
+    if not SMALLEST <= epsilon <= LARGEST:
+        raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
     to_epsilon = CONVERSIONS[conversion]
     high = 1
     while to_epsilon(high * RHO_UNIT, delta) <= epsilon:
@@ -93,8 +97,8 @@ def float_above(value: Fraction) -> float:
 
 
 def _check(rho: Fraction, delta: Fraction) -> None:
-    if rho <= 0:
-        raise OdError("OD-BUDGET-RHO", "rho must be above 0", next_step="correct the budget")
+    if rho <= 0 or rho > LARGEST**2:
+        raise OdError("OD-BUDGET-RHO", "rho must be above 0, and not beyond 1e18", next_step="correct the budget")
     if not 0 < delta < 1:
         raise OdError("OD-BUDGET-DELTA", "delta must lie between 0 and 1", next_step="correct the budget")
 

@@ -51,8 +51,9 @@ class Budget:
         if (epsilon is None) == (rho is None):
             raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
         promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
-        if promise <= 0:
-            raise _fault("OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO", "epsilon and rho must be above 0")
+        if not accounting.SMALLEST <= promise <= accounting.LARGEST:
+            code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
+            raise _fault(code, "epsilon and rho must be above 0, neither below 1e-30 nor above 1e9")
         exact_delta = exact_fraction("delta", delta)
         if not 0 <= exact_delta < 1:
             raise _fault("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
@@ -134,7 +135,7 @@ def exact_fraction(name: str, value: object) -> Fraction:
         OdError: not a finite number.
     """
     if isinstance(value, Rational) and not isinstance(value, bool):
-        return Fraction(value)
+        return Fraction(int(value.numerator), int(value.denominator))
     try:
         if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError
@@ -152,6 +153,8 @@ def check_conversion(name: str) -> None:
 
 def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
     if isinstance(shares, str):
+        if shares == "geometric":
+            raise _fault("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
         if shares != "uniform":
             raise _fault(
                 "OD-BUDGET-SHARES",

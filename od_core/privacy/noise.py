@@ -30,12 +30,12 @@ BACKENDS = {"opendp": OpenDPNoise}
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
     """The backend of that name, or the given source itself. Raises OdError with the nearest known name."""
-    if not isinstance(noise, str):
+    if isinstance(noise, NoiseSource):
         return noise
     if noise not in BACKENDS:
         raise OdError(
             "OD-NOISE-UNKNOWN",
-            f"there is no noise backend {noise!r} ({nearest_known(noise, tuple(BACKENDS))})",
+            f"there is no noise backend {noise!r} ({nearest_known(str(noise), tuple(BACKENDS))})",
             next_step="choose a known noise backend",
         )
     return BACKENDS[noise]()

@@ -52,7 +52,7 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[
         raise _fault("OD-INTOPT-TOTAL", "the total is negative")
     if total >= 1 << 62 or x.max() >= 1 << 62 or x.min() <= -(1 << 62):
         raise _overflow()
-    return project_children(x.astype(np.int64), np.array([total]), np.array([0, len(x)]), order)
+    return project_children(x.astype(np.int64), np.array([int(total)]), np.array([0, len(x)]), order)
 
 
 def project_children(
@@ -171,5 +171,8 @@ def _fault(code: str, message: str) -> OdError:
 
 def _overflow() -> OdError:
     return OdError(
-        "OD-INTOPT-OVERFLOW", "the values are too large for 64-bit sums", next_step="use smaller counts or less noise"
+        "OD-INTOPT-OVERFLOW",
+        "the values are too large for 64-bit sums",
+        next_step="use smaller counts or less noise",
+        spent="what was drawn stays charged",
     )

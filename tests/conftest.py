@@ -1,0 +1,35 @@
+"""What the tests of the library share: repeatable generated examples, and the real data of the project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, settings
+
+from od_core import Geography
+
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
+
+FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
+
+
+@pytest.fixture(scope="session")
+def airports() -> pd.DataFrame:
+    """The public airport list: region, division, state, airport."""
+    return pd.read_csv(FLIGHTS / "airports.csv", dtype=str, keep_default_na=False)
+
+
+@pytest.fixture(scope="session")
+def airport_geography(airports: pd.DataFrame) -> Geography:
+    return Geography.from_frame(airports, levels=["region", "division", "state", "airport"])
+
+
+@pytest.fixture(scope="session")
+def flights() -> dict[str, pd.DataFrame]:
+    """Six months of flights, one row a flight: date, origin, destination."""
+    return {path.stem: pd.read_parquet(path) for path in sorted(FLIGHTS.glob("*.parquet"))}

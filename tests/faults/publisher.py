@@ -1,0 +1,67 @@
+"""A release published in a process of its own, which dies at a chosen point."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication import bundle, database
+from od_core.publication.certificate import CheckResult, certificate
+from tests.faults.worker import R1, die, released
+from tests.od_core.archive.ledger_rows import TRIP
+
+KEY = ReleaseKey.parse(R1)
+POINTS = ("in the files", "before the store", "in the transaction", "after the store", "after the rename")
+
+
+def publish(folder: Path, point: str = "") -> None:
+    """As the pipeline does it: the bundle prepared, the database written, the folder renamed, the ledger told."""
+
+    def reached(here: str) -> None:
+        if here == point:
+            die()
+
+    write, insert, sync = bundle._json, database._insert, bundle.sync
+
+    def write_or_die(content: dict, path: Path) -> None:
+        reached("in the files")
+        write(content, path)
+
+    def insert_or_die(connection: object, table: str, rows: object) -> None:
+        if table == "checks":
+            reached("in the transaction")
+        insert(connection, table, rows)
+
+    def sync_or_die(path: Path) -> None:
+        if path == folder / "releases":
+            reached("after the rename")
+        sync(path)
+
+    bundle._json, database._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
+    try:
+        ledger = Ledger(folder / "ledger.sqlite")
+        release = released(ledger)
+        facts = certificate(
+            release,
+            KEY,
+            PrivacyDomain("commuters", TRIP, Fraction(1), "a table"),
+            [CheckResult("flows", "sum to n", True)],
+            measured_at=ledger.measured_at(KEY),
+            lost_draws=ledger.lost_draws(KEY),
+            fault_threshold=Fraction(1, 1000),
+        )
+        with bundle.staged_bundle(release, facts, folder / "releases" / "r1"):
+            reached("before the store")
+            database.store_release(folder / "release.duckdb", release, KEY, facts)
+            reached("after the store")
+        ledger.publish(KEY)
+    finally:
+        bundle._json, database._insert, bundle.sync = write, insert, sync
+
+
+if __name__ == "__main__":
+    publish(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,92 @@
+"""Two runs at once: of one release, of one draw, of one new folder."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from od_core import OdError
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.files import file_digest
+from od_core.archive.ledger import Ledger
+from tests.faults.full_disk import KEY, PLAN, begun
+from tests.faults.worker import R1, RHO, declare, released, side_file
+from tests.od_core.archive.ledger_rows import assert_chain, charged, domain, reservations
+
+
+def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
+    """One draws; the other waits and reads the same values, or is refused. No draw was lost, so none is charged."""
+    ledger = declare(tmp_path, Fraction(3))
+    processes = [started("worker", "other", tmp_path, name) for name in ("one", "two")]
+    outcomes = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outcomes
+    said = [output.split() for output, _ in outcomes]
+    done = [values for word, *values in said if word == "released"]
+    assert done, said
+    draws = Counter(side_file(tmp_path).read_text().split())
+    for level in ("1", "2", "3", "4"):
+        assert draws[level] <= len(reservations(ledger.path, level=int(level)))
+    assert_chain(ledger.path)
+
+    replayed = [str(value) for value in released(Ledger(ledger.path)).measurements["noisy"]]
+    assert all(values == replayed for values in done)
+    assert draws == {"1": 1, "2": 1, "3": 1, "4": 1}
+    assert charged(ledger.path) == RHO
+
+
+@pytest.mark.parametrize("first_to_end", ["older", "newer"])
+def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_to_end):
+    """The ledger vouches for no file but that of the draw that it names; whatever ends first, one value stands."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(domain(1))
+    step, newer_draws, older_ends, newer_ends = PLAN.step(1), *(threading.Event() for _ in range(3))
+
+    def older_draw():
+        newer.start()
+        newer_draws.wait(10)
+        if first_to_end == "newer":
+            newer_ends.wait(10)
+        return np.array([1, 1])
+
+    def newer_draw():
+        newer_draws.set()
+        if first_to_end == "older":
+            older_ends.wait(10)
+        return np.array([2, 2])
+
+    def run_newer():
+        with contextlib.suppress(OdError):
+            begun(tmp_path, Ledger(ledger.path)).once(step, newer_draw)
+        newer_ends.set()
+
+    newer = threading.Thread(target=run_newer)
+    older = begun(tmp_path, ledger)
+    with contextlib.suppress(OdError):
+        older.once(step, older_draw)
+    older_ends.set()
+    newer.join(20)
+
+    def not_wanted():
+        raise AssertionError("a value was drawn")
+
+    values = begun(tmp_path, Ledger(ledger.path)).once(step, not_wanted).tolist()
+    assert values in ([1, 1], [2, 2])
+    state = ledger.level_state(KEY, 1)
+    path = tmp_path / "confidential" / R1 / f"noisy_measurement_1.draw_{state.draw}.parquet"
+    assert file_digest(path) == state.digest
+    assert values == [state.draw] * 2
+    assert charged(ledger.path, level=1) == 2 * Fraction(3, 70)
+
+
+def test_two_that_make_the_key_of_a_new_folder_have_one(tmp_path, started):
+    """A fingerprint under a key that the other one replaced would be lost for ever."""
+    processes = [started("worker", "key", tmp_path, name) for name in ("one", "two")]
+    outcomes = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outcomes
+    kept = ConfidentialFolder(tmp_path / "confidential").key().hex()
+    assert [output.strip() for output, _ in outcomes] == [kept, kept]

@@ -1,0 +1,57 @@
+"""A disk that is full: no half measurement, no draw that the ledger could not write down, and a charge on retry."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from od_core.archive.ledger import Ledger
+from tests.faults.full_disk import KEY, PLAN, VALUES, begun
+from tests.od_core.archive.ledger_rows import assert_chain, charged, domain, rows, states
+
+FIRST = Fraction(3, 70)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(domain(1))
+    return ledger
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "confidential" / str(KEY)).iterdir())
+
+
+def assert_retried(folder, ledger, *, lost):
+    """With room again, the level is drawn and kept; what was lost is paid for."""
+    noisy = begun(folder, Ledger(ledger.path)).once(PLAN.step(1), lambda: VALUES + 1)
+    np.testing.assert_array_equal(noisy, VALUES + 1)
+    assert charged(ledger.path) == Fraction(3, 7) + lost * FIRST
+    assert files(folder) == ["identity.json", f"noisy_measurement_1.draw_{lost + 1}.parquet"]
+    assert_chain(ledger.path)
+
+
+def test_a_measurement_that_does_not_fit_leaves_no_half_file(tmp_path, ledger, started):
+    process = started("full_disk", tmp_path, 400_000)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1, errors
+    assert output == "drawn\n"
+    assert files(tmp_path) == ["identity.json"]
+    assert states(ledger.path, str(KEY))[1] == "DRAWING"
+    assert_retried(tmp_path, ledger, lost=1)
+
+
+def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, started):
+    process = started("full_disk", tmp_path, 2_000)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output == ""
+    assert "OD-LEDGER-UNAVAILABLE" in errors.splitlines()[-1]
+    assert files(tmp_path) == ["identity.json"]
+    assert states(ledger.path, str(KEY))[1] == "RESERVED"
+    history = rows(ledger.path)
+    assert_retried(tmp_path, ledger, lost=0)
+    assert rows(ledger.path)[: len(history)] == history

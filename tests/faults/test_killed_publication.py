@@ -1,0 +1,53 @@
+"""A publication killed at every point: what can be seen is whole, and the next run ends it without a draw."""
+
+from __future__ import annotations
+
+import signal
+from fractions import Fraction
+
+import pandas as pd
+import pytest
+
+from od_core import open_release
+from tests.faults.publisher import KEY, POINTS, publish
+from tests.faults.worker import declare, released
+from tests.od_core.archive.ledger_rows import assert_chain, rows
+
+
+def visible(folder):
+    """What a reader of the public places finds."""
+    places = [path for path in (folder / "releases").glob("*") if not path.name.startswith(".")]
+    return {path.name: {file.name: file.read_bytes() for file in path.iterdir()} for path in places}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_publication_is_ended_by_the_next_run(tmp_path, started, point):
+    ledger = declare(tmp_path, Fraction(1))
+    release, measured = released(ledger), rows(ledger.path)
+    process = started("publisher", tmp_path, point)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, errors
+    seen = visible(tmp_path)
+    assert set(seen) == ({"r1"} if point == "after the rename" else set())
+    assert not ledger.is_published(KEY)
+    if point in ("after the store", "after the rename"):
+        back = open_release(tmp_path / "release.duckdb")
+        pd.testing.assert_frame_equal(back.measurements, release.measurements)
+    elif (tmp_path / "release.duckdb").exists():
+        with pytest.raises(Exception, match="OD-RELEASE-ABSENT"):
+            open_release(tmp_path / "release.duckdb")
+
+    for _ in range(2):
+        publish(tmp_path)
+        assert visible(tmp_path).keys() == {"r1"}
+        assert len(visible(tmp_path)["r1"]) == 6
+        assert [path.name for path in (tmp_path / "releases").iterdir()] == ["r1"]
+        if seen:
+            assert visible(tmp_path) == seen
+        for place in ("releases/r1", "release.duckdb"):
+            back = open_release(tmp_path / place)
+            pd.testing.assert_frame_equal(back.flows, release.flows)
+            pd.testing.assert_frame_equal(back.measurements, release.measurements)
+    assert rows(ledger.path)[: len(measured)] == measured
+    assert [row["kind"] for row in rows(ledger.path)[len(measured) :]] == ["PUBLISHED"]
+    assert_chain(ledger.path)

@@ -1,0 +1,189 @@
+"""A release in a process of its own, that may die at a chosen point; every draw leaves a line in a side file."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+from od_core import Budget, OdError, Release, release_flows
+from od_core.archive import confidential, files, measurements
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.opendp_noise import OpenDPNoise
+from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY, TRIP
+from tests.od_core.doubles import no_noise
+
+R1 = "commuters/2001-06/r1"
+RHO = Fraction(4, 7)
+LEVEL_RHO = Fraction(1, 7)
+BUDGET = Budget(rho=RHO, delta="1e-8", shares="uniform")
+REAL_DRAW = OpenDPNoise.draw
+
+POINTS = (
+    "before DRAWING",
+    "after DRAWING",
+    "during the draw",
+    "while writing",
+    "before the rename",
+    "after the rename",
+    "after MEASURED",
+)
+
+
+def die() -> None:
+    """As by a power cut: nothing is caught, closed or cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingLedger(Ledger):
+    """The ledger, in a process that dies on this or that side of a transition."""
+
+    point = ""
+    level = 0
+
+    def _die(self, level: int, point: str) -> None:
+        if (level, point) == (self.level, self.point):
+            die()
+
+    def start_draw(self, key: ReleaseKey, level: int) -> int:
+        self._die(level, "before DRAWING")
+        draw = super().start_draw(key, level)
+        self._die(level, "after DRAWING")
+        return draw
+
+    def finish_draw(self, key: ReleaseKey, level: int, *rest: object) -> None:
+        self._die(level, "after the rename")
+        super().finish_draw(key, level, *rest)
+        self._die(level, "after MEASURED")
+
+
+def watched(side: Path, *, dies_at: int | None = None, seconds: float = 0.0) -> Callable[..., object]:
+    """The real backend's draw, which writes a line before the first random bit."""
+
+    def drawn(self: OpenDPNoise, variance: Fraction, level: int, first: int, size: int) -> object:
+        with side.open("a", encoding="utf-8") as file:
+            file.write(f"{level}\n")
+        noise = REAL_DRAW(self, variance, level, first, size)
+        if level == dies_at:
+            die()
+        time.sleep(seconds)
+        return noise
+
+    return drawn
+
+
+def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost draws") -> Ledger:
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", TRIP, cap, reason))
+    return ledger
+
+
+def released(ledger: Ledger, release_id: str = R1) -> Release:
+    return release_flows(FLOWS, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id)
+
+
+def side_file(folder: Path, release_id: str = R1) -> Path:
+    """Where every draw of a release leaves a line, whatever becomes of it."""
+    return folder / f"{release_id.replace('/', '.')}.draws"
+
+
+def run_and_die(folder: Path, level: int, point: str) -> None:
+    """Run the release until it dies."""
+    if point in ("while writing", "before the rename"):
+        write, replace = measurements.pq.write_table, Path.replace
+        if point == "while writing":
+
+            def half(table: object, path: Path, **options: object) -> None:
+                write(table, path, **options)
+                if f"measurement_{level}." in str(path):
+                    os.truncate(path, path.stat().st_size // 2)
+                    die()
+
+            measurements.pq.write_table = half
+        else:
+
+            def never(self: Path, target: Path) -> Path:
+                return die() if f"measurement_{level}." in str(target) else replace(self, target)
+
+            files.Path.replace = never
+    OpenDPNoise.draw = watched(side_file(folder), dies_at=level if point == "during the draw" else None)
+    ledger = DyingLedger(folder / "ledger.sqlite")
+    ledger.point, ledger.level = point, level
+    released(ledger)
+
+
+def storm(folder: Path, runs: int, seed: int) -> None:
+    """Runs killed after a random time; once one comes to its end, the next revision is released."""
+    release_flows(FLOWS, GEOGRAPHY, unit=TRIP, budget=BUDGET, noise=no_noise())  # compiles what the children share
+    generator, revision, usual = random.Random(seed), 1, 0.0  # noqa: S311  # when to kill
+    for run in range(runs):
+        release_id, begun = f"commuters/2001-06/r{revision}", time.monotonic()
+        child = os.fork()
+        if child == 0:
+            OpenDPNoise.draw = watched(side_file(folder, release_id), seconds=0.005)
+            released(Ledger(folder / "ledger.sqlite"), release_id)
+            os._exit(0)
+        if run:
+            time.sleep(generator.uniform(0.0, usual))
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        usual = usual or time.monotonic() - begun
+        revision += status == 0
+        print("ended" if status == 0 else "killed", flush=True)
+
+
+def wait_for_another(folder: Path, name: str, seconds: float = 20.0) -> None:
+    """Until another process is here too, or for so long."""
+    (folder / f"{name}.ready").touch()
+    deadline = time.monotonic() + seconds
+    while len(list(folder.glob("*.ready"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def make_key_with_another(folder: Path, name: str) -> None:
+    """Make the key of a new confidential folder while another process makes it, 'two' the later; say it."""
+    random_bytes = confidential.secrets.token_bytes
+
+    def after_the_other(size: int) -> bytes:
+        wait_for_another(folder, name, 2.0)
+        time.sleep(0.4 if name == "two" else 0.0)
+        return random_bytes(size)
+
+    confidential.secrets.token_bytes = after_the_other
+    print(ConfidentialFolder(folder / "confidential").key().hex())
+
+
+def run_with_another(folder: Path, name: str) -> None:
+    """Run the release slowly, from the moment that another process is ready too; say what came of it."""
+    OpenDPNoise.draw = watched(side_file(folder), seconds=0.3)
+    wait_for_another(folder, name)
+    try:
+        release = released(Ledger(folder / "ledger.sqlite"))
+    except OdError as error:
+        print(error.code)
+    else:
+        print("released", *release.measurements["noisy"])
+
+
+def main(kind: str, folder: str, *rest: str) -> None:
+    place = Path(folder)
+    if kind == "die":
+        run_and_die(place, int(rest[0]), rest[1])
+    elif kind == "storm":
+        storm(place, int(rest[0]), int(rest[1]))
+    elif kind == "key":
+        make_key_with_another(place, rest[0])
+    else:
+        run_with_another(place, rest[0])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

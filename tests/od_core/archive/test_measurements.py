@@ -1,0 +1,209 @@
+"""Each level is drawn once, kept, and never taken from a file that the ledger does not vouch for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from od_core import OdError
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import DurableMeasurements, MemoryMeasurements, begin_release
+from od_core.archive.release_key import ReleaseKey
+from od_core.trips import count_trips
+from tests.od_core.archive.ledger_rows import (
+    FLOWS,
+    charged,
+    code_of,
+    domain,
+    reservations,
+    rows,
+    small_plan,
+    states,
+)
+
+PLAN = small_plan()
+TRIPS = count_trips(FLOWS, PLAN.tree)
+VALUES = {
+    1: np.array([0, 348], dtype=np.int64),
+    2: np.array([-(2**61), -1, 0, 1, 2**61], dtype=np.int64),
+    3: np.random.default_rng(5).integers(-(2**40), 2**40, 70_000),
+    4: np.empty(0, dtype=np.int64),
+}
+
+
+class Drawer:
+    """Hands out the values of a level and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def of(self, level: int):
+        def draw():
+            self.asked.append(level)
+            return VALUES[level] + len(self.asked) - 1
+
+        return draw
+
+
+def begun(ledger: Ledger, key: ReleaseKey, *, trips=TRIPS, plan=PLAN):
+    """The measurements as a new process finds them."""
+    confidential = ConfidentialFolder(ledger.path.parent / "confidential")
+    return begin_release(confidential, Ledger(ledger.path), key, "commuters", plan, trips)
+
+
+def refused(code: str, call) -> str:
+    """Text of a refusal with this code."""
+    with pytest.raises(OdError) as error:
+        call()
+    assert code_of(error) == code
+    return str(error.value)
+
+
+def not_wanted():
+    raise AssertionError("a value was drawn")
+
+
+def file_of(ledger: Ledger, level: int, draw: int = 1):
+    [folder] = (ledger.path.parent / "confidential").glob("commuters/2001-06/r1")
+    return folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
+
+
+@pytest.mark.parametrize("level", VALUES)
+def test_a_level_is_drawn_once_and_read_ever_after(ledger, key, level):
+    """The same int64 values at every later run, by draw, by read and in the file's digest."""
+    drawer, step = Drawer(), PLAN.step(level)
+    for _ in range(4):
+        measurements = begun(ledger, key)
+        for noisy in (measurements.once(step, drawer.of(level)), measurements.read(step)):
+            assert noisy.dtype == np.int64
+            np.testing.assert_array_equal(noisy, VALUES[level])
+    assert drawer.asked == [level]
+    assert states(ledger.path, str(key)) == {n: "MEASURED" if n == level else "RESERVED" for n in VALUES}
+    assert charged(ledger.path) == Fraction(3, 7)
+
+
+def test_measurements_of_one_call_are_drawn_once_each():
+    memory, drawer = MemoryMeasurements(), Drawer()
+    for _ in range(3):
+        for level in (1, 2):
+            np.testing.assert_array_equal(memory.once(PLAN.step(level), drawer.of(level)), VALUES[level] + level - 1)
+    assert drawer.asked == [1, 2]
+
+
+def test_only_a_measured_level_is_read(ledger, key):
+    measurements = begun(ledger, key)
+    refused("OD-MEASUREMENT-ABSENT", lambda: measurements.read(PLAN.step(1)))
+    ledger.start_draw(key, 1)
+    refused("OD-MEASUREMENT-ABSENT", lambda: measurements.read(PLAN.step(1)))
+
+
+def test_a_changed_or_missing_file_is_never_drawn_anew(ledger, key):
+    """Any one byte, a byte more or less, another level's file, or none: refused until the file is back."""
+    measurements, drawer = begun(ledger, key), Drawer()
+    for level in (1, 2):
+        measurements.once(PLAN.step(level), drawer.of(level))
+    path, before = file_of(ledger, 2), rows(ledger.path)
+    whole = path.read_bytes()
+    places = {0, len(whole) // 2, len(whole) - 1, *np.random.default_rng(3).integers(len(whole), size=20).tolist()}
+    changed = [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in places]
+    for content in (*changed, whole + b"\0", whole[:-1], b"", file_of(ledger, 1).read_bytes()):
+        path.write_bytes(content)
+        for call in (
+            lambda: begun(ledger, key).once(PLAN.step(2), not_wanted),
+            lambda: measurements.read(PLAN.step(2)),
+        ):
+            assert "level 2 of commuters/2001-06/r1 is changed" in refused("OD-MEASUREMENT-CHANGED", call)
+    path.unlink()
+    text = refused("OD-MEASUREMENT-CHANGED", lambda: begun(ledger, key).once(PLAN.step(2), not_wanted))
+    assert "is missing" in text
+    assert path.name in text
+    path.write_bytes(whole)
+    np.testing.assert_array_equal(measurements.once(PLAN.step(2), not_wanted), VALUES[2] + 1)
+    assert rows(ledger.path) == before
+
+
+def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):
+    """The first bit may have been asked for; the new draw is kept under its own number."""
+    with pytest.raises(AssertionError, match="was drawn"):
+        begun(ledger, key).once(PLAN.step(3), not_wanted)
+    drawer = Drawer()
+    for _ in range(2):
+        np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(3), drawer.of(3)), VALUES[3])
+    assert drawer.asked == [3]
+    assert [row["draw"] for row in reservations(ledger.path, level=3)] == [1, 2]
+    assert charged(ledger.path) == Fraction(3, 7) + Fraction(3, 7) * Fraction(3, 10)
+    assert file_of(ledger, 3, draw=2).exists()
+    assert not file_of(ledger, 3).exists()
+
+
+@pytest.mark.parametrize(
+    ("lost", "backup"),
+    [(0, "none"), (0, "empty"), (0, "declared"), (0, "reserved"), (1, "none"), (1, "reserved"), (1, 1), (2, 1), (2, 2)],
+)
+def test_a_ledger_older_than_a_measurement_is_rolled_back(ledger, key, lost, backup):
+    """A level measured after some lost draws, then a ledger from before: the file is not drawn again, nor lost."""
+    copies = {"empty": b"", "declared": ledger.path.read_bytes()}
+    measurements, drawer = begun(ledger, key), Drawer()
+    copies["reserved"] = ledger.path.read_bytes()
+    for draw in range(1, lost + 1):
+        assert ledger.start_draw(key, 1) == draw
+        copies[draw] = ledger.path.read_bytes()
+    measurements.once(PLAN.step(1), drawer.of(1))
+    files = {path: path.read_bytes() for path in file_of(ledger, 1).parent.glob("*.parquet")}
+    assert list(files) == [file_of(ledger, 1, draw=lost + 1)]
+
+    ledger.path.unlink()
+    if backup != "none":
+        ledger.path.write_bytes(copies[backup])
+    older = Ledger(ledger.path)
+    if backup in ("none", "empty"):
+        older.declare(domain(1))
+    refused("OD-LEDGER-ROLLED-BACK", lambda: begun(older, key).once(PLAN.step(1), not_wanted))
+    assert {path: path.read_bytes() for path in file_of(ledger, 1).parent.glob("*.parquet")} == files
+
+
+def test_a_release_is_held_to_its_input_and_key(ledger, key):
+    """Other records, another key or a lost fingerprint stop a begun release; put back, it goes on."""
+    drawer = Drawer()
+    begun(ledger, key).once(PLAN.step(1), drawer.of(1))
+    before, folder = rows(ledger.path), ledger.path.parent / "confidential"
+    one_more = count_trips(FLOWS.assign(trips=[41, 7, 1, 300]), PLAN.tree)
+    moved = count_trips(FLOWS.assign(destination=["bb", "ab", "aa", "bb"]), PLAN.tree)
+    for other in (one_more, moved, count_trips(FLOWS[:0], PLAN.tree)):
+        text = refused("OD-REPLAY-INPUT-CHANGED", lambda other=other: begun(ledger, key, trips=other))
+        assert "revision" in text
+    begun(ledger, key, trips=count_trips(FLOWS[::-1], PLAN.tree))
+
+    identity, hmac_key = folder / "commuters/2001-06/r1/identity.json", folder / "hmac.key"
+    kept = identity.read_bytes(), hmac_key.read_bytes()
+    identity.unlink()
+    refused("OD-IDENTITY-MISSING", lambda: begun(ledger, key))
+    assert not identity.exists()
+    identity.write_bytes(kept[0])
+    hmac_key.unlink()
+    refused("OD-KEY-LOST", lambda: begun(ledger, key))
+    kept_values = DurableMeasurements(identity.parent, ledger, key).read(PLAN.step(1))
+    np.testing.assert_array_equal(kept_values, VALUES[1])
+    hmac_key.write_bytes(kept[1])
+    np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(1), not_wanted), VALUES[1])
+    assert rows(ledger.path) == before
+
+
+def test_before_the_first_draw_a_lost_fingerprint_is_made_anew(ledger, key):
+    begun(ledger, key)
+    identity = ledger.path.parent / "confidential/commuters/2001-06/r1/identity.json"
+    content = identity.read_bytes()
+    identity.unlink()
+    begun(ledger, key)
+    assert identity.read_bytes() == content
+    ledger.start_draw(key, 1)
+    identity.unlink()
+    refused("OD-IDENTITY-MISSING", lambda: begun(ledger, key))
+
+
+def test_what_the_cap_refuses_leaves_nothing_behind(ledger, key):
+    refused("OD-LEDGER-CAP", lambda: begun(ledger, key, plan=small_plan(2)))
+    assert not list((ledger.path.parent / "confidential").rglob("identity.json"))

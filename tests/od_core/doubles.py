@@ -1,0 +1,46 @@
+"""Noise sources for tests. None of them protects anybody; their noise is a function of level and position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SeededNoise:
+    """Test double: rounded normal values of about the planned variance, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        values = np.random.default_rng([self.seed, level]).normal(0.0, float(variance) ** 0.5, first + size)
+        return np.rint(values[first:]).astype(np.int64)
+
+
+class ListedNoise:
+    """Test double: the listed values in turn, whatever the variance."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = np.array(values, dtype=np.int64)
+
+    def at(self, level: int, position: int) -> int:
+        """The noise of one cell."""
+        return int(self.values[(7 * level + position) % len(self.values)])
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        return self.values[(7 * level + first + np.arange(size)) % len(self.values)]
+
+
+def no_noise() -> ListedNoise:
+    """Test double: zeros, so that what is released is the truth."""
+    return ListedNoise([0])
+
+
+class NoiseNotWanted:
+    """Test double for calls that must be refused before anything is drawn."""
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        raise AssertionError("noise was drawn")

@@ -1,0 +1,134 @@
+"""The OpenDP backend's traps, and what is and what is not a backend (its law is tested in tests/statistical)."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+
+from od_core import NoiseSource, OdError
+from od_core.privacy.noise import BACKENDS, backend_name, noise_named
+from od_core.privacy.opendp_noise import MAX_VARIANCE, OpenDPNoise
+from tests.od_core.doubles import SeededNoise
+
+
+@dataclass
+class Made:
+    """The scales and mechanisms that OpenDP was asked for; the last one is the one drawn from."""
+
+    scales: list[float] = field(default_factory=list)
+    mechanisms: list[dp.Measurement] = field(default_factory=list)
+
+
+@pytest.fixture
+def made(monkeypatch) -> Made:
+    """The real OpenDP, with a record of what it was asked for."""
+    record, make_gaussian = Made(), dp.m.make_gaussian
+
+    def recorded(*space, scale):
+        record.scales.append(scale)
+        record.mechanisms.append(make_gaussian(*space, scale=scale))
+        return record.mechanisms[-1]
+
+    monkeypatch.setattr(dp.m, "make_gaussian", recorded)
+    return record
+
+
+def some_variances(count: int) -> list[Fraction]:
+    """Fractions of many sizes, perfect squares and their neighbours among them."""
+    rng = random.Random("variances")  # noqa: S311
+    some = [Fraction(1, 4), Fraction(1), Fraction(12345, 100), Fraction(10**4), Fraction(1, 3), Fraction(MAX_VARIANCE)]
+    while len(some) < count:
+        size = Fraction(10) ** rng.randint(-6, 12)
+        some.append(Fraction(rng.randint(1, 10**18), rng.randint(1, 10**18)) * size)
+        root = Fraction(rng.random())
+        some += [root**2, root**2 + Fraction(1, 2**200), root**2 - Fraction(1, 2**200)]
+    return [variance for variance in some if 0 < variance <= MAX_VARIANCE]
+
+
+def test_the_scale_is_never_below_plan_and_opendp_agrees_exactly(made):
+    """scale^2 >= sigma^2 and map <= 1 / (2 sigma^2) as fractions, and the scale is above by rounding alone."""
+    variances = some_variances(2000)
+    assert any(Fraction(math.sqrt(variance)) ** 2 < variance for variance in variances)
+    for variance in variances:
+        OpenDPNoise().draw(variance, 1, 0, 0)
+        assert Fraction(made.scales[-1]) ** 2 >= variance
+        assert Fraction(made.mechanisms[-1].map(1.0)) <= 1 / (2 * variance)
+        assert made.scales[-1] <= math.sqrt(variance) * (1 + 2**-50)
+
+
+@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(MAX_VARIANCE) + Fraction(1, 3)])
+def test_no_noise_and_boundless_noise_are_refused_before_opendp_is_asked(variance, made):
+    with pytest.raises(OdError, match="OD-NOISE-MAP") as error:
+        OpenDPNoise().draw(variance, 1, 0, 3)
+    assert made.scales == []
+    assert error.value.spent == "the level's charge stands"
+
+
+@pytest.mark.parametrize("digits", [20, 150, 300, 330, 400])
+def test_a_tiny_variance_is_refused_or_costs_what_was_planned(digits, made):
+    """OpenDP takes a scale of 0 without a word and adds nothing: such a scale must never be drawn from."""
+    variance = Fraction(1, 10**digits)
+    try:
+        OpenDPNoise().draw(variance, 1, 0, 3)
+    except OdError:
+        return
+    assert made.scales[-1] > 0
+    assert Fraction(made.mechanisms[-1].map(1.0)) <= 1 / (2 * variance)
+
+
+def test_opendp_still_has_the_trap_that_the_map_guards_against():
+    """If this fails, OpenDP has begun to refuse such scales, and the guard may go."""
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
+    silent = dp.m.make_gaussian(*space, scale=0.0)
+    assert silent(np.zeros(50, dtype=np.int64)) == [0] * 50
+    assert silent.map(1.0) == math.inf
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_draws_are_64_bit_integers_one_a_cell(size):
+    drawn = OpenDPNoise().draw(Fraction(10**6), 3, 17, size)
+    assert drawn.dtype == np.int64
+    assert drawn.shape == (size,)
+    if size == 1000:  # the chance that 1,000 draws of sigma 1,000 hold fewer than 400 different values: below 1e-60
+        assert len(np.unique(drawn)) > 400
+
+
+def test_draws_of_one_level_and_position_differ_from_call_to_call():
+    """40 equal draws of sigma 1,000 by chance: below (1/2506)^40."""
+    source = OpenDPNoise()
+    drawn = [each.draw(Fraction(10**6), 1, 0, 40).tolist() for each in (source, source, OpenDPNoise())]
+    assert drawn[0] != drawn[1] != drawn[2] != drawn[0]
+
+
+def test_large_variances_do_not_saturate():
+    """OpenDP saturates at the 64-bit limits in silence; 10 sigma of the largest variance are far from them."""
+    drawn = OpenDPNoise().draw(Fraction(MAX_VARIANCE), 1, 0, 200)
+    assert 10 * math.isqrt(MAX_VARIANCE) < 2**54
+    assert np.abs(drawn).max() < 2**54
+
+
+def test_names_and_backends():
+    assert backend_name(noise_named("opendp")) == "opendp"
+    assert isinstance(noise_named("opendp"), NoiseSource)
+    with pytest.raises(OdError, match=r"OD-NOISE-UNKNOWN.*did you mean 'opendp'"):
+        noise_named("open_dp")
+    for name, kind in BACKENDS.items():
+        assert backend_name(kind()) == name
+
+
+def test_a_double_and_a_changed_backend_are_no_backends():
+    class Quieter(OpenDPNoise):
+        def draw(self, variance, level, first, size):
+            return super().draw(variance / 4, level, first, size)
+
+    double = SeededNoise(1)
+    assert isinstance(double, NoiseSource)
+    assert noise_named(double) is double
+    assert backend_name(double) is None
+    assert backend_name(Quieter()) is None

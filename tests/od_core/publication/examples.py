@@ -1,0 +1,113 @@
+"""Releases of every kind, made from real noise, and their certificates."""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.certificate import CheckResult, certificate
+
+KEY = ReleaseKey("commuters", "2001-06")
+LEVELS = ["region", "county", "zone"]
+HOMES = pd.DataFrame(
+    [
+        ("NA", "01", "001"),
+        ("NA", "01", "002"),
+        ("NA", "null", "010"),
+        ('é, the "far" one', "07", "100"),
+        ('é, the "far" one', "07", "101"),
+        ('é, the "far" one', "9", "1e5"),
+        ("x", "x", "x"),
+    ],
+    columns=LEVELS,
+    dtype="str",
+)
+"""Codes that a careless reader takes for numbers, for missing values, or for two columns; one in all three levels."""
+
+WORKS = pd.DataFrame(
+    [("d1", "d11", "001"), ("d1", "d12", "w2"), ("d2", "d21", "w3"), ("d2", "d21", "w4"), ("elsewhere", "away", "?")],
+    columns=LEVELS,
+    dtype="str",
+)
+
+
+def geography(zones: pd.DataFrame = HOMES, unknown: str | None = None) -> Geography:
+    return Geography.from_frame(zones, LEVELS, unknown=unknown)
+
+
+def flows(origins: pd.DataFrame, destinations: pd.DataFrame, seed: int = 4, size: int = 60) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "origin": generator.choice(origins["zone"].to_numpy(object), size),
+            "destination": generator.choice(destinations["zone"].to_numpy(object), size),
+            "trips": generator.integers(0, 200, size),
+        }
+    )
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "bounded": {},
+    "unbounded": {"neighbours": "unbounded"},
+    "origin tree": {"tree": "origin", "budget": Budget(epsilon="0.7", delta="1e-6", conversion="bun_steinke")},
+    "unbounded origin tree": {
+        "neighbours": "unbounded",
+        "tree": "origin",
+        "budget": Budget(rho=Fraction(1, 3), delta="1e-8", shares=("geometric", "1.2")),
+    },
+    "other destinations": {
+        "destinations": WORKS,
+        "budget": Budget(rho="0.25", delta="1e-8", shares=[Fraction(k, 21) for k in range(1, 7)]),
+        "mechanism": InfTDA("descending"),
+    },
+    "unknown zones": {"unknown": "x", "destinations": WORKS, "destination_unknown": "?"},
+    "no trips": {"size": 0},
+    "no trips, unbounded": {"size": 0, "neighbours": "unbounded", "tree": "origin"},
+}
+
+
+@functools.cache
+def release(kind: str = "bounded", seed: int = 4) -> Release:
+    """The release of this kind; with another seed, of other flows."""
+    chosen = KINDS[kind]
+    destinations = chosen.get("destinations", HOMES)
+    origins = geography(unknown=chosen.get("unknown"))
+    return release_flows(
+        flows(HOMES, destinations, seed, chosen.get("size", 60)),
+        origins,
+        destination_geography=geography(WORKS, chosen.get("destination_unknown")) if "destinations" in chosen else None,
+        unit=PrivacyUnit("trip", chosen.get("neighbours", "bounded")),
+        budget=chosen.get("budget", Budget(rho=2, delta="1e-8")),
+        mechanism=chosen.get("mechanism", "inftda"),
+        tree=chosen.get("tree", "destination"),
+    )
+
+
+CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1", "whole numbers", True)]
+
+
+def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
+    """Its certificate."""
+    given = {"measured_at": "2001-07-03T09:00:00+00:00", "lost_draws": 0, "fault_threshold": Fraction(1, 1000)}
+    charged = PrivacyDomain("survey", made.plan.unit, Fraction(5), "the yearly plan")
+    return certificate(made, key, charged, CHECKS, **(given | changes))
+
+
+def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tuple[str, str], int]:
+    """Trips of a pair of levels, summed by pandas from the leaf table and the zone lists."""
+    sides = []
+    for side, level, tree in (
+        ("origin", origin_level, made.plan.tree.origin),
+        ("destination", destination_level, made.plan.tree.destination),
+    ):
+        zones = (HOMES if tree.zones == geography().zones else WORKS).assign(all="all")
+        sides.append(made.flows[side].map(dict(zip(zones["zone"], zones[level], strict=True))))
+    grouped = made.flows["trips"].groupby(sides).sum()
+    return {pair: int(trips) for pair, trips in grouped.items()}

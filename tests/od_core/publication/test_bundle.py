@@ -1,0 +1,165 @@
+"""The bundle: what is in it, that it appears whole or not at all, and that it is never replaced."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import duckdb
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import OdError, open_release
+from od_core.publication.bundle import staged_bundle
+from od_core.publication.database import store_release
+from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, geography, release
+
+FILES = {"flows.parquet", "flows.csv", "noisy_measurements.parquet", "areas.parquet", "areas.csv", "certificate.json"}
+
+
+def bundled(made, target):
+    """The bundle of a release; it is not there before its body has ended."""
+    with staged_bundle(made, facts(made), target):
+        assert not target.exists()
+    return target
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_files_hold_the_release(tmp_path, kind):
+    """CSV files as text, Parquet files with types and without traces of the tools that made them."""
+    made = release(kind)
+    bundle = bundled(made, tmp_path / "r1")
+    assert {path.name for path in bundle.iterdir()} == FILES
+    rows = list(csv.reader(io.StringIO((bundle / "flows.csv").read_bytes().decode("utf-8"), newline="")))
+    expected = [[o, d, str(n)] for o, d, n in made.flows.itertuples(index=False)]
+    assert rows == [["origin", "destination", "trips"], *expected]
+    for name, frame in (("flows", made.flows), ("noisy_measurements", made.measurements)):
+        table = pq.read_table(bundle / f"{name}.parquet")
+        assert not table.schema.metadata
+        pd.testing.assert_frame_equal(table.to_pandas(), frame, check_dtype=True)
+
+    areas = pd.read_csv(bundle / "areas.csv", dtype=str, keep_default_na=False)
+    zone_lists = [HOMES] + ([WORKS] if "destinations" in KINDS[kind] else [])
+    assert len(areas) == sum(1 + sum(zones[level].nunique() for level in zones) for zones in zone_lists)
+    parquet = pq.read_table(bundle / "areas.parquet").to_pandas()
+    assert parquet.fillna("").astype(str).to_numpy().tolist() == areas.to_numpy().tolist()
+    digests = (made.plan.tree.origin.digest, made.plan.tree.destination.digest)
+    for digest, zones in zip(dict.fromkeys(digests), zone_lists, strict=True):
+        mine = areas[areas["geography"] == digest]
+        for level, (upper, name) in enumerate(zip(["", "region", "county"], zones, strict=True), start=1):
+            listed = mine[mine["level_name"] == name]
+            parents = zones[upper] if upper else ["all"] * len(zones)
+            assert set(zip(listed["area"], listed["parent"], strict=True)) == set(
+                zip(zones[name], parents, strict=True)
+            )
+            assert set(listed["level"]) == {str(level)}
+            assert listed["position"].tolist() == [str(k) for k in range(len(listed))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_measurements_give_the_same_bytes(tmp_path, kind):
+    """Made anew, and made from what was read back from the bundle or the database."""
+    made = release(kind)
+    first = bundled(made, tmp_path / "one" / "r1")
+    store_release(tmp_path / "release.duckdb", made, KEY, facts(made))
+    again = {
+        "two": made,
+        "from the bundle": open_release(first),
+        "from the database": open_release(tmp_path / "release.duckdb"),
+    }
+    for name, other in again.items():
+        assert content(bundled(other, tmp_path / name / "r1")) == content(first), name
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+@pytest.mark.parametrize("how", ["a byte", "missing", "cut"])
+def test_a_public_bundle_that_changed_is_refused_and_kept(tmp_path, file, how):
+    """It is neither repaired nor replaced, and the body does not run."""
+    bundle = bundled(release(), tmp_path / "r1")
+    path = bundle / file
+    whole = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    else:
+        place = whole.index(b"2001-06") if file == "certificate.json" else len(whole) // 2
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    changed = content(bundle)
+    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), bundle):
+        pytest.fail("the body ran")
+    assert refused.value.code == "OD-BUNDLE-CHANGED"
+    assert refused.value.message.endswith(f"different: {file}")
+    assert content(bundle) == changed
+    assert [path.name for path in tmp_path.iterdir()] == ["r1"]
+
+
+def test_an_unchanged_bundle_stays_as_it_is(tmp_path):
+    """Bytes, times and the software that first made it; the body runs again."""
+    bundle = bundled(release(), tmp_path / "r1")
+    older = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
+    older["software"]["numpy"] = "1.0"
+    (bundle / "certificate.json").write_text(json.dumps(older, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    before, times = content(bundle), {path.name: path.stat().st_mtime_ns for path in bundle.iterdir()}
+    ran = []
+    with staged_bundle(release(), facts(release()), bundle):
+        ran.append(True)
+    assert ran
+    assert content(bundle) == before
+    assert {path.name: path.stat().st_mtime_ns for path in bundle.iterdir()} == times
+
+
+def test_other_measurements_are_another_bundle(tmp_path):
+    """The same flows released a second time have other noise, and so other files."""
+    bundle = bundled(release(), tmp_path / "r1")
+    other = release("bounded", seed=5)
+    with pytest.raises(OdError) as refused, staged_bundle(other, facts(other), bundle):
+        pytest.fail("the body ran")
+    assert "flows.csv, flows.parquet, noisy_measurements.parquet" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("a full disk"), KeyboardInterrupt(), OdError("X", "y", next_step="z")]
+)
+def test_a_body_that_fails_leaves_nothing_to_see(tmp_path, failure):
+    for _ in range(2):
+        with pytest.raises(type(failure)), staged_bundle(release(), facts(release()), tmp_path / "2001-06" / "r1"):
+            raise failure
+        assert list((tmp_path / "2001-06").iterdir()) == []
+
+
+def test_a_store_that_fails_leaves_no_bundle_and_no_row(tmp_path):
+    """The database refuses a table half way: its transaction is undone, and the folder is not renamed."""
+    database, made = tmp_path / "release.duckdb", release()
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("CREATE TABLE checks (something_else INTEGER)")
+    with pytest.raises(duckdb.Error), staged_bundle(made, facts(made), tmp_path / "r1"):
+        store_release(database, made, KEY, facts(made))
+    assert [path.name for path in tmp_path.iterdir()] == ["release.duckdb"]
+    with duckdb.connect(str(database), read_only=True) as connection:
+        for table in ("releases", "areas", "flows", "measurements"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+
+
+def test_what_an_interrupted_run_left_is_cleared_away(tmp_path):
+    """A half-made bundle beside the place is not mixed into the new one."""
+    (tmp_path / ".r1.staged").mkdir()
+    (tmp_path / ".r1.staged" / "left_over.parquet").write_bytes(b"half")
+    assert {path.name for path in bundled(release(), tmp_path / "r1").iterdir()} == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["r1"]
+
+
+def test_nothing_in_a_bundle_runs_in_a_spreadsheet(tmp_path):
+    """Codes that begin with a sign of a formula are refused with the geography, so no file can hold one."""
+    bundle = bundled(release(), tmp_path / "r1")
+    for name in ("flows.csv", "areas.csv"):
+        rows = csv.reader(io.StringIO((bundle / name).read_bytes().decode("utf-8"), newline=""))
+        assert [cell for row in rows for cell in row if cell[:1] in set("=+-@\t\r")] == []
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-FORMULA"):
+        geography(HOMES.assign(region=['=HYPERLINK("x")'] + ["b"] * 6))

@@ -1,0 +1,158 @@
+"""The certificate: its numbers are those of the plan and of the ledger, and no promise is rounded down."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.opendp_noise import OpenDPNoise
+from tests.od_core.doubles import SeededNoise
+from tests.od_core.oracles.conversions import digits_tight
+from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, flows, geography, release
+
+NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)"
+
+
+def promise(certificate):
+    """Epsilon and delta as the certificate's sentence states them."""
+    found = re.search(rf"\({NUMBER}, {NUMBER}\)-differentially private", certificate["guarantee"]["protected"])
+    return Fraction(found[1]), Fraction(found[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_those_of_the_plan(kind):
+    """Recomputed from the settings in exact fractions: charges, variances, sensitivities, cells, invariants."""
+    made, chosen = release(kind), KINDS[kind]
+    certificate = json.loads(json.dumps(facts(made), allow_nan=False))
+    bounded = chosen.get("neighbours", "bounded") == "bounded"
+    levels, spent = certificate["levels"], certificate["spent"]
+    assert [level["level"] for level in levels] == list(range(1 if bounded else 0, 7))
+    assert (certificate["unit"], certificate["neighbours"]) == ("trip", "bounded" if bounded else "unbounded")
+    assert certificate["contribution_bound"] == 1
+    assert certificate["invariants"] == (["the total number of valid trips, n"] if bounded else [])
+
+    rho = sum(Fraction(level["rho_exact"]) for level in levels)
+    budget = chosen.get("budget", Budget(rho=2, delta="1e-8"))
+    if budget.rho is not None:
+        assert rho == budget.rho
+    assert (
+        rho
+        == Fraction(spent["rho_exact"])
+        == Fraction(spent["rho_planned_exact"])
+        == sum(map(Fraction, spent["rho_by_level_exact"]))
+    )
+    assert Fraction(spent["rho"]) >= rho
+    assert spent["rho"] == pytest.approx(float(rho), rel=1e-12)
+    sizes = {"destination": HOMES, "origin": HOMES} | ({"destination": WORKS} if "destinations" in chosen else {})
+    counts = {side: [1, *(zones[name].nunique() for name in zones)] for side, zones in sizes.items()}
+    names = ["all", "region", "county", "zone"]
+    for level in levels:
+        depth = level["level"]
+        upper, lower = (depth + 1) // 2, depth // 2
+        origin, destination = (upper, lower) if chosen.get("tree") == "origin" else (lower, upper)
+        assert (level["origin_level"], level["destination_level"]) == (names[origin], names[destination])
+        assert level["public_cells"] == counts["origin"][origin] * counts["destination"][destination]
+        assert 0 <= level["measured_cells"] <= level["public_cells"]
+        assert level["measured_cells"] == len(made.measurements_at(depth))
+        assert level["sensitivity_squared"] == (2 if bounded else 1)
+        variance = Fraction(level["variance_exact"])
+        assert Fraction(level["rho_exact"]) == Fraction(level["sensitivity_squared"]) / (2 * variance)
+        assert Fraction(level["variance"]) >= variance
+        assert Fraction(level["rho"]) >= Fraction(level["rho_exact"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_says_what_was_released_and_how(kind):
+    made = release(kind)
+    key = ReleaseKey("commuters", "2001-06", 7)
+    certificate = facts(made, key, lost_draws=0, measured_at="2001-07-04T00:00:00+00:00")
+    assert (certificate["release"], certificate["data_set"]) == ("commuters/2001-06/r7", "survey")
+    assert (certificate["period"], certificate["revision"]) == ("2001-06", 7)
+    assert certificate["measured_at"] == "2001-07-04T00:00:00+00:00"
+    assert certificate["plan"] == made.plan.facts()
+    assert certificate["plan_digest"] == made.plan.digest
+    assert certificate["noise"] == "opendp"
+    assert certificate["checks"] == [
+        {"subject": "flows", "check": "sum to n", "passed": True},
+        {"subject": "levels/estimate_1", "check": "whole numbers", "passed": True},
+    ]
+    assert certificate["software"].keys() >= {"od-release", "opendp", "numpy", "duckdb"}
+    said = certificate["guarantee"]
+    bounded = made.plan.unit.neighbours == "bounded"
+    assert ("replaced by any other" if bounded else "added or removed") in said["protected"]
+    assert ("which is published exactly" in said["not_protected"]) == bounded
+    assert "one with 40 trips in the period: epsilon" in said["not_protected"]
+    assert "more than 0.100% of the trips" in said["input"]
+
+
+RHOS = [Fraction(1, 100), Fraction(1, 7), Fraction("0.5"), Fraction(1), Fraction(2), Fraction(22, 7)]
+
+
+@pytest.mark.parametrize("rho", RHOS)
+def test_no_promise_is_rounded_down(rho):
+    """Whoever relies on the printed epsilon and delta relies on what was proved; the forty trips' too."""
+    made = release_flows(
+        flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=Budget(rho=rho, delta="3e-9")
+    )
+    certificate = facts(made)
+    exact = digits_tight(rho, Fraction("3e-9"))
+    epsilon, delta = promise(certificate)
+    assert exact <= epsilon <= exact * Fraction(1001, 1000)
+    assert delta == Fraction("3e-9")
+    for name in ("epsilon", "epsilon_tight"):
+        assert exact <= Fraction(certificate["spent"][name]) <= exact * (1 + Fraction(1, 10**12))
+    assert Fraction(certificate["spent"]["epsilon_bun_steinke"]) >= exact
+    many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
+    exact_many = digits_tight(1600 * rho, Fraction("3e-9"))
+    assert exact_many <= Fraction(many[1]) <= exact_many * Fraction(1001, 1000)
+
+
+def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
+    """Spent = plan + lost draws; the sentences promise what was spent, not what was planned."""
+    ledger, unit, draw = Ledger(tmp_path / "ledger.sqlite"), PrivacyUnit("trip"), OpenDPNoise.draw
+    ledger.declare(PrivacyDomain("commuters", unit, Fraction(3), "room for lost draws"))
+
+    def released():
+        budget = Budget(rho=Fraction("1.5"), delta="1e-8", shares="uniform")
+        given = {"unit": unit, "budget": budget, "ledger": ledger, "release_id": str(KEY)}
+        return release_flows(flows(HOMES, HOMES), geography(), **given)
+
+    def fails(self, variance, level, first, size):
+        raise MemoryError
+
+    monkeypatch.setattr(OpenDPNoise, "draw", fails)
+    for _ in range(3):
+        with pytest.raises(MemoryError):
+            released()
+    monkeypatch.setattr(OpenDPNoise, "draw", draw)
+    certificate = facts(released(), lost_draws=ledger.lost_draws(KEY), measured_at=ledger.measured_at(KEY))
+    spent = certificate["spent"]
+    assert spent["lost_draws"] == 3
+    assert [Fraction(rho) for rho in spent["rho_by_level_exact"]] == [Fraction(1)] + [Fraction(1, 4)] * 5
+    assert Fraction(spent["rho_exact"]) == Fraction("2.25") == ledger.balance("commuters", "2001-06").spent
+    assert Fraction(spent["rho_planned_exact"]) == Fraction("1.5")
+    assert Fraction(spent["epsilon"]) >= digits_tight(Fraction("2.25"), Fraction("1e-8"))
+    assert promise(certificate)[0] >= digits_tight(Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
+    many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
+    assert Fraction(many[1]) >= digits_tight(1600 * Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
+
+
+def test_a_release_without_guarantee_is_not_certified():
+    made = release_flows(
+        flows(HOMES, HOMES),
+        geography(),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=2, delta="1e-8"),
+        noise=SeededNoise(1),
+    )
+    assert not made.has_guarantee
+    with pytest.raises(OdError) as refused:
+        facts(made)
+    assert refused.value.code == "OD-RELEASE-NO-GUARANTEE"

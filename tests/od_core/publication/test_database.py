@@ -1,0 +1,133 @@
+"""The release database: its view at every pair of levels, releases side by side, and readers that hold it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+from od_core import OdError
+from od_core.archive.release_key import ReleaseKey
+from od_core.publication import database as database_module
+from od_core.publication.database import store_release
+from tests.od_core.publication.examples import CHECKS, KEY, KINDS, LEVELS, by_hand, facts, release
+
+TABLES = ("releases", "areas", "flows", "measurements", "checks")
+
+
+def contents(database):
+    """All rows of all tables and of the view, in a fixed order."""
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return {
+            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
+            for table in (*TABLES, "flows_by_level")
+        }
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """One database with a release of every kind; two have the same name and period."""
+    database = tmp_path_factory.mktemp("shelf") / "release.duckdb"
+    keys = {kind: ReleaseKey("commuters", "2001-06", number) for number, kind in enumerate(KINDS, start=1)}
+    for kind, key in keys.items():
+        store_release(database, release(kind), key, facts(release(kind), key))
+    return database, keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_view_is_the_sum_of_the_leaves_at_every_pair_of_levels(shelf, kind):
+    """The whole space included, beside other releases, over other destinations; whole numbers, no pair twice."""
+    database, keys = shelf
+    with duckdb.connect(str(database), read_only=True) as connection:
+        view = connection.execute("SELECT * FROM flows_by_level WHERE release = ?", [str(keys[kind])]).df()
+        kinds = connection.execute("DESCRIBE flows_by_level").fetchall()
+        [(stated,)] = connection.execute("SELECT trips FROM releases WHERE release = ?", [str(keys[kind])]).fetchall()
+    assert [row[1] for row in kinds if row[0] == "trips"] == ["BIGINT"]
+    made, names = release(kind), ["all", *LEVELS]
+    found: dict[tuple[str, str], dict[tuple[str, str], int]] = {(o, d): {} for o in names for d in names}
+    for row in view.itertuples(index=False):
+        cells = found[row.origin_level, row.destination_level]
+        assert (row.origin, row.destination) not in cells
+        cells[row.origin, row.destination] = row.trips
+    for (origin_level, destination_level), cells in found.items():
+        assert cells == by_hand(made, origin_level, destination_level)
+    total = int(made.flows["trips"].sum())
+    assert found["all", "all"] == ({("all", "all"): total} if total else {})
+    assert stated == total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_hold_the_release_and_its_certificate(shelf, kind):
+    database, keys = shelf
+    made, key = release(kind), str(keys[kind])
+    with duckdb.connect(str(database), read_only=True) as connection:
+        flows = connection.execute(
+            "SELECT origin, destination, trips FROM flows WHERE release = ? ORDER BY rowid", [key]
+        ).df()
+        noisy = connection.execute(
+            "SELECT level, origin, destination, noisy, variance FROM measurements WHERE release = ? ORDER BY rowid",
+            [key],
+        ).df()
+        checks = connection.execute('SELECT subject, "check", passed FROM checks WHERE release = ?', [key]).fetchall()
+        row = connection.execute("SELECT * FROM releases WHERE release = ?", [key]).df().to_dict("records")[0]
+        areas = connection.execute("SELECT count(*), count(DISTINCT (geography, level, area)) FROM areas").fetchall()
+    pd.testing.assert_frame_equal(flows, made.flows, check_dtype=False)
+    pd.testing.assert_frame_equal(noisy, made.measurements, check_dtype=False)
+    assert sorted(checks) == sorted((check.subject, check.check, check.passed) for check in CHECKS)
+    certificate = json.loads(row["certificate"])
+    assert certificate["release"] == key == row["release"]
+    assert (row["series"], row["period"], row["revision"]) == (keys[kind].release, "2001-06", keys[kind].revision)
+    assert (row["mechanism"], row["unit"], row["neighbours"]) == ("inftda", "trip", made.plan.unit.neighbours)
+    assert Fraction(row["rho"]) >= made.plan.spent.rho
+    assert row["rho"] == pytest.approx(float(made.plan.spent.rho), rel=1e-12)
+    assert row["epsilon"] == made.spent.epsilon_tight
+    assert row["measured_at"] == "2001-07-03T09:00:00+00:00"
+    assert areas[0][0] == areas[0][1]
+
+
+def test_a_release_stored_again_replaces_itself_alone(tmp_path):
+    """Equal contents after any number of times, in any order, with other releases untouched."""
+    database = tmp_path / "deep" / "release.duckdb"
+    keys = [KEY, ReleaseKey("commuters", "2001-06", 2), ReleaseKey("pupils", "2002")]
+    kinds = ["bounded", "unbounded", "other destinations"]
+    for key, kind in zip(keys, kinds, strict=True):
+        store_release(database, release(kind), key, facts(release(kind), key))
+    once = contents(database)
+    assert {row[0] for row in once["flows"]} == set(map(str, keys))
+    for place in (1, 1, 0, 2, 0):
+        store_release(database, release(kinds[place]), keys[place], facts(release(kinds[place]), keys[place]))
+        assert contents(database) == once
+
+
+def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
+    """First for longer than the writer waits, then for less; a refused store changes nothing."""
+    database = tmp_path / "release.duckdb"
+    store_release(database, release(), KEY, facts(release()))
+    before, second = contents(database), ReleaseKey("commuters", "2001-06", 2)
+    command = [sys.executable, str(Path(__file__).with_name("holder.py")), str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout.readline() == "held\n"
+        monkeypatch.setattr(database_module, "_LOCK_SECONDS", 0.5)
+        begun = time.monotonic()
+        with pytest.raises(OdError) as refused:
+            store_release(database, release(), second, facts(release(), second))
+        assert refused.value.code == "OD-DATABASE-LOCKED"
+        assert "release.duckdb is held by another process" in refused.value.message
+        assert 0.4 < time.monotonic() - begun < 10
+        assert contents(database) == before
+
+        monkeypatch.setattr(database_module, "_LOCK_SECONDS", 30.0)
+        letting_go = threading.Timer(0.6, reader.stdin.close)
+        letting_go.start()
+        store_release(database, release(), second, facts(release(), second))
+        letting_go.join()
+        assert reader.wait(timeout=10) == 0
+    assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}

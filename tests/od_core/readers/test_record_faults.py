@@ -1,0 +1,188 @@
+"""Files of records that are refused: by name and column, with no value of a record and nothing left behind."""
+
+from __future__ import annotations
+
+import datetime
+import traceback
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import FlowTree, Geography, OdError
+from od_core.readers.records import RecordColumns, load_records, read_flows
+from od_core.trips import count_trips
+
+CANARY = "QX-CANARY-7731"
+ZONES = pd.DataFrame([("a", "aa"), ("b", "ba")], columns=["region", "zone"], dtype="str")
+TREE = FlowTree(Geography.from_frame(ZONES, ["region", "zone"]), Geography.from_frame(ZONES, ["region", "zone"]))
+NOW = datetime.datetime(2001, 6, 1, tzinfo=datetime.UTC)
+
+
+def assert_refused(loaded, target, source, code, columns=None) -> str:
+    """A refusal in one line that names the file; neither it nor what is left tells a value."""
+    with pytest.raises(OdError) as error:
+        loaded(source, columns)
+    refused = error.value
+    assert refused.code == code
+    shown = "".join(traceback.format_exception(refused)) + repr(refused)
+    assert CANARY not in shown
+    assert "\n" not in str(refused)
+    assert source.name in refused.message
+    assert not list(target.parent.iterdir())
+    return refused.message
+
+
+def parquet(tmp_path, name="trips.parquet", **columns):
+    path = tmp_path / name
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+GOOD = ("origin,destination\n" + f"{CANARY},ba\n" * 50).encode()
+FILES = {
+    "not_utf8.csv": (GOOD + f"{CANARY},".encode() + b"\xe9\n", "OD-FILE-UNREADABLE"),
+    "utf16.csv": (GOOD.decode().encode("utf-16"), "OD-FILE-UNREADABLE"),
+    "huge_field.csv": (GOOD + f"{CANARY}{'x' * 3_000_000},ba\n".encode(), "OD-FILE-UNREADABLE"),
+    "short_row.csv": (GOOD + f"{CANARY}\n".encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
+    "long_row.csv": (GOOD + f"{CANARY},ba,{CANARY}\n".encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
+    "open_quote.csv": (GOOD + f'"{CANARY},ba\n'.encode(), "OD-FILE-UNREADABLE"),
+    "empty.csv": (b"", "OD-FILE-UNREADABLE"),
+    "garbage.parquet": (b"PAR1" + CANARY.encode() * 40 + b"PAR1", "OD-FILE-UNREADABLE"),
+    "text.parquet": (GOOD, "OD-FILE-UNREADABLE"),
+    "empty.parquet": (b"", "OD-FILE-UNREADABLE"),
+    "no_header.csv": (f"{CANARY},ba\n{CANARY},aa\n".encode(), "OD-TRIPS-COLUMN"),
+    "other_header.csv": (f"origin,destination\n{CANARY},ba,{CANARY}\n".encode() * 30, None),
+    "semicolons.csv": (f"{CANARY};ba\n{CANARY};aa\n".encode(), "OD-TRIPS-COLUMN"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_read(tmp_path, loaded, target, name):
+    content, code = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    if code is None:
+        with pytest.raises(OdError) as refused:
+            loaded(tmp_path / name)
+        code = refused.value.code
+    assert_refused(loaded, target, tmp_path / name, code)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.7, 0.99])
+def test_a_cut_parquet_file(tmp_path, loaded, target, kept):
+    source = parquet(tmp_path, origin=[f"{CANARY}{k}" for k in range(3000)], destination=["ba"] * 3000)
+    source.write_bytes(source.read_bytes()[: int(source.stat().st_size * kept)])
+    assert_refused(loaded, target, source, "OD-FILE-UNREADABLE")
+
+
+def test_a_damaged_page_of_a_parquet_file(tmp_path, loaded, target):
+    """The header is whole, so that the fault shows only while the records stream into the target."""
+    source = tmp_path / "trips.parquet"
+    table = pa.table({"origin": [f"{CANARY}{k}" for k in range(9000)], "destination": ["ba"] * 9000})
+    pq.write_table(table, source, compression="zstd", row_group_size=1000)
+    content = bytearray(source.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 400] = b"\xff" * 400
+    source.write_bytes(content)
+    assert_refused(loaded, target, source, "OD-FILE-UNREADABLE")
+
+
+def test_a_file_that_is_not_there(tmp_path, loaded, target):
+    for name in ("absent.csv", "absent.parquet"):
+        assert_refused(loaded, target, tmp_path / name, "OD-FILE-MISSING")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("columns", "missing", "near"),
+    [
+        (RecordColumns(origin="orgin"), "orgin", "origin"),
+        (RecordColumns(destination="Destination"), "Destination", "destination"),
+        (RecordColumns(date="days"), "days", "day"),
+        (RecordColumns(trips="trip"), "trip", "trips"),
+    ],
+)
+def test_a_missing_column_is_named_with_the_nearest(tmp_path, loaded, written, target, form, columns, missing, near):
+    names = ("origin", "destination", "day", "trips")
+    if form == "csv":
+        source = written([names, (CANARY, CANARY, "2001-06-01", "3")])
+    else:
+        source = parquet(tmp_path, **{name: [CANARY] for name in names})
+    message = assert_refused(loaded, target, source, "OD-TRIPS-COLUMN", columns)
+    assert f"no column {missing!r} (did you mean {near!r}?)" in message
+
+
+NOT_TEXT = [pa.array([7731]), pa.array([77.31]), pa.array([b"QX-CANARY-7731"]), pa.array([NOW]), pa.array([True])]
+
+
+@pytest.mark.parametrize("codes", NOT_TEXT, ids=lambda codes: str(codes.type))
+@pytest.mark.parametrize("side", ["origin", "destination"])
+def test_codes_that_are_not_text(tmp_path, loaded, target, codes, side):
+    """Numbers have lost their leading zeros."""
+    other = "destination" if side == "origin" else "origin"
+    source = parquet(tmp_path, **{side: codes, other: [CANARY]})
+    message = assert_refused(loaded, target, source, "OD-TRIPS-NOT-TEXT")
+    assert repr(side) in message
+    assert "7731" not in message
+
+
+@pytest.mark.parametrize("days", [pa.array([NOW]), pa.array([20010601]), pa.array([1.5]), pa.array([NOW.time()])])
+def test_dates_that_are_no_local_dates(tmp_path, loaded, target, days):
+    """A column of times with a zone is refused as a whole, as are numbers."""
+    source = parquet(tmp_path, origin=[CANARY], destination=["ba"], day=days)
+    message = assert_refused(loaded, target, source, "OD-TRIPS-DATE", RecordColumns(date="day"))
+    assert "'day'" in message
+    assert "2001" not in message
+
+
+BAD_COUNTS = {
+    "fraction": ["1.5", "2"],
+    "negative": ["-1", "2"],
+    "text": [CANARY, "2"],
+    "missing": ["", "2"],
+    "not a number": ["NaN", "2"],
+    "infinite": ["inf", "2"],
+    "above 2^53": ["9007199254740994", "2"],
+    "far above": ["99999999999999999999999999", "2"],
+}
+
+
+FORMS = {"csv": BAD_COUNTS, "parquet text": BAD_COUNTS, "parquet number": BAD_COUNTS.keys() - {"text"}}
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [(form, name) for form in FORMS for name in BAD_COUNTS if name in FORMS[form]]
+)
+def test_bad_counts_reach_the_counting_and_are_refused_there(tmp_path, loaded, written, target, form, name):
+    """A column of counts is never rounded, nor its bad rows dropped."""
+    counts = BAD_COUNTS[name]
+    if form == "csv":
+        source = written([("origin", "destination", "n"), *(("aa", "ba", n) for n in counts)])
+    elif form == "parquet text":
+        source = parquet(tmp_path, origin=["aa", "aa"], destination=["ba", "ba"], n=counts)
+    else:
+        numbers = pa.array([float(n) if n else None for n in counts])
+        source = parquet(tmp_path, origin=["aa", "aa"], destination=["ba", "ba"], n=numbers)
+    loaded(source, RecordColumns(trips="n"))
+    flows = read_flows(target)
+    assert len(flows) == 2
+    with pytest.raises(OdError) as refused:
+        count_trips(flows, TREE)
+    assert refused.value.code == "OD-TRIPS-COUNT"
+    assert CANARY not in str(refused.value)
+
+
+def test_a_column_of_truth_values_holds_no_counts(tmp_path, loaded, target):
+    source = parquet(tmp_path, origin=["aa", "aa"], destination=["ba", "ba"], n=[True, False])
+    loaded(source, RecordColumns(trips="n"))
+    with pytest.raises(OdError, match="OD-TRIPS-COUNT"):
+        count_trips(read_flows(target), TREE)
+
+
+def test_nothing_is_written_where_there_is_no_folder(tmp_path, written):
+    """A target whose folder is missing is an error of the caller, told without a value."""
+    source = written([("origin", "destination"), (CANARY, "ba")])
+    with pytest.raises(Exception) as error:  # noqa: PT011  # any text is looked at
+        load_records(source, RecordColumns(), "2001-06", tmp_path / "absent" / "raw.parquet")
+    assert CANARY not in "".join(traceback.format_exception(error.value))
+    assert not (tmp_path / "absent").exists()

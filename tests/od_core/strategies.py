@@ -1,0 +1,111 @@
+"""Generated geographies, flows and noise for Hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from hypothesis import strategies as st
+
+from od_core import FlowTree, Geography
+from od_core.flow_tree import Nodes
+from tests.od_core.oracles.inftda import Area, Node, Tree, areas
+
+TREES = ("destination", "origin")
+
+
+@dataclass
+class World:
+    """Two public geographies, as areas and as the library's objects, and flows between zones."""
+
+    origins: list[Area]
+    destinations: list[Area]
+    flows: dict[Node, int]
+
+    @property
+    def origin(self) -> Geography:
+        return geography_of(self.origins)
+
+    @property
+    def destination(self) -> Geography:
+        return geography_of(self.destinations)
+
+    def trees(self, order: str) -> tuple[FlowTree, Tree]:
+        return FlowTree(self.origin, self.destination, order), Tree(self.origins, self.destinations, order)
+
+    def numbered(self, origin_level: int, destination_level: int) -> tuple[dict[Area, int], dict[Area, int]]:
+        """Number of each area, in tree order, for one origin and one destination level."""
+        origins, destinations = areas(self.origins, origin_level), areas(self.destinations, destination_level)
+        return {area: k for k, area in enumerate(origins)}, {area: k for k, area in enumerate(destinations)}
+
+    def nodes(self, tree: FlowTree, level: int, nodes: Sequence[Node], trips: Sequence[int] | None = None) -> Nodes:
+        """The library's nodes for nodes given as areas; of one trip each if not said otherwise."""
+        origin_number, destination_number = self.numbered(*tree.level_pair(level))
+        return Nodes(
+            level,
+            np.array([origin_number[o] for o, _ in nodes], dtype=np.int32),
+            np.array([destination_number[d] for _, d in nodes], dtype=np.int32),
+            np.array([1] * len(nodes) if trips is None else trips, dtype=np.int64),
+        )
+
+    def areas_of(self, tree: FlowTree, nodes: Nodes) -> dict[Node, int]:
+        """Trips of the library's nodes by their areas, in the order of the nodes; int as they come from int64."""
+        origins, destinations = (list(numbers) for numbers in self.numbered(*tree.level_pair(nodes.level)))
+        pairs = [(origins[o], destinations[d]) for o, d in zip(nodes.origin, nodes.destination, strict=True)]
+        assert len(set(pairs)) == len(pairs)
+        assert nodes.trips.dtype == np.int64
+        return dict(zip(pairs, nodes.trips.tolist(), strict=True))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        return frame_of(self.flows)
+
+
+def level_names(zones: Sequence[Area]) -> list[str]:
+    return [f"level_{k + 1}" for k in range(len(zones[0]))]
+
+
+def geography_of(zones: Sequence[Area]) -> Geography:
+    return Geography.from_frame(pd.DataFrame(zones, columns=level_names(zones)), level_names(zones))
+
+
+def frame_of(flows: dict[Node, int]) -> pd.DataFrame:
+    """Flows as release_flows takes them: zone codes and trips."""
+    rows = [(origin[-1], destination[-1], trips) for (origin, destination), trips in flows.items()]
+    return pd.DataFrame(rows, columns=["origin", "destination", "trips"]).astype(
+        {"origin": "str", "destination": "str", "trips": "int64"}
+    )
+
+
+@st.composite
+def zone_lists(draw: st.DrawFn, depth: int | None = None, max_fan_out: int = 3) -> list[Area]:
+    """Zones as areas in any order; codes are unique over all levels and say nothing about the tree."""
+    depth = draw(st.integers(1, 3)) if depth is None else depth
+    tree: list[tuple[int, ...]] = [()]
+    areas: list[tuple[int, ...]] = []
+    for _ in range(depth):
+        tree = [(*area, child) for area in tree for child in range(draw(st.integers(1, max_fan_out)))]
+        areas += tree
+    random = draw(st.randoms(use_true_random=False))
+    numbers = random.sample(range(len(areas)), len(areas))
+    code = {area: f"{'QZAM'[n % 4]}{n}" for area, n in zip(areas, numbers, strict=True)}
+    zones = [tuple(code[area[:level]] for level in range(1, depth + 1)) for area in tree]
+    random.shuffle(zones)
+    return zones
+
+
+@st.composite
+def worlds(draw: st.DrawFn, max_trips: int = 12) -> World:
+    """Two different geographies of equal depth and a few flows between their zones."""
+    origins = draw(zone_lists())
+    destinations = draw(zone_lists(depth=len(origins[0])))
+    pairs = st.tuples(st.sampled_from(origins), st.sampled_from(destinations))
+    flows = draw(st.dictionaries(pairs, st.integers(0, max_trips), max_size=12))
+    return World(origins, destinations, flows)
+
+
+def noises(reach: int = 15) -> st.SearchStrategy[list[int]]:
+    """Values for ListedNoise."""
+    return st.lists(st.integers(-reach, reach), min_size=1, max_size=12)

@@ -1,0 +1,51 @@
+"""Flights of every month, with noise of about the planned size from a test double.
+
+The whole grid of months, budgets and trees, with the library's own noise, is in tests/statistical.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from od_core import Budget, PrivacyUnit, evaluate, release_flows
+from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.invariants import AIRPORT_LEVELS, areas_by_zone, assert_invariants, grouped, indexed
+from tests.od_core.strategies import TREES
+
+UNIT = PrivacyUnit("trip", neighbours="bounded")
+
+
+@pytest.mark.parametrize(
+    ("month", "epsilon", "order"),
+    [
+        ("2001-01", "0.1", "destination"),
+        ("2001-02", "1", "origin"),
+        ("2001-03", "10", "destination"),
+        ("2001-04", "0.1", "origin"),
+        ("2001-05", "1", "destination"),
+        ("2001-06", "10", "origin"),
+    ],
+)
+def test_every_month_keeps_the_invariants(month, epsilon, order, flights, airports, airport_geography):
+    """At every pair of levels, and at every level on the way down."""
+    assert len(flights) == 6
+    records = flights[month]
+    budget = Budget(epsilon=epsilon, delta=1e-8)
+    release = release_flows(
+        records, airport_geography, unit=UNIT, budget=budget, tree=order, noise=SeededNoise(int(month[-1]))
+    )
+    assert_invariants(release, len(records), airports)
+    assert release.spent.rho == release.plan.spent.rho == budget.total_rho("tight")
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_a_month_without_noise_is_the_month(order, flights, airports, airport_geography):
+    records = flights["2001-06"]
+    release = release_flows(
+        records, airport_geography, unit=UNIT, budget=Budget(epsilon=1, delta=1e-8), tree=order, noise=no_noise()
+    )
+    areas = areas_by_zone(airports, AIRPORT_LEVELS)
+    for pair in release.levels:
+        truth = grouped(records.assign(trips=1), areas, pair)
+        assert indexed(release.flows_at(*pair), "trips").to_dict() == truth.to_dict()
+    assert (evaluate(release, records).drop(columns="level") == 0).all(axis=None)

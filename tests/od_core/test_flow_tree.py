@@ -1,0 +1,123 @@
+"""The flow tree's arrays against the same tree as dictionaries, over two different geographies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core import FlowTree, OdError, flow_tree
+from od_core.flow_tree import Nodes
+from tests.od_core.oracles.inftda import Node
+from tests.od_core.strategies import TREES, World, geography_of, worlds
+
+
+def test_levels_alternate_as_published():
+    """(0,0), (0,1), (1,1), (1,2), ..., (g,g) for the destination tree; the origin tree is its mirror image."""
+    geography = geography_of([("a", "b", "c")])
+    destination, origin = FlowTree(geography, geography, "destination"), FlowTree(geography, geography, "origin")
+    pairs = [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)]
+    assert destination.depth == origin.depth == 6
+    assert [destination.level_pair(level) for level in range(7)] == pairs
+    assert [origin.level_pair(level) for level in range(7)] == [(d, o) for o, d in pairs]
+    assert [destination.refines_origin(level) for level in range(1, 7)] == [False, True] * 3
+    assert [origin.refines_origin(level) for level in range(1, 7)] == [True, False] * 3
+    assert destination.level_names[:4] == [
+        ("all", "all"),
+        ("all", "level_1"),
+        ("level_1", "level_1"),
+        ("level_1", "level_2"),
+    ]
+    assert origin.level_names[1] == ("level_1", "all")
+
+
+@given(world=worlds(), order=st.sampled_from(TREES))
+def test_children_parents_and_cells_of_every_public_node(world, order):
+    tree, reference = world.trees(order)
+    levels = reference.levels()
+    assert tree.depth == reference.depth
+    for level, nodes in enumerate(levels):
+        assert tree.cells(level) == len(nodes)
+        if level == tree.depth:
+            break
+        children = tree.children(world.nodes(tree, level, nodes))
+        expected = world.nodes(tree, level + 1, levels[level + 1])
+        assert children.level == level + 1
+        assert children.origin.tolist() == expected.origin.tolist()
+        assert children.destination.tolist() == expected.destination.tolist()
+        assert np.diff(children.offsets).tolist() == [len(reference.children(node)) for node in nodes]
+        parents, back = world.nodes(tree, level, nodes), tree.parents_of(children)
+        assert back.level == level
+        assert back.origin.tolist() == parents.origin.tolist()
+        assert back.destination.tolist() == parents.destination.tolist()
+
+
+@given(world=worlds(), order=st.sampled_from(TREES))
+def test_ranks_and_leaf_pairs_of_every_public_node(world, order):
+    """Against the leaf pairs listed depth first: a node's leaves are one run of them."""
+    tree, reference = world.trees(order)
+    rank = {leaf: k for k, leaf in enumerate(reference.leaves_below(((), ())))}
+    for level, public in enumerate(reference.levels()):
+        nodes = world.nodes(tree, level, public)
+        below = [[rank[leaf] for leaf in reference.leaves_below(node)] for node in public]
+        assert tree.first_rank(nodes).tolist() == [ranks[0] for ranks in below]
+        assert tree.leaf_pairs(nodes).tolist() == [len(ranks) for ranks in below]
+
+
+@given(world=worlds(), order=st.sampled_from(TREES), data=st.data(), size=st.integers(1, 9))
+def test_chunks_are_whole_parents_in_order_and_not_larger_than_need_be(world, order, data, size):
+    """Every parent once; each chunk but the last is full to within its last parent."""
+    tree, reference = world.trees(order)
+    level = data.draw(st.integers(0, tree.depth - 1))
+    public = reference.levels()[level]
+    some = [node for node in public if data.draw(st.booleans())] if len(public) < 30 else public
+    parents = world.nodes(tree, level, some)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+        chunks = list(tree.chunks(parents))
+    for name in ("origin", "destination", "trips"):
+        pieces = [getattr(chunk, name) for chunk in chunks]
+        assert [value for piece in pieces for value in piece.tolist()] == getattr(parents, name).tolist()
+    fan_outs = [len(reference.children(node)) for node in some]
+    for chunk in chunks:
+        assert chunk.level == level
+        assert 1 <= len(tree.children(chunk)) < size + max(fan_outs)
+    assert len(chunks) <= sum(fan_outs) / size + 1
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_no_parents_have_no_children(order):
+    geography = geography_of([("a", "b"), ("a", "c")])
+    tree = FlowTree(geography, geography, order)
+    nothing = World([("a", "b")], [("a", "b")], {}).nodes(tree, 1, [])
+    assert len(tree.children(nothing)) == len(tree.parents_of(nothing)) == 0
+    assert list(tree.chunks(nothing)) == []
+
+
+@given(world=worlds(), order=st.sampled_from(TREES))
+def test_sums_at_every_pair_of_levels(world, order):
+    """By origin and then destination, pairs without trips left out."""
+    tree, _ = world.trees(order)
+    leaves = world.nodes(tree, tree.depth, list(world.flows), list(world.flows.values()))
+    for o_level in range(tree.origin.depth + 1):
+        for d_level in range(tree.origin.depth + 1):
+            expected: dict[Node, int] = {}
+            for (o, d), trips in world.flows.items():
+                pair = o[:o_level], d[:d_level]
+                expected[pair] = expected.get(pair, 0) + trips
+            o_number, d_number = world.numbered(o_level, d_level)
+            rows = sorted((o_number[o], d_number[d], trips) for (o, d), trips in expected.items() if trips)
+            origin, destination, trips = (column.tolist() for column in tree.sums_at(leaves, o_level, d_level))
+            assert list(zip(origin, destination, trips, strict=True)) == rows
+
+
+def test_refuses_what_is_no_tree():
+    shallow, deep = geography_of([("a",)]), geography_of([("a", "b")])
+    with pytest.raises(OdError, match=r"OD-TREE-UNKNOWN.*did you mean 'destination'"):
+        FlowTree(deep, deep, "destinations")
+    with pytest.raises(OdError, match=r"OD-TREE-DEPTH.*1 \(origin\) and 2 \(destination\)"):
+        FlowTree(shallow, deep)
+    area = np.zeros(1, dtype=np.int32)
+    with pytest.raises(OdError, match="OD-NODES-SHAPE"):
+        Nodes(0, area, area, np.ones(2, dtype=np.int64))

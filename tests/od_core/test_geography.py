@@ -1,0 +1,247 @@
+"""The public area tree: both ways in, every fault by name, and an order that follows from the codes alone."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core import Geography, OdError
+from tests.od_core.oracles.inftda import below
+from tests.od_core.strategies import geography_of, level_names, zone_lists
+
+ZONES = pd.DataFrame(
+    {
+        "region": ["north", "north", "south", "south"],
+        "town": ["02", "01", "03", "03"],
+        "zone": ["021", "011", "032", "031"],
+        "name": ["any", "any", "any", "any"],
+    }
+)
+LEVELS = ["region", "town", "zone"]
+AREAS = [("N", None), ("S", "all"), ("N1", "N"), ("N2", "N"), ("S1", "S")]
+
+
+def parents_frame(rows) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["area", "parent"])
+
+
+def parents_of(zones) -> pd.DataFrame:
+    """The areas of a zone list with their parents, None at the first level."""
+    areas = dict.fromkeys(zone[:level] for zone in zones for level in range(1, len(zone) + 1))
+    return parents_frame([(area[-1], area[-2] if len(area) > 1 else None) for area in areas])
+
+
+def same(one: Geography, other: Geography) -> bool:
+    return (one.levels, one.codes, one.unknown, one.digest) == (
+        other.levels,
+        other.codes,
+        other.unknown,
+        other.digest,
+    ) and all(np.array_equal(a, b) for a, b in zip(one.parents, other.parents, strict=True))
+
+
+@given(zones=zone_lists(), data=st.data())
+def test_both_ways_in_agree_and_rows_may_come_in_any_order(zones, data):
+    names = level_names(zones)
+    geography = geography_of(zones)
+    assert same(geography, geography_of(data.draw(st.permutations(zones))))
+    areas = parents_of(zones).sample(frac=1, random_state=data.draw(st.integers(0, 9)))
+    assert same(geography, Geography.from_parents(areas, levels=names))
+    assert same(geography, Geography.from_parents(areas.fillna("all"), levels=names))
+    assert same(geography, Geography.from_frame(geography.to_frame(), names))
+    assert sorted(map(tuple, geography.to_frame().to_numpy())) == sorted(zones)
+
+
+@given(zones=zone_lists())
+def test_areas_stand_in_tree_order_and_children_and_zones_are_ranges(zones):
+    """Against the areas as plain tuples, children by code, level by level."""
+    geography = geography_of(zones)
+    areas = [()]
+    for level in range(geography.depth + 1):
+        assert geography.size(level) == len(areas)
+        assert list(geography.codes[level]) == [area[-1] if area else "all" for area in areas]
+        for number, area in enumerate(areas):
+            first, end = geography.first_zone[level][number : number + 2]
+            inside = [zone[-1] for zone in zones if zone[:level] == area]
+            assert sorted(geography.zones[first:end]) == sorted(inside)
+            assert (geography.ancestors(level)[first:end] == number).all()
+            if level < geography.depth:
+                first, end = geography.first_child[level][number : number + 2]
+                assert [*geography.codes[level + 1][first:end]] == [child[-1] for child in below(area, zones)]
+                assert (geography.parents[level + 1][first:end] == number).all()
+        areas = [child for area in areas for child in below(area, zones)] if level < geography.depth else areas
+
+
+def test_the_list_of_airports_is_taken_whole(airports, airport_geography):
+    assert [airport_geography.size(level) for level in range(5)] == [1, 5, 10, 51, 229]
+    levels = ["region", "division", "state", "airport"]
+    shuffled = airports.sample(frac=1, random_state=1)
+    assert same(Geography.from_frame(shuffled, levels), airport_geography)
+    expected = airports[levels].sort_values(levels, ignore_index=True)
+    pd.testing.assert_frame_equal(airport_geography.to_frame(), expected, check_dtype=False)
+
+
+def test_zone_numbers_are_exact_matches_alone():
+    geography = Geography.from_frame(ZONES, LEVELS)
+    asked = pd.Series(["011", "032", "11", " 011", "011 ", None, float("nan"), 11, "north", ""], dtype=object)
+    assert geography.zone_numbers(asked).tolist() == [0, 3] + [-1] * 8
+
+
+def test_the_digest_tells_geographies_apart():
+    geography = Geography.from_frame(ZONES, LEVELS)
+    others = [
+        Geography.from_frame(ZONES, LEVELS, unknown="011"),
+        Geography.from_frame(ZONES, ["town", "zone"]),
+        Geography.from_frame(ZONES.rename(columns={"town": "city"}), ["region", "city", "zone"]),
+        Geography.from_frame(ZONES.assign(town=["02", "01", "03", "04"]), LEVELS),
+        Geography.from_frame(ZONES.assign(town=["02", "01", "04", "04"]), LEVELS),  # the zones and their order are kept
+        Geography.from_frame(ZONES.assign(region="south"), LEVELS),
+        Geography.from_frame(ZONES.iloc[1:], LEVELS),
+    ]
+    assert len({geography.digest, *(other.digest for other in others)}) == 8
+    assert geography.digest == Geography.from_frame(ZONES[::-1], LEVELS).digest
+
+
+def with_value(column: str, row: int, value: object) -> pd.DataFrame:
+    zones = ZONES.astype(object)
+    zones.loc[row, column] = value
+    return zones
+
+
+@pytest.mark.parametrize(
+    ("zones", "levels", "code", "named"),
+    [
+        (ZONES, ["region", "twon", "zone"], "OD-GEOGRAPHY-COLUMN", "'twon' (did you mean 'town'?)"),
+        (ZONES, [], "OD-GEOGRAPHY-LEVELS", "at least one level"),
+        (ZONES, ["region", "region", "zone"], "OD-GEOGRAPHY-LEVELS", "'region'"),
+        (ZONES, ["all", "zone"], "OD-GEOGRAPHY-LEVELS", "'all'"),
+        (ZONES, ["region", " zone"], "OD-GEOGRAPHY-LEVELS", "' zone'"),
+        (ZONES.iloc[:0], LEVELS, "OD-GEOGRAPHY-EMPTY", "no rows"),
+        (with_value("zone", 1, None), LEVELS, "OD-GEOGRAPHY-MISSING-CODE", "'zone'"),
+        (with_value("town", 1, float("nan")), LEVELS, "OD-GEOGRAPHY-MISSING-CODE", "'town'"),
+        (with_value("town", 1, pd.NA), LEVELS, "OD-GEOGRAPHY-MISSING-CODE", "'town'"),
+        (with_value("region", 0, ""), LEVELS, "OD-GEOGRAPHY-BLANK-CODE", "'region'"),
+        (with_value("zone", 0, " \t"), LEVELS, "OD-GEOGRAPHY-BLANK-CODE", "'zone'"),
+        (with_value("zone", 0, "021 "), LEVELS, "OD-GEOGRAPHY-PADDED-CODE", "'021 '"),
+        (with_value("town", 0, "\u00a002"), LEVELS, "OD-GEOGRAPHY-PADDED-CODE", "'town'"),
+        (with_value("zone", 0, 21), LEVELS, "OD-GEOGRAPHY-NOT-TEXT", "21"),
+        (with_value("zone", 0, "=cmd"), LEVELS, "OD-GEOGRAPHY-FORMULA", "'=cmd'"),
+        (with_value("town", 0, "+02"), LEVELS, "OD-GEOGRAPHY-FORMULA", "'+02'"),
+        (with_value("zone", 0, "-21"), LEVELS, "OD-GEOGRAPHY-FORMULA", "'-21'"),
+        (with_value("zone", 0, "@21"), LEVELS, "OD-GEOGRAPHY-FORMULA", "'@21'"),
+        (with_value("zone", 0, "0\n21"), LEVELS, "OD-GEOGRAPHY-FORMULA", r"'0\n21'"),
+        (ZONES.astype({"zone": "int64"}), LEVELS, "OD-GEOGRAPHY-NOT-TEXT", "leading zeros"),
+        (ZONES.astype({"town": "float64"}), LEVELS, "OD-GEOGRAPHY-NOT-TEXT", "leading zeros"),
+        (with_value("region", 1, "North"), LEVELS, "OD-GEOGRAPHY-CASE", "'north' and 'North'"),
+        (pd.concat([ZONES, ZONES.iloc[[1]]]), LEVELS, "OD-GEOGRAPHY-DUPLICATE", "'011'"),
+        (with_value("zone", 0, "011"), LEVELS, "OD-GEOGRAPHY-DUPLICATE", "'011'"),
+        (with_value("region", 3, "north"), LEVELS, "OD-GEOGRAPHY-TWO-PARENTS", "'03'"),
+        (
+            pd.concat([ZONES, ZONES[["town"]].set_axis(["region"], axis=1)], axis=1),
+            LEVELS,
+            "OD-GEOGRAPHY-COLUMN",
+            "'region'",
+        ),
+    ],
+)
+def test_faults_of_a_zone_list_are_named(zones, levels, code, named):
+    with pytest.raises(OdError) as error:
+        Geography.from_frame(zones, levels)
+    assert error.value.code == code
+    assert named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "named"),
+    [
+        ([], "OD-GEOGRAPHY-EMPTY", "no rows"),
+        ([("all", None)], "OD-GEOGRAPHY-EMPTY", "no rows"),
+        ([*AREAS, ("N1", "N")], "OD-GEOGRAPHY-DUPLICATE", "'N1'"),
+        ([*AREAS, ("N1", "S")], "OD-GEOGRAPHY-TWO-PARENTS", "'N1'"),
+        ([*AREAS, ("W1", "W")], "OD-GEOGRAPHY-PARENT-UNLISTED", "'W1'"),
+        ([*AREAS, ("N11", "N1")], "OD-GEOGRAPHY-DEPTH", "'N11'"),
+        ([*AREAS, ("W", None)], "OD-GEOGRAPHY-DEPTH", "'W'"),
+        ([*AREAS, ("A", "B"), ("B", "C"), ("C", "A")], "OD-GEOGRAPHY-CYCLE", "'[ABC]'"),
+        ([*AREAS, ("A", "A")], "OD-GEOGRAPHY-CYCLE", "'A'"),
+        ([("X", None), ("all", "X")], "OD-GEOGRAPHY-CYCLE", "'(all|X)'"),
+        ([("X", None), ("all", "X"), ("Y", "all")], "OD-GEOGRAPHY-CYCLE", "'(all|X)'"),
+        ([*AREAS, (None, "N")], "OD-GEOGRAPHY-MISSING-CODE", "'area'"),
+        ([*AREAS, ("N3", "")], "OD-GEOGRAPHY-BLANK-CODE", "'parent'"),
+        ([*AREAS, ("N3", "N ")], "OD-GEOGRAPHY-PADDED-CODE", "'N '"),
+        ([*AREAS, (31, "N")], "OD-GEOGRAPHY-NOT-TEXT", "31"),
+        ([*AREAS, ("N3", 1)], "OD-GEOGRAPHY-NOT-TEXT", "leading zeros"),
+        ([*AREAS, ("n1", "N")], "OD-GEOGRAPHY-CASE", "'n1'"),
+    ],
+)
+def test_faults_of_an_area_list_are_named_in_any_row_order(rows, code, named):
+    for ordered in (rows, rows[::-1]):
+        with pytest.raises(OdError) as error:
+            Geography.from_parents(parents_frame(ordered))
+        assert error.value.code == code
+        assert re.search(named, str(error.value))
+        assert "\n" not in str(error.value)
+
+
+def test_faults_of_an_area_list_as_a_whole():
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-COLUMN.*'parent'"):
+        Geography.from_parents(pd.DataFrame({"area": ["N"]}))
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-SHAPE.*depth 2"):
+        Geography.from_parents(parents_frame(AREAS), levels=["region"])
+    assert Geography.from_parents(parents_frame(AREAS)).levels == ("level_1", "level_2")
+
+
+def test_the_unknown_zone_must_be_listed():
+    assert Geography.from_frame(ZONES, LEVELS, unknown="031").unknown == "031"
+    for unknown in ("999", "north", ""):
+        with pytest.raises(OdError, match="OD-GEOGRAPHY-UNKNOWN-ZONE"):
+            Geography.from_frame(ZONES, LEVELS, unknown=unknown)
+
+
+def test_an_unknown_level_comes_with_the_nearest_known():
+    geography = Geography.from_frame(ZONES, LEVELS)
+    assert [geography.level_number(name) for name in ["all", *LEVELS]] == [0, 1, 2, 3]
+    with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*'regoin' \(did you mean 'region'\?\)"):
+        geography.level_number("regoin")
+
+
+@pytest.mark.parametrize(
+    ("levels", "codes", "parents"),
+    [
+        (("zone",), (("all",), ("a", "b")), ([],)),
+        (("zone",), (("all",),), ([],)),
+        (("town", "zone"), (("all",), ("a", "b")), ([], [0, 0])),
+        (("zone",), (("all",), ("a", "b")), ([], [0])),
+        (("zone",), (("all",), ("a", "b")), ([], [0, 1])),
+        (("zone",), (("all",), ("a", "b")), ([], [0, -1])),
+        (("zone",), (("all",), ("a", "a")), ([], [0, 0])),
+        (("zone",), (("all",), ("a", " ")), ([], [0, 0])),
+        (("zone",), (("all",), ("a", 3)), ([], [0, 0])),
+        (("zone",), (("all", "more"), ("a", "b")), ([], [0, 1])),
+        (("zone",), ((), ()), ([], [])),
+        (("zone",), (("all",), ("a", "b")), ([], [0.2, 0.7])),
+        (("zone",), (("all",), ("a", "b")), ([5], [0, 0])),
+        (("town", "zone"), (("all",), ("a", "b"), ("c", "d")), ([], [0, 0], [1, 0])),
+        (("town", "zone"), (("all",), ("a", "b"), ("c", "d")), ([], [0, 0], [0, 0])),
+        (("zone", "zone"), (("all",), ("a",), ("b",)), ([], [0], [0])),
+        (("all",), (("all",), ("a",)), ([], [0])),
+    ],
+)
+def test_what_is_no_partition_cannot_be_built_directly(levels, codes, parents):
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-"):
+        Geography(levels, codes, tuple(np.array(p) if p else np.empty(0, dtype=np.int32) for p in parents))
+
+
+def test_a_geography_cannot_be_changed_through_its_arrays():
+    parents = [np.empty(0, dtype=np.int32), np.array([0, 0], dtype=np.int32)]
+    geography = Geography(("zone",), (("all",), ("a", "b")), tuple(parents))
+    parents[1][1] = 7
+    assert geography.parents[1].tolist() == [0, 0]
+    for array in (*geography.parents, *geography.first_child, *geography.first_zone):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 1

@@ -1,0 +1,223 @@
+"""The façade: tables, level names, measurements, noise that breaks its contract, and what is refused before data."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, OdError, PrivacyUnit, release_flows
+from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise
+from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
+
+ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba")]
+GEOGRAPHY = geography_of(ZONES)
+FLOWS = frame_of({(ZONES[0], ZONES[2]): 40, (ZONES[1], ZONES[1]): 7, (ZONES[2], ZONES[0]): 1})
+USUAL = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1, delta=1e-8)}
+
+
+class Untouchable(pd.DataFrame):
+    """Records that must not be looked at."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"the records were read: {name}")
+
+
+@settings(max_examples=60)
+@given(
+    world=worlds(),
+    order=st.sampled_from(TREES),
+    neighbours=st.sampled_from(("bounded", "unbounded")),
+    values=noises(),
+)
+def test_tables_of_a_release(world, order, neighbours, values):
+    """Columns, types, order and level names; every pair of levels against a group-by of the leaf flows."""
+    release = release_flows(
+        world.frame,
+        world.origin,
+        destination_geography=world.destination,
+        unit=PrivacyUnit("trip", neighbours),
+        budget=Budget(rho=1, delta=1e-8),
+        tree=order,
+        noise=ListedNoise(values),
+    )
+    depth = len(world.origins[0])
+    o_names, d_names = (["all", *level_names(zones)] for zones in (world.origins, world.destinations))
+    steps = [(k // 2, (k + 1) // 2) for k in range(2 * depth + 1)]
+    pairs = [pair if order == "destination" else pair[::-1] for pair in steps]
+    assert release.levels == [(o_names[o], d_names[d]) for o, d in pairs]
+
+    flows = release.flows
+    assert list(flows.columns) == ["origin", "destination", "trips"]
+    assert [str(kind) for kind in flows.dtypes] == ["str", "str", "int64"]
+    assert (flows["trips"] >= 1).all()
+    assert isinstance(flows.index, pd.RangeIndex)
+    o_path, d_path = ({zone[-1]: zone for zone in zones} for zones in (world.origins, world.destinations))
+    leaves = {(o_path[o], d_path[d]): n for o, d, n in flows.itertuples(index=False, name=None)}
+    assert len(leaves) == len(flows)
+    assert list(leaves) == sorted(leaves)
+    for o_level, o_name in enumerate(o_names):
+        for d_level, d_name in enumerate(d_names):
+            expected: dict = {}
+            for (o, d), n in leaves.items():
+                pair = ("all", *o[:o_level]), ("all", *d[:d_level])
+                expected[pair] = expected.get(pair, 0) + n
+            table = release.flows_at(o_name, d_name)
+            assert [str(kind) for kind in table.dtypes] == ["str", "str", "int64"]
+            rows = [(o[-1], d[-1], n) for (o, d), n in sorted(expected.items())]
+            assert list(table.itertuples(index=False, name=None)) == rows
+
+
+@pytest.mark.parametrize("times", [1, (1 << 47) - 1])
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize("order", TREES)
+def test_measurements_are_true_counts_plus_the_injected_noise(neighbours, order, times):
+    """By code: level, origin, destination, noisy (int64, exact), variance (never below the planned one)."""
+    noise = SeededNoise(3)
+    unit = PrivacyUnit("trip", neighbours)
+    flows = FLOWS.assign(trips=FLOWS["trips"] * times)
+    release = release_flows(flows, GEOGRAPHY, **USUAL | {"unit": unit}, tree=order, noise=noise)
+    table = release.measurements
+    assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
+    assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
+    assert isinstance(table.index, pd.RangeIndex)
+    assert table["level"].unique().tolist() == ([0] if neighbours == "unbounded" else []) + [1, 2, 3, 4]
+    names = ["all", "level_1", "level_2"]
+    for level, rows in table.groupby("level"):
+        pd.testing.assert_frame_equal(release.measurements_at(level), rows.reset_index(drop=True))
+        step = release.plan.step(level)
+        assert all(Fraction(variance) >= step.variance for variance in rows["variance"])
+        assert rows["variance"].iloc[0] == pytest.approx(float(step.variance))
+        drawn = noise.draw(step.variance, level, 0, len(rows))
+        o_name, d_name = release.levels[level]
+        path = {zone[-1]: ("all", *zone) for zone in ZONES}
+        counts: dict = {}
+        for o, d, n in flows.itertuples(index=False, name=None):
+            cell = path[o][names.index(o_name)], path[d][names.index(d_name)]
+            counts[cell] = counts.get(cell, 0) + n
+        cells = list(zip(rows["origin"], rows["destination"], strict=True))
+        assert rows["noisy"].tolist() == [counts.get(cell, 0) + z for cell, z in zip(cells, drawn, strict=True)]
+        assert len(set(cells)) == len(cells)
+
+
+def test_what_was_not_measured_has_no_table():
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
+    for level in (0, 5, -1):
+        with pytest.raises(OdError, match=f"OD-LEVEL-UNMEASURED.*level {level} "):
+            release.measurements_at(level)
+    for wrong in (("level_3", "level_1"), ("all", "leve_1")):
+        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*did you mean 'level_"):
+            release.flows_at(*wrong)
+
+
+def test_spent_is_the_plan_and_the_representation_holds_no_count():
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
+    assert release.spent.rho == release.plan.spent.rho == sum(release.spent.levels)
+    assert len(release.spent.levels) == 4
+    assert release.spent.epsilon_tight <= 1 < release.spent.epsilon_bun_steinke
+    assert release.spent.delta == Fraction(1, 10**8)
+    assert release.spent.epsilon_exact is None
+    assert "48" not in repr(release).replace(str(release.spent.rho), "")
+
+
+def test_only_noise_of_the_library_carries_a_guarantee():
+    assert release_flows(FLOWS, GEOGRAPHY, **USUAL).has_guarantee
+    double = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
+    assert not double.has_guarantee
+    assert double.noise is None
+
+
+class Returns:
+    """Noise double that returns what it is told for a piece of the given size."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def draw(self, variance, level, first, size):
+        return self.answer(size)
+
+
+def one_huge(value):
+    return lambda size: np.array([value] + [0] * (size - 1), dtype=np.int64)
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda size: np.zeros(size, dtype=np.float64),
+        lambda size: np.zeros(size, dtype=np.int32),
+        lambda size: np.zeros(size, dtype=np.uint64),
+        lambda size: np.zeros(size, dtype=object),
+        lambda size: [0] * size,
+        lambda size: np.zeros(size + 1, dtype=np.int64),
+        lambda size: np.zeros(max(0, size - 1), dtype=np.int64),
+        lambda size: np.zeros((size, 1), dtype=np.int64),
+        lambda size: np.int64(0),
+        lambda size: None,
+        one_huge(np.iinfo(np.int64).max),
+        one_huge(np.iinfo(np.int64).min),
+        one_huge(1 << 61),
+        one_huge(-(1 << 61)),
+    ],
+)
+def test_noise_that_breaks_its_contract_is_refused_and_the_charge_stands(answer, neighbours):
+    """Saturated values are among them: they would be added to a count in silence."""
+    unit = PrivacyUnit("trip", neighbours)
+    with pytest.raises(OdError, match="OD-NOISE-CONTRACT") as error:
+        release_flows(FLOWS, GEOGRAPHY, **USUAL | {"unit": unit}, noise=Returns(answer))
+    assert error.value.spent == "the level's charge stands"
+
+
+def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
+    """Noise within its contract whose sums do not fit 64 bits: refused in the projection, after the draw."""
+    nearly = ListedNoise([(1 << 61) - 1])
+    wide = geography_of([(f"z{k}",) for k in range(4)])
+    with pytest.raises(OdError, match="OVERFLOW") as error:
+        release_flows(frame_of({(("z0",), ("z1",)): 5}), wide, **USUAL, noise=nearly)
+    assert error.value.spent != "nothing was spent"
+
+
+@pytest.mark.parametrize("kind", ["user", "user_period"])
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_user_units_are_refused_before_the_records_are_read(kind, neighbours):
+    unit = PrivacyUnit(kind, neighbours, column="id", max_trips=2)
+    with pytest.raises(OdError, match=r"OD-UNIT-UNBUILT.*nothing was spent"):
+        release_flows(Untouchable(), GEOGRAPHY, **USUAL | {"unit": unit}, noise=NoiseNotWanted())
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"budget": Budget(epsilon=1)}, "OD-BUDGET-DELTA"),
+        ({"mechanism": "inftad"}, "OD-MECHANISM-UNKNOWN"),
+        ({"tree": "up"}, "OD-TREE-UNKNOWN"),
+        ({"noise": "opendb"}, "OD-NOISE-UNKNOWN"),
+        ({"destination_geography": geography_of([("z",)])}, "OD-TREE-DEPTH"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_before_the_records_are_read(changed, code):
+    with pytest.raises(OdError, match=code):
+        release_flows(Untouchable(), GEOGRAPHY, **USUAL | {"noise": NoiseNotWanted()} | changed)
+
+
+def test_bad_records_are_refused_before_anything_is_drawn():
+    too_many_faults = FLOWS.assign(origin=["aa", "ab", "zz"])
+    with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*nothing was spent"):
+        release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=NoiseNotWanted())
+    release = release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=Fraction(1, 48))
+    assert int(release.flows["trips"].sum()) == 47
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_no_trips_and_a_single_zone_are_released(order):
+    single = geography_of([("region", "zone")])
+    for trips in (0, 3):
+        flows = frame_of({(("region", "zone"), ("region", "zone")): trips})
+        release = release_flows(flows, single, **USUAL, tree=order)
+        assert release.flows["trips"].tolist() == ([3] if trips else [])
+        assert release.flows_at("all", "level_1")["trips"].tolist() == ([3] if trips else [])

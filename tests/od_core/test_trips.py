@@ -1,0 +1,216 @@
+"""Counting: equal to a plain group-by at every level, record by record, and silent about what it sees."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core import FlowTree, Geography, OdError
+from od_core.flow_tree import Pairs
+from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
+from tests.od_core.strategies import TREES, worlds
+
+AREAS = pd.DataFrame({"region": ["N", "N", "S"], "zone": ["02", "01", "10"]})
+PLAIN = Geography.from_frame(AREAS, ["region", "zone"])
+WITH_UNKNOWN = Geography.from_frame(AREAS, ["region", "zone"], unknown="10")
+TREE = FlowTree(PLAIN, PLAIN)
+UNLISTED = ["03", "N", " 01", "01 ", "1", "", " ", None, float("nan"), pd.NA, 1, 1.0]
+
+
+def pairs_of(tree: FlowTree, counts: TripCounts) -> dict[tuple[str, str], int]:
+    """Trips of every pair of zones that has any, by a node for each pair."""
+    pairs = [(o, d) for o in range(len(tree.origin.zones)) for d in range(len(tree.destination.zones))]
+    origin, destination = np.array(pairs, dtype=np.int32).T
+    trips = counts.below(tree, Pairs(tree.depth, origin, destination)).tolist()
+    return {(tree.origin.zones[o], tree.destination.zones[d]): n for (o, d), n in zip(pairs, trips, strict=True) if n}
+
+
+def records(*rows: tuple) -> pd.DataFrame:
+    columns = ["origin", "destination", "trips"][: len(rows[0]) if rows else 2]
+    return pd.DataFrame(rows, columns=columns).astype({"origin": object, "destination": object})
+
+
+@given(world=worlds(), order=st.sampled_from(TREES), data=st.data())
+def test_counts_equal_a_group_by_at_every_level(world, order, data):
+    """All public nodes of the tree; flows with rows split in two, and one row a trip, in any order."""
+    tree, reference = world.trees(order)
+    flows = world.frame
+    first = flows["trips"].map(lambda trips: data.draw(st.integers(0, trips))).astype("int64")
+    split = pd.concat([flows.assign(trips=first), flows.assign(trips=flows["trips"] - first)])
+    split = split.sample(frac=1, random_state=data.draw(st.integers(0, 9)))
+    one_a_row = flows.loc[flows.index.repeat(flows["trips"]), ["origin", "destination"]].sample(frac=1, random_state=1)
+
+    path = {zone[-1]: zone for zone in world.origins}, {zone[-1]: zone for zone in world.destinations}
+    for frame in (split, one_a_row):
+        counts = count_trips(frame, tree)
+        assert counts.total == flows["trips"].sum()
+        for level, public in enumerate(reference.levels()):
+            o_level, d_level = tree.level_pair(level)
+            grouped = flows["trips"].groupby(
+                [
+                    flows["origin"].map(lambda zone, at=o_level: path[0][zone][:at]),
+                    flows["destination"].map(lambda zone, at=d_level: path[1][zone][:at]),
+                ]
+            )
+            expected = grouped.sum().to_dict() if len(flows) else {}
+            assert counts.below(tree, world.nodes(tree, level, public)).tolist() == [expected.get(n, 0) for n in public]
+
+
+any_zone = st.sampled_from(["01", "02", "10", *UNLISTED])
+any_records = st.lists(st.tuples(any_zone, any_zone, st.integers(0, 5)), max_size=12)
+
+
+@given(one=any_records, other=any_records, unknown=st.booleans())
+def test_no_record_changes_what_happens_to_another(one, other, unknown):
+    """Counts are additive, faulty records included: each record is placed or dropped by itself alone."""
+    geography = WITH_UNKNOWN if unknown else PLAIN
+    tree = FlowTree(geography, geography)
+    apart = [pairs_of(tree, count_trips(records(*rows), tree, fault_threshold=Fraction(1))) for rows in (one, other)]
+    together = pairs_of(tree, count_trips(records(*one, *other), tree, fault_threshold=Fraction(1)))
+    assert together == {p: apart[0].get(p, 0) + apart[1].get(p, 0) for p in {*apart[0], *apart[1]}}
+
+
+@pytest.mark.parametrize("fault", UNLISTED, ids=repr)
+def test_a_record_with_an_unlisted_zone_is_dropped_or_goes_to_the_unknown_zone(fault):
+    frame = records(("01", "02", 5), (fault, "02", 2), ("01", fault, 3), (fault, fault, 4), ("10", "01", 1))
+    dropped = {("01", "02"): 5, ("10", "01"): 1}
+    assert pairs_of(TREE, count_trips(frame, TREE, fault_threshold=Fraction(1))) == dropped
+    both = FlowTree(WITH_UNKNOWN, WITH_UNKNOWN)
+    assert pairs_of(both, count_trips(frame, both, fault_threshold=Fraction(1))) == {
+        ("01", "02"): 5,
+        ("10", "02"): 2,
+        ("01", "10"): 3,
+        ("10", "10"): 4,
+        ("10", "01"): 1,
+    }
+    origin_alone = FlowTree(WITH_UNKNOWN, PLAIN)
+    counts = count_trips(frame, origin_alone, fault_threshold=Fraction(1))
+    assert pairs_of(origin_alone, counts) == dropped | {("10", "02"): 2}
+
+
+def test_other_case_is_another_code():
+    airports = Geography.from_frame(pd.DataFrame({"airport": ["ABE", "ATL"]}), ["airport"])
+    tree = FlowTree(airports, airports)
+    frame = records(("ABE", "ATL"), ("abe", "ATL"), ("ABE", "Atl"))
+    assert pairs_of(tree, count_trips(frame, tree, fault_threshold=Fraction(1))) == {("ABE", "ATL"): 1}
+
+
+def test_records_of_another_period_are_dropped_and_count_as_faults():
+    frame = records(*[("01", "02", 1)] * 3).assign(in_period=[True, False, True])
+    assert pairs_of(TREE, count_trips(frame, TREE, fault_threshold=Fraction(1, 3))) == {("01", "02"): 2}
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+        count_trips(frame, TREE, fault_threshold=Fraction(332, 1000))
+
+
+def test_the_default_threshold_is_one_trip_in_a_thousand():
+    """Of trips, not of rows; exactly at the threshold passes."""
+    assert Fraction(1, 1000) == FAULT_THRESHOLD
+    at = records(("01", "02", 999), ("??", "02", 1))
+    assert pairs_of(TREE, count_trips(at, TREE)) == {("01", "02"): 999}
+    many_rows = records(("01", "02", 9990), *[("??", "02", 1)] * 10)
+    assert pairs_of(TREE, count_trips(many_rows, TREE)) == {("01", "02"): 9990}
+    for above in (records(("01", "02", 998), ("??", "02", 1)), records(*[("01", "02", 1)] * 998, ("01", None, 1))):
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+            count_trips(above, TREE)
+
+
+def test_a_refusal_says_the_same_whatever_the_records_hold():
+    """The numbers stand in the confidential detail alone, which no text, representation or copy carries."""
+    errors = []
+    for zone, trips in (("CANARY-7731", 417), (None, 7731)):
+        with pytest.raises(OdError) as caught:
+            count_trips(records(("01", "02", 90), (zone, "10", trips)), TREE)
+        errors.append(caught.value)
+    assert str(errors[0]) == str(errors[1])
+    assert repr(errors[0]) == repr(errors[1])
+    assert errors[0].confidential_detail == "417 of 507 trips"
+    copy = pickle.loads(pickle.dumps(errors[0]))  # noqa: S301
+    assert (str(copy), copy.confidential_detail) == (str(errors[0]), None)
+
+
+BAD_COUNTS = [
+    [-1, 7731],
+    [-7731.0, 1.0],
+    [0.5, 7731.25],
+    [1.0, float("nan")],
+    [7731.0, float("inf")],
+    [1.0, -float("inf")],
+    [2**53 + 1, 7731],
+    [2.0**54, 7731.0],
+    np.array([2**63, 7731], dtype=np.uint64),
+    [2**53 - 1, 2],
+    [2**53, 1],
+    [True, False],
+    pd.array([True, False], dtype="boolean"),
+    ["7731", "1"],
+    [7731, "1"],
+    [None, 7731],
+    [7731, None],
+    pd.array([7731, None], dtype="Int64"),
+    pd.array([7731.5, 1.0], dtype="Float64"),
+    pd.to_datetime(["2001-06-01", "2001-06-02"]),
+    [[7731], [1]],
+]
+
+
+@pytest.mark.parametrize("counts", BAD_COUNTS, ids=str)
+def test_counts_that_are_no_counts_are_refused_without_a_word_about_them(counts):
+    frame = records(("01", "02"), ("10", "02")).assign(trips=pd.Series(counts))
+    with pytest.raises(OdError, match="OD-TRIPS-COUNT") as error:
+        count_trips(frame, TREE)
+    assert "7731" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("counts", [[2**53, 0], [2.0**53, 0.0], np.array([3, 4], dtype=np.uint8), [3.0, 4.0], [3, 4]])
+def test_whole_counts_of_any_numeric_type_are_taken_exactly(counts):
+    frame = records(("01", "02"), ("10", "02")).assign(trips=counts)
+    expected = {pair: int(n) for pair, n in zip([("01", "02"), ("10", "02")], counts, strict=True) if n}
+    assert pairs_of(TREE, count_trips(frame, TREE)) == expected
+    assert count_trips(frame, TREE).total == sum(int(n) for n in counts)
+
+
+@pytest.mark.parametrize("column", ["origin", "destination"])
+def test_columns_must_be_there_and_hold_text(column):
+    frame = records(("10", "10", 1))
+    with pytest.raises(OdError, match=f"OD-TRIPS-COLUMN.*no column '{column}'.*did you mean '{column}s'"):
+        count_trips(frame.rename(columns={column: f"{column}s"}), TREE)
+    for kind in ("int64", "float64", "Int64", "category"):
+        error = "OD-TRIPS-FAULTS" if kind == "category" else "OD-TRIPS-NOT-TEXT"
+        with pytest.raises(OdError, match=rf"{error}.*leading zeros") as refusal:
+            count_trips(frame.astype({column: "int64"}).astype({column: kind}), TREE)
+        assert "10" not in str(refusal.value).replace("0.100%", "")
+
+
+def test_text_of_any_kind_is_text():
+    frame = records(("01", "02", 3), ("10", "02", 4))
+    expected = {("01", "02"): 3, ("10", "02"): 4}
+    for kind in (object, "str", "category", "string[python]", "string[pyarrow]"):
+        assert pairs_of(TREE, count_trips(frame.astype({"origin": kind, "destination": kind}), TREE)) == expected
+
+
+def test_no_trips_and_a_single_zone_are_valid():
+    single = Geography.from_frame(pd.DataFrame({"zone": ["z"]}), ["zone"])
+    tree = FlowTree(single, single)
+    for nothing in (records(), records().assign(trips=[]), pd.DataFrame({"origin": [], "destination": []})):
+        assert count_trips(nothing, tree).total == 0
+    assert pairs_of(tree, count_trips(records(("z", "z", 0)), tree)) == {}
+    assert pairs_of(tree, count_trips(records(("z", "z"), ("z", "z")), tree)) == {("z", "z"): 2}
+
+
+def test_counts_show_nothing_of_themselves():
+    few, many = (count_trips(records(("01", "02", n)), TREE) for n in (1, 7731))
+    assert repr(few) == repr(many) == str(many) == f"{many}"
+    assert not any(character.isdigit() for character in repr(many))
+
+
+def test_counts_out_of_tree_order_cannot_be_made():
+    for rank, before in (([2, 1], [0, 1, 2]), ([1, 1], [0, 1, 2]), ([1, 2], [0, 1, 1]), ([1, 2], [0, 1])):
+        with pytest.raises(OdError, match="OD-TRIPS-ORDER"):
+            TripCounts(np.array(rank), np.array(before))

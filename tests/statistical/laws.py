@@ -1,0 +1,97 @@
+"""Exact discrete Gaussian probabilities and the tests of noise against them. Each returns a p-value or a finding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+ALPHA = 1e-6
+"""Failure probability of each test that is right about right noise."""
+
+
+def probabilities(variance: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Values k and P(k) proportional to exp(-k^2 / (2 variance)); what is left out weighs less than 1e-300."""
+    reach = math.ceil(38 * math.sqrt(variance)) + 2
+    values = np.arange(-reach, reach + 1)
+    weights = np.exp(-(values.astype(float) ** 2) / (2 * variance))
+    return values, weights / math.fsum(weights)
+
+
+def bin_edges(variance: float, bins: int = 24) -> NDArray[np.int64]:
+    """Upper ends of bins of about equal probability and, as bins of their own, the tails beyond 3 sigma."""
+    values, chances = probabilities(variance)
+    quantiles = np.searchsorted(np.cumsum(chances), np.arange(1, bins) / bins)
+    beyond = math.floor(3 * math.sqrt(variance))
+    inner = values[np.unique(quantiles)]
+    return np.unique([-beyond - 1, *inner[np.abs(inner) < beyond], beyond])
+
+
+def law_p_value(drawn: NDArray[np.int64], variance: float) -> float:
+    """Of the discrete Gaussian: chi-square over bins, and the number beyond 3 sigma by the binomial law.
+
+    Twice the smaller of the two p-values, so that it is at most alpha with probability alpha.
+    """
+    values, chances = probabilities(variance)
+    edges = bin_edges(variance)
+    expected = np.bincount(np.searchsorted(edges, values), chances)
+    observed = np.bincount(np.searchsorted(edges, drawn), minlength=len(expected))
+    by_bins = stats.chisquare(observed, expected * len(drawn) / expected.sum()).pvalue
+    tail = math.fsum(chances[np.abs(values) > 3 * math.sqrt(variance)])
+    beyond = int((np.abs(drawn) > 3 * math.sqrt(variance)).sum())
+    by_tail = stats.binomtest(beyond, len(drawn), tail).pvalue
+    return min(1.0, 2 * min(by_bins, by_tail))
+
+
+def chance_to_miss(variance: float, wrong_variance: float, draws: int) -> float:
+    """Probability that the chi-square over bins accepts draws of a wrong variance (noncentral chi-square)."""
+    edges = bin_edges(variance)
+    right, wrong = (
+        np.bincount(np.searchsorted(edges, values), chances, minlength=len(edges) + 1)
+        for values, chances in (probabilities(variance), probabilities(wrong_variance))
+    )
+    shift = draws * float(((wrong - right) ** 2 / right).sum())
+    critical = stats.chi2.isf(ALPHA / 2, len(right) - 1)
+    return float(stats.ncx2.cdf(critical, len(right) - 1, shift))
+
+
+def variance_p_value(standardised: NDArray[np.float64]) -> float:
+    """Two-sided, of the sum of squares of values that should have mean 0 and variance 1.
+
+    The discrete Gaussian of sigma >= 1 has the first four moments of the normal law to nine digits, so the sum
+    is chi-square distributed as closely as for normal values.
+    """
+    total = float((standardised**2).sum())
+    return min(1.0, 2 * min(stats.chi2.sf(total, len(standardised)), stats.chi2.cdf(total, len(standardised))))
+
+
+def mean_p_value(standardised: NDArray[np.float64]) -> float:
+    """Two-sided, of the mean of values that should have mean 0 and variance 1."""
+    return float(2 * stats.norm.sf(abs(standardised.sum()) / math.sqrt(len(standardised))))
+
+
+def repeats_a_block(vectors: Iterable[NDArray[np.int64]], length: int) -> bool:
+    """Whether some run of so many consecutive values stands in two places, in any of the vectors."""
+    seen: set[bytes] = set()
+    for vector in vectors:
+        if len(vector) < length:
+            continue
+        windows = np.lib.stride_tricks.sliding_window_view(vector, length)
+        runs = [window.tobytes() for window in windows]
+        if len(set(runs)) < len(runs) or not seen.isdisjoint(runs):
+            return True
+        seen.update(runs)
+    return False
+
+
+def block_length(total: int, smallest_sigma: float) -> int:
+    """Length at which independent noise repeats a block with probability below alpha.
+
+    No value is likelier than 0, so two given places, overlapping or not, agree in every value with probability at
+    most P(0)^length; there are fewer than total^2 / 2 pairs of places.
+    """
+    _, chances = probabilities(smallest_sigma**2)
+    return math.ceil(math.log(2 * ALPHA / total**2) / math.log(chances.max()))

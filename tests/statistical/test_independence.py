@@ -1,0 +1,88 @@
+"""No noise is used twice: not by two levels, two releases or two processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from od_core.privacy.opendp_noise import OpenDPNoise
+from tests.od_core.doubles import SeededNoise
+from tests.statistical.laws import block_length, repeats_a_block
+
+VARIANCE = Fraction(10**6)
+
+
+class Replayed(OpenDPNoise):
+    """OpenDP's noise, drawn once and used again from the start for every level (and by every release)."""
+
+    def __init__(self) -> None:
+        self.kept = np.empty(0, dtype=np.int64)
+
+    def draw(self, variance, level, first, size):
+        if len(self.kept) < first + size:
+            self.kept = np.append(self.kept, super().draw(variance, level, 0, first + size - len(self.kept)))
+        return self.kept[first : first + size]
+
+
+class ReplayedByLevel(OpenDPNoise):
+    """OpenDP's noise, different for each level, but the same in every release."""
+
+    def __init__(self) -> None:
+        self.levels: dict[int, Replayed] = {}
+
+    def draw(self, variance, level, first, size):
+        return self.levels.setdefault(level, Replayed()).draw(variance, level, first, size)
+
+
+def vectors(releases) -> list[np.ndarray]:
+    """Noise of every level of every release."""
+    return [residuals for r in releases for residuals in r.residuals.values()]
+
+
+def repeats(noise: list[np.ndarray], smallest_sigma: float) -> bool:
+    return repeats_a_block(noise, block_length(sum(map(len, noise)), smallest_sigma))
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
+def test_no_block_of_noise_stands_in_two_places(epsilon, real_releases):
+    """Within and between levels and releases, at any offset. Fails with probability 1e-6 for each budget."""
+    chosen = [r for r in real_releases if r.epsilon == epsilon]
+    sigma = float(min(step.variance for r in chosen for step in r.release.plan.steps)) ** 0.5
+    assert not repeats(vectors(chosen), sigma)
+    shifted = [vectors(chosen)[0], *vectors(chosen)[1:], vectors(chosen)[-1][7:107]]
+    assert repeats(shifted, sigma)
+
+
+def test_noise_shared_by_levels_or_by_releases_is_rejected(make_release):
+    """A source that replays gives itself away in one release (levels alike) or in two (releases alike)."""
+    shared = Replayed()
+    one = make_release("2001-01", "1", "destination", shared)
+    sigma = float(one.release.plan.steps[0].variance) ** 0.5
+    assert repeats(vectors([one]), sigma)
+    by_level = ReplayedByLevel()
+    first, second = (make_release(month, "1", "destination", by_level) for month in ("2001-01", "2001-02"))
+    assert not repeats(vectors([first]), sigma)
+    assert repeats(vectors([first, second]), sigma)
+
+
+def drawn_in_two_processes(source, method: str) -> list[np.ndarray]:
+    """2,000 draws in each of two processes that start from this one; and as many here, before and after."""
+    context = multiprocessing.get_context(method)
+    before = source.draw(VARIANCE, 1, 0, 2000)
+    with context.Pool(1) as one, context.Pool(1) as other:
+        assert len({os.getpid(), one.apply(os.getpid), other.apply(os.getpid)}) == 3
+        there = [pool.apply(source.draw, (VARIANCE, 1, 0, 2000)) for pool in (one, other)]
+    return [before, *there, source.draw(VARIANCE, 1, 0, 2000)]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_two_processes_draw_different_noise(method):
+    """Fails with probability 1e-6 for each way to start a process; a copied generator is caught."""
+    assert not repeats(drawn_in_two_processes(OpenDPNoise(), method), 1000.0)
+    copied = drawn_in_two_processes(SeededNoise(1), method)
+    assert repeats(copied[1:3], 1000.0)

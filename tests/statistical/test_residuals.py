@@ -1,0 +1,77 @@
+"""The noise in real releases: as much as was planned, at every level, on empty cells as on full ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from od_core.privacy.opendp_noise import OpenDPNoise
+from tests.statistical.laws import ALPHA, law_p_value, mean_p_value, variance_p_value
+
+
+def pooled(releases) -> np.ndarray:
+    return np.concatenate([r.standardised(level) for r in releases for level in r.residuals])
+
+
+class Misscaled(OpenDPNoise):
+    """OpenDP's noise at a sigma that is off by a factor."""
+
+    def __init__(self, factor: Fraction) -> None:
+        self.factor = factor
+
+    def draw(self, variance, level, first, size):
+        return super().draw(variance * self.factor**2, level, first, size)
+
+
+@pytest.mark.parametrize("level", range(1, 9))
+def test_every_level_has_its_planned_variance(level, real_releases):
+    """Chi-square of the standardised residuals of 36 releases. Fails with probability 1e-6 for each level."""
+    values = np.concatenate([r.standardised(level) for r in real_releases])
+    assert len(values) >= 36 * 5
+    assert variance_p_value(values) > ALPHA / 2
+    assert mean_p_value(values) > ALPHA / 2
+
+
+def test_all_levels_together_have_variance_1_and_mean_0(real_releases):
+    """Fails with probability 1e-6; rejects a sigma that is 1 % or 3 % off, by scaling the same residuals."""
+    values = pooled(real_releases)
+    assert len(values) >= 60_000
+    assert variance_p_value(values) > ALPHA / 2
+    assert mean_p_value(values) > ALPHA / 2
+    for factor in (0.97, 0.99, 1.01, 1.03):
+        assert variance_p_value(values * factor) < ALPHA
+    assert mean_p_value(values + 0.01) < ALPHA
+
+
+@pytest.mark.parametrize("factor", [Fraction(97, 100), Fraction(103, 100)])
+def test_releases_with_a_sigma_3_percent_off_are_rejected(factor, make_release):
+    """At 75,000 residuals a sigma 3 % off lies 11 standard errors away: missed with probability below 1e-9."""
+    months = ("2001-01", "2001-02", "2001-03")
+    releases = [make_release(month, "1", "destination", Misscaled(factor)) for month in months]
+    values = pooled(releases)
+    assert len(values) >= 60_000
+    assert not any(r.release.has_guarantee for r in releases)
+    assert variance_p_value(values) < ALPHA
+
+
+def test_empty_cells_get_the_same_noise_as_cells_with_trips(real_releases):
+    """Variance and mean apart for both. Fails with probability 1e-6."""
+    for wanted in (True, False):
+        values = np.concatenate(
+            [r.standardised(level)[r.empty[level] == wanted] for r in real_releases for level in r.residuals]
+        )
+        assert len(values) >= 60_000
+        assert variance_p_value(values) > ALPHA / 4
+        assert mean_p_value(values) > ALPHA / 4
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
+def test_the_residuals_are_discrete_gaussian(epsilon, real_releases):
+    """Uniform shares: one law for all levels of a release. Fails with probability 1e-6 for each budget."""
+    chosen = [r for r in real_releases if r.epsilon == epsilon]
+    variances = {step.variance for r in chosen for step in r.release.plan.steps}
+    assert len(variances) == 1
+    values = np.concatenate([r.residuals[level] for r in chosen for level in r.residuals])
+    assert law_p_value(values, float(variances.pop())) > ALPHA
