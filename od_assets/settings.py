@@ -70,7 +70,11 @@ class ReleaseSettings:
 
     def geography_from(self, path: Path) -> Geography:
         """The geography from a zone list at any place."""
-        return Geography.from_frame(read_zones(path), self.levels, unknown=self.unknown_zone)
+        zones = read_zones(path)
+        try:
+            return Geography.from_frame(zones, self.levels, unknown=self.unknown_zone)
+        except OdError as error:
+            raise error.in_file(path.name) from None
 
     def plan(self, geography: Geography) -> ReleasePlan:
         """The plan over that geography, from public facts alone."""

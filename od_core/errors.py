@@ -32,6 +32,16 @@ class OdError(Exception):
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
+    def in_file(self, name: str) -> OdError:
+        """The same error, with the file that it was found in."""
+        return OdError(
+            self.code,
+            f"{name}: {self.message}",
+            next_step=self.next_step,
+            spent=self.spent,
+            confidential_detail=self.confidential_detail,
+        )
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by the public parts alone, so that an error crosses a process without its detail."""
         return (_rebuilt, (self.code, self.message, self.next_step, self.spent))

@@ -142,31 +142,33 @@ def _check_columns(flows: pd.DataFrame) -> None:
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     """The counts as int64, each a whole number from 0 to 2^53."""
-
-    def refuse(what: str) -> OdError:
-        return OdError(
-            "OD-TRIPS-COUNT",
-            f"column 'trips' holds {what}",
-            next_step="give every row a whole number of trips, from 0 to 2^53",
-        )
-
     if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
         if len(column) == 0:
             return np.empty(0, dtype=np.int64)
-        raise refuse("values that are not numbers")
-    if column.isna().any():
-        raise refuse("a missing or not-a-number value")
+        raise _bad_count("values that are not numbers")
+    _refuse_any(column.isna().to_numpy(), "a missing or not-a-number value")
     values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column.dtype) else column.to_numpy()
-    if np.any(values < 0):
-        raise refuse("a negative number")
-    if np.any(values > MAX_COUNT):
-        raise refuse("a number above 2^53 or infinite")
+    _refuse_any(values < 0, "a negative number")
+    _refuse_any(values > MAX_COUNT, "a number above 2^53 or infinite")
     counts = values.astype(np.int64)
-    if np.any(counts != values):
-        raise refuse("a fraction")
+    _refuse_any(counts != values, "a fraction")
     if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
-        raise refuse("numbers that sum to more than 2^53")
+        raise _bad_count("numbers that sum to more than 2^53")
     return counts
+
+
+def _refuse_any(faulty: NDArray[np.bool_], what: str) -> None:
+    if faulty.any():
+        raise _bad_count(what, f"first in row {int(np.argmax(faulty)) + 1} of {len(faulty)}")
+
+
+def _bad_count(what: str, where: str | None = None) -> OdError:
+    return OdError(
+        "OD-TRIPS-COUNT",
+        f"column 'trips' holds {what}",
+        next_step="give every row a whole number of trips, from 0 to 2^53",
+        confidential_detail=where,
+    )
 
 
 def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:

@@ -9,6 +9,7 @@ from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.errors import OdError
 from od_core.estimation.top_down import published_root
 from od_core.readers.records import load_records, read_flows
 from od_core.trips import count_trips
@@ -63,7 +64,10 @@ def input_assets(
         with failures_without_values(warehouse.confidential):
             plan = settings.plan(warehouse.geography(settings))
             staged = warehouse.staged(key)
-            trips = count_trips(read_flows(staged.records), plan.tree, fault_threshold=settings.fault_threshold)
+            try:
+                trips = count_trips(read_flows(staged.records), plan.tree, fault_threshold=settings.fault_threshold)
+            except OdError as error:
+                raise error.in_file(settings.records_path(key.period).name) from None
             staged.save_trip_counts(trips)
             root = published_root(plan, trips)
             if root is not None:
