@@ -1,0 +1,150 @@
+"""Append-only entries in one SQLite file, each with the hash of the one before it (spec 6, "Ledger").
+
+The chain knows nothing of budgets: it keeps entries in order, whole or absent, and finds damage and edits.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+
+_LOCK_SECONDS = 60.0
+
+_PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
+"""Errors of SQLite that say nothing about what stands in the file; any other means that it is damaged."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    domain TEXT NOT NULL,
+    period TEXT,
+    release TEXT,
+    level INTEGER,
+    draw INTEGER,
+    rho TEXT,
+    content TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'ledger entries are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'ledger entries are never removed'); END;
+"""
+
+
+class Entries:
+    """The entries, inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        """Entries for which a condition of ours holds, oldest first, their content read."""
+        found = self._connection.execute(f"SELECT * FROM entries WHERE {where} ORDER BY number", values)  # noqa: S608
+        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
+
+    def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
+        """Newest entry of some kinds with the given values in its columns; None where there is none."""
+        where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
+        found = self.select(where, *kinds, *columns.values())
+        return found[-1] if found else None
+
+    def append(
+        self,
+        kind: str,
+        domain: str,
+        key: ReleaseKey | None = None,
+        *,
+        level: int | None = None,
+        draw: int | None = None,
+        rho: Fraction | None = None,
+        content: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an entry after the last one."""
+        last = self._connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        entry = {
+            "number": 1 if last is None else last["number"] + 1,
+            "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "kind": kind,
+            "domain": domain,
+            "period": None if key is None else key.period,
+            "release": None if key is None else str(key),
+            "level": level,
+            "draw": draw,
+            "rho": None if rho is None else str(rho),
+            "content": json.dumps(content or {}, sort_keys=True),
+            "previous": "" if last is None else last["hash"],
+        }
+        entry["hash"] = _entry_hash(entry)
+        names = ", ".join(entry)
+        self._connection.execute(
+            f"INSERT INTO entries ({names}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
+            tuple(entry.values()),
+        )
+
+    def verify(self) -> None:
+        """Refuse entries whose chain of hashes is broken. Raises OdError."""
+        previous = ""
+        for number, found in enumerate(self._connection.execute("SELECT * FROM entries ORDER BY number"), start=1):
+            entry = dict(found)
+            stated = entry.pop("hash")
+            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
+                raise broken()
+            previous = stated
+
+
+def _entry_hash(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def transaction(path: Path) -> Iterator[Entries]:
+    """One immediate transaction on the file: its writer is alone, and it is whole or absent.
+
+    Raises:
+        OdError: the file cannot be used now, or is damaged.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(_SCHEMA)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield Entries(connection)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
+            raise OdError(
+                "OD-LEDGER-UNAVAILABLE",
+                f"the ledger cannot be used: {error}",
+                next_step="see to the disk and to other programs that have it open, then run the release again",
+                spent="what was set aside before stays charged",
+            ) from None
+        raise broken() from None
+
+
+def broken() -> OdError:
+    """The error of entries that are not what was written."""
+    return OdError(
+        "OD-LEDGER-BROKEN",
+        "the ledger is damaged or was edited",
+        next_step="restore the ledger file; nothing is drawn or published without it",
+    )
