@@ -51,6 +51,12 @@ def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=spent)
 
 
+def nearest_only(name: str, known: tuple[str, ...]) -> str:
+    """The nearest known name, or nothing: where the known ones may themselves be confidential."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
 def nearest_known(name: str, known: tuple[str, ...]) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them."""
     close = difflib.get_close_matches(name, known, n=1)

@@ -55,7 +55,7 @@ def geography_violations(geography: Geography) -> int:
 
 def _count(query: str, tables: dict[str, pa.Table]) -> int:
     sql = files("od_assets.checks").joinpath(f"sql/{query}.sql").read_text(encoding="utf-8")
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"temp_directory": ""}) as connection:  # unpublished values stay in memory
         for name, table in tables.items():
             connection.register(name, table)
         return int(connection.execute(sql).fetchall()[0][0])

@@ -82,7 +82,7 @@ class ConfidentialFolder:
         try:
             path = self.subfolder("errors") / name
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             sync(path.parent)
         except OSError as error:

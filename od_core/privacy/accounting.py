@@ -96,6 +96,12 @@ def float_above(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
+def text_above(value: Fraction, digits: int = 6) -> str:
+    """A short decimal text that is not below an exact value, for sentences that state an upper bound."""
+    context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+    return f"{context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize():f}"
+
+
 def _check(rho: Fraction, delta: Fraction) -> None:
     if rho <= 0 or rho > LARGEST**2:
         raise OdError("OD-BUDGET-RHO", "rho must be above 0, and not beyond 1e18", next_step="correct the budget")

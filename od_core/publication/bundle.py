@@ -18,6 +18,8 @@ from od_core.publication.tables import areas_table, flows_table, measurements_ta
 from od_core.release import Release
 
 CERTIFICATE = "certificate.json"
+BUNDLE_TABLES = ("areas.parquet", "flows.parquet", "noisy_measurements.parquet")
+"""The tables that a release is read back from."""
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from typing import Any
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.plan import ReleasePlan
-from od_core.privacy.accounting import epsilon_tight, float_above
+from od_core.privacy.accounting import epsilon_tight, float_above, text_above
+from od_core.privacy.budget import Spent
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.unit import PrivacyUnit
 from od_core.release import Release
 
 FORMAT = "od-release certificate 1"
@@ -82,7 +83,7 @@ def certificate(
         "period": key.period,
         "revision": key.revision,
         "measured_at": measured_at,
-        "guarantee": guarantee_sentences(plan, spent.epsilon_tight, fault_threshold),
+        "guarantee": guarantee_sentences(plan.unit, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
@@ -98,6 +99,7 @@ def certificate(
             "epsilon_bun_steinke": spent.epsilon_bun_steinke,
             "epsilon_exact": spent.epsilon_exact,
         },
+        "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
         "levels": _levels(release),
         "invariants": [] if plan.noises_root else ["the total number of valid trips, n"],
         "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
@@ -111,12 +113,12 @@ def certificate(
     }
 
 
-def guarantee_sentences(plan: ReleasePlan, epsilon: float, fault_threshold: Fraction) -> dict[str, str]:
-    """What is protected, against whom, and what is not, in sentences that say their numbers."""
-    unit, delta = plan.unit, float(plan.budget.delta)
+def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+    """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
+    epsilon = text_above(epsilon_tight(spent.rho, spent.delta))
     one = "one trip record" if unit.kind == "trip" else f"at most {unit.contribution_bound} trips of one {unit.kind}"
     change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
-    many = epsilon_tight(plan.spent.rho * TRIPS_OF_A_PERSON**2, plan.budget.delta)
+    many = text_above(epsilon_tight(spent.rho * TRIPS_OF_A_PERSON**2, spent.delta), digits=4)
     not_protected = "the period itself; " + (
         "the total number of valid trips, which is published exactly; that all other records are valid ones; "
         if unit.publishes_total
@@ -125,16 +127,12 @@ def guarantee_sentences(plan: ReleasePlan, epsilon: float, fault_threshold: Frac
     return {
         "protected": (
             "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {one} was {change}: the release is ({epsilon:.6g}, {delta:.3g})-differentially private"
-            " for that change."
+            f" about whether {one} was {change}: the release is ({epsilon}, {float(spent.delta):.6g})-differentially"
+            " private for that change."
         ),
         "not_protected": (
             f"{not_protected}a person with many trips as a whole"
-            + (
-                f" (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {float_above(many):.4g})"
-                if unit.kind == "trip"
-                else ""
-            )
+            + (f" (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many})" if unit.kind == "trip" else "")
             + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
         ),
         "input": (

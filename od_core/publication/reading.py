@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,14 @@ import pandas as pd
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
-from od_core.flow_tree import Nodes, Pairs
+from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography import Geography, Numbers
 from od_core.mechanisms import MECHANISMS
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE
-from od_core.release import Release
+from od_core.publication.bundle import BUNDLE_TABLES, CERTIFICATE
+from od_core.release import Release, finish
 
 
 def open_release(
@@ -40,70 +41,112 @@ def open_release(
         OdError: no such file or release, several series to choose from, or contents that do not fit together.
     """
     place = Path(path)
-    if place.is_dir():
-        if not (place / CERTIFICATE).exists():
-            raise _absent(f"{place.name} is not a bundle: it has no {CERTIFICATE}")
-        certificate = json.loads((place / CERTIFICATE).read_text(encoding="utf-8"))
-        areas, flows, measurements = (
-            pd.read_parquet(place / f"{name}.parquet") for name in ("areas", "flows", "noisy_measurements")
-        )
-    elif place.is_file():
-        with duckdb.connect(str(place), read_only=True) as connection:
-            key = _chosen(connection, release, period, revision)
-            text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
-            certificate = json.loads(text)
-            areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
-            flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
-            measurements = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
-    else:
-        raise _absent(f"there is no bundle folder or database at {place.name}")
-    return _release(certificate, areas, flows, measurements)
-
-
-def _chosen(
-    connection: duckdb.DuckDBPyConnection, release: str | None, period: str | None, revision: int | None
-) -> str:
-    """Key of the release that is asked for."""
     if release is not None and "/" in release:
         key = ReleaseKey.parse(release)
         release, period, revision = key.release, key.period, key.revision
-    found = [ReleaseKey.parse(row[0]) for row in connection.execute("SELECT release FROM releases").fetchall()]
-    matching = [
-        key
-        for key in found
-        if release in (None, key.release) and period in (None, key.period) and revision in (None, key.revision)
-    ]
-    series = sorted({key.release for key in matching})
-    if len(series) > 1:
-        raise _absent(f"the database holds several series; name one of {', '.join(series)}")
-    if not matching:
-        raise _absent(f"no such release; the database holds {', '.join(map(str, sorted(found))) or 'none'}")
-    return str(max(matching))
+    asked = _Asked(release, period, revision)
+    if place.is_dir():
+        return _release(*_from_bundle(place, asked))
+    if place.is_file():
+        return _release(*_from_database(place, asked))
+    raise _absent(f"there is no bundle folder or database at {place.name}")
 
 
-def _release(certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, table: pd.DataFrame) -> Release:
+@dataclass(frozen=True)
+class _Asked:
+    """Which release is asked for; None is any."""
+
+    release: str | None
+    period: str | None
+    revision: int | None
+
+    def matches(self, key: ReleaseKey) -> bool:
+        return (
+            self.release in (None, key.release)
+            and self.period in (None, key.period)
+            and self.revision in (None, key.revision)
+        )
+
+    def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
+        matching = [key for key in keys if self.matches(key)]
+        series = sorted({key.release for key in matching})
+        if len(series) > 1:
+            raise _absent(f"there are several series; name one of {', '.join(series)}")
+        if not matching:
+            raise _absent(f"no such release; there are {', '.join(map(str, sorted(keys))) or 'none'}")
+        return max(matching)
+
+
+_Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
+"""Certificate, areas, flows, measurements."""
+
+
+def _from_bundle(folder: Path, asked: _Asked) -> _Contents:
+    missing = [name for name in (*BUNDLE_TABLES, CERTIFICATE) if not (folder / name).exists()]
+    if missing:
+        raise _absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
+    certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+    asked.newest([ReleaseKey.parse(certificate["release"])])
+    areas, flows, measurements = (pd.read_parquet(folder / name) for name in BUNDLE_TABLES)
+    return certificate, areas, flows, measurements
+
+
+def _from_database(file: Path, asked: _Asked) -> _Contents:
+    try:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            keys = [ReleaseKey.parse(row[0]) for row in connection.execute("SELECT release FROM releases").fetchall()]
+            key = str(asked.newest(keys))
+            text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
+            areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
+            flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
+            measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
+    except duckdb.Error:
+        raise _absent(f"{file.name} is not a release database, or another program is writing it") from None
+    return json.loads(text), areas, flows, measured
+
+
+def _release(
+    certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, measurements: pd.DataFrame
+) -> Release:
+    """The release behind the published tables. Raises OdError where they do not fit together."""
     plan = _plan(certificate["plan"], areas)
     tree = plan.tree
-    origin, destination = (
-        tree.origin.zone_numbers(flows["origin"]),
-        tree.destination.zone_numbers(flows["destination"]),
-    )
+    leaves = _pairs(tree, tree.depth, flows)
+    order = np.argsort(tree.first_rank(leaves), kind="stable")
     trips = flows["trips"].to_numpy(dtype=np.int64)
-    order = np.argsort(tree.first_rank(Pairs(tree.depth, origin, destination)), kind="stable")
-    leaves = Nodes(tree.depth, origin[order], destination[order], trips[order])
+    if certificate["contents"] != {"flows": len(trips), "trips": int(trips.sum())}:
+        raise _changed("flows")
     measured = []
-    for step in plan.steps:
-        rows = table[table["level"] == step.level]
-        o_level, d_level = tree.level_pair(step.level)
-        cells = Pairs(
-            step.level,
-            _area_numbers(tree.origin, o_level, rows["origin"]),
-            _area_numbers(tree.destination, d_level, rows["destination"]),
+    for step, stated in zip(plan.steps, certificate["levels"], strict=True):
+        rows = measurements[measurements["level"] == step.level]
+        cells = _pairs(tree, step.level, rows)
+        measurement = Measurement(
+            step, None if step.level == 0 else tree.parents_of(cells), rows["noisy"].to_numpy(dtype=np.int64)
         )
-        parents = None if step.level == 0 else tree.parents_of(cells)
-        measured.append(Measurement(step, parents, rows["noisy"].to_numpy(dtype=np.int64)))
-    levels = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
-    return Release(plan, leaves, tuple(measured), Spent(tuple(levels), plan.budget.delta), certificate["noise"])
+        if len(rows) != stated["measured_cells"] or len(measurement.cells(plan)) != len(rows):
+            raise _changed("measurements")
+        measured.append(measurement)
+    levels = tuple(Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"])
+    return finish(
+        plan,
+        Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order]),
+        measured,
+        noise=certificate["noise"],
+        spent=Spent(levels, plan.budget.delta),
+    )
+
+
+def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
+    """The pairs of areas behind a table's codes, in its order."""
+    o_level, d_level = tree.level_pair(level)
+    pairs = Pairs(
+        level,
+        _area_numbers(tree.origin, o_level, table["origin"]),
+        _area_numbers(tree.destination, d_level, table["destination"]),
+    )
+    if np.any(pairs.origin < 0) or np.any(pairs.destination < 0):
+        raise _changed("areas")
+    return pairs
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
@@ -128,11 +171,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
         tree=facts["tree"],
     )
     if json.loads(json.dumps(plan.facts())) != facts:
-        raise OdError(
-            "OD-BUNDLE-CHANGED",
-            "the published plan is not the one that its settings give",
-            next_step="read it with the version of the software that the certificate names, or restore it",
-        )
+        raise _changed("plan")
     return plan
 
 
@@ -148,6 +187,14 @@ def _geography(areas: pd.DataFrame, digest: str, unknown: str | None) -> Geograp
 
 def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:
     return pd.Index(geography.codes[level], dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
+
+
+def _changed(what: str) -> OdError:
+    return OdError(
+        "OD-BUNDLE-CHANGED",
+        f"the published {what} are not those that the certificate describes",
+        next_step="restore the release, or read it with the software that the certificate names",
+    )
 
 
 def _absent(message: str) -> OdError:

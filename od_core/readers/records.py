@@ -1,13 +1,16 @@
 """Confidential: trip records or flows from Parquet or CSV files, read out of core by DuckDB.
 
 What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
-``destination`` (text codes), ``in_period`` and, for flows, ``trips``. No record is judged here but by its own
-fields, and no message quotes one.
+``destination`` (text codes), ``in_period`` and, for flows, ``trips``. Every record is read by fixed rules,
+from its own fields alone (nothing is guessed from a sample of the file), and no message quotes one.
 """
 
 from __future__ import annotations
 
+import csv
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +18,11 @@ import duckdb
 import pandas as pd
 
 from od_core.archive.files import write_durably
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, nearest_only
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_COUNT_TYPES = (*_WHOLE_TYPES, "UBIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR")
 _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 """A date or a time without zone; any other text is no date (two zones in one column would mix two clocks)."""
@@ -44,40 +48,35 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
     """Copy the records of a file into the confidential folder, with their membership of the period.
 
     Args:
-        source: Parquet or CSV (with a header line, UTF-8).
+        source: Parquet, or CSV (UTF-8, a header line, commas, quotes where needed).
         columns: names of the columns in the file.
         period: elementary period, a prefix of an ISO date, as ``2001-06``.
         target: Parquet file to write, durably and with mode 0600.
 
     Raises:
-        OdError: the file is missing or unreadable; a column is missing, holds numbers where codes belong, or
-            times with a zone.
+        OdError: the file is missing or unreadable; a column is missing, or holds numbers where codes belong,
+            times with a zone, or truth values where counts belong.
     """
     if not source.is_file():
         raise _fault("OD-FILE-MISSING", f"there is no file {source.name}")
-    spill = target.parent / "spill"
-    with duckdb.connect(config={"temp_directory": str(spill)}) as connection:
+    with _connection(target.parent) as connection:
         try:
-            relation = (
-                connection.read_parquet(str(source))
-                if source.suffix == ".parquet"
-                else connection.read_csv(
-                    str(source), header=True, sep=",", quotechar='"', escapechar='"', all_varchar=True
-                )
-            )
+            name = _literal(source)
+            if source.suffix == ".parquet":
+                relation = connection.read_parquet(name)
+            else:
+                relation = connection.sql(_csv_query(name, _header(source)))
             types = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
             query = _query(source, columns, types, period)
             connection.register("records", relation)
             write_durably(target, lambda file: connection.sql(query).write_parquet(str(file)))
-        except duckdb.Error as error:
+        except (duckdb.Error, UnicodeDecodeError, csv.Error) as error:
             raise OdError(
                 "OD-FILE-UNREADABLE",
-                f"{source.name} cannot be read as UTF-8 CSV with a header, or as Parquet",
+                f"{source.name} cannot be read as {'Parquet' if source.suffix == '.parquet' else 'CSV in UTF-8'}",
                 next_step="correct the file of records",
                 confidential_detail=str(error),
             ) from None
-        finally:
-            shutil.rmtree(spill, ignore_errors=True)
 
 
 def read_flows(records: Path) -> pd.DataFrame:
@@ -87,8 +86,8 @@ def read_flows(records: Path) -> pd.DataFrame:
         Columns origin, destination, in_period, trips. Rows of a flows file are not summed, so that each count
         is checked for itself.
     """
-    with duckdb.connect() as connection:
-        relation = connection.read_parquet(str(records))
+    with _connection(records.parent) as connection:
+        relation = connection.read_parquet(_literal(records))
         if "trips" in relation.columns:
             chosen = relation.project("origin, destination, in_period, trips")
         else:
@@ -97,12 +96,48 @@ def read_flows(records: Path) -> pd.DataFrame:
     return flows
 
 
+@contextmanager
+def _connection(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory that spills into the confidential folder, and leaves nothing there."""
+    spill = folder / "spill"
+    try:
+        with duckdb.connect(config={"temp_directory": str(spill)}) as connection:
+            yield connection
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+def _literal(path: Path) -> str:
+    """The path as DuckDB reads it, where signs that stand for many files stand for themselves."""
+    return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
+
+
+def _header(source: Path) -> list[str]:
+    """Column names of a CSV file. Raises OdError where there are none, or one stands twice."""
+    with source.open(encoding="utf-8-sig", newline="") as file:
+        names = next(csv.reader(file), [])
+    if not names or len(set(names)) < len(names):
+        what = "has a column twice" if names else "is empty, without even a header line"
+        raise OdError("OD-FILE-UNREADABLE", f"{source.name} {what}", next_step="correct the file of records")
+    return names
+
+
+def _csv_query(name: str, header: list[str]) -> str:
+    """Every part of the dialect is stated: a guess from a sample would let one record change how others are read."""
+    columns = ", ".join(f"{_text(column)}: 'VARCHAR'" for column in header)
+    return (
+        f"SELECT * FROM read_csv({_text(name)}, auto_detect = false, header = true, columns = {{{columns}}},"
+        " delim = ',', quote = '\"', escape = '\"', comment = '', nullstr = '', null_padding = false,"
+        " ignore_errors = false, strict_mode = true, encoding = 'utf-8')"  # noqa: S608  # quoted by _text
+    )
+
+
 def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: str) -> str:
     """The one query over a file; names are quoted, and the period is a checked part of the release's key."""
     for name in (columns.origin, columns.destination, columns.date, columns.trips):
         if name is not None and name not in types:
-            known = nearest_known(name, tuple(types))
-            raise _fault("OD-TRIPS-COLUMN", f"{source.name} has no column {name!r} ({known})")
+            near = nearest_only(name, tuple(types))  # a file without header has records for names
+            raise _fault("OD-TRIPS-COLUMN", f"{source.name} has no column {name!r}{near}")
     for name in (columns.origin, columns.destination):
         if not types[name].startswith(_TEXT_TYPES):
             raise _fault(
@@ -118,15 +153,14 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
         f"{day} AS in_period",
     ]
     if columns.trips is not None:
-        whole = types[columns.trips] in _WHOLE_TYPES
-        cast = f"{_quoted(columns.trips)}::BIGINT" if whole else f"TRY_CAST({_quoted(columns.trips)} AS DOUBLE)"
-        fields.append(f"{cast} AS trips")
+        fields.append(f"{_count(source, columns.trips, types)} AS trips")
     return f"SELECT {', '.join(fields)} FROM records"  # noqa: S608  # parts checked above
 
 
 def _date(source: Path, name: str, types: dict[str, str]) -> str:
+    """A local time, or NULL where a record has none that the calendar knows."""
     if types[name] in _TIME_TYPES:
-        return f"{_quoted(name)}::TIMESTAMP"
+        return f"TRY_CAST({_quoted(name)} AS TIMESTAMP)"
     if types[name] == "VARCHAR":
         text = _quoted(name)
         return f"CASE WHEN regexp_full_match({text}, '{_LOCAL_TIME}') THEN TRY_CAST({text} AS TIMESTAMP) END"
@@ -136,8 +170,20 @@ def _date(source: Path, name: str, types: dict[str, str]) -> str:
     )
 
 
+def _count(source: Path, name: str, types: dict[str, str]) -> str:
+    """The counts as they stand, for ``count_trips`` to check one by one."""
+    kind = types[name].partition("(")[0]
+    if kind not in _COUNT_TYPES:
+        raise _fault("OD-TRIPS-COUNT", f"{source.name}: column {name!r} holds {kind}, not numbers of trips")
+    return f"{_quoted(name)}::BIGINT" if kind in _WHOLE_TYPES else f"TRY_CAST({_quoted(name)} AS DOUBLE)"
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _fault(code: str, message: str) -> OdError:

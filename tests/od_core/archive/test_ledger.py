@@ -20,6 +20,7 @@ from tests.od_core.archive.ledger_rows import (
     charged,
     code_of,
     domain,
+    finish,
     reservations,
     rows,
     small_plan,
@@ -125,7 +126,7 @@ def test_the_cap_holds_to_the_last_digit(tmp_path, key):
     ledger.reserve(key, "commuters", small_plan(Fraction("0.5")))
     before = rows(ledger.path)
     second = ReleaseKey("commuters", "2001-06", 2)
-    for asked, text in ((Fraction("0.25"), "0.25"), (Fraction("0.1") + Fraction(1, 10**40), "0.1")):
+    for asked, text in ((Fraction("0.25"), "0.25"), (Fraction("0.1") + Fraction(1, 10**30), "0.1")):
         with pytest.raises(OdError) as refused:
             ledger.reserve(second, "commuters", small_plan(asked))
         assert code_of(refused) == "OD-LEDGER-CAP"
@@ -139,7 +140,7 @@ def test_the_cap_holds_to_the_last_digit(tmp_path, key):
     assert ledger.balance("commuters", "2001-06").left == 0
     ledger.reserve(ReleaseKey("other_table", "2001-07"), "commuters", small_plan(Fraction("0.6")))
     with pytest.raises(OdError, match="OD-LEDGER-CAP"):
-        ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan(Fraction(1, 10**40)))
+        ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan(Fraction(1, 10**30)))
     assert charged(ledger.path, period="2001-06") == charged(ledger.path, period="2001-07") == Fraction("0.6")
 
 
@@ -156,7 +157,7 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
     refused(ledger.start_draw, key, 1)
     refused(ledger.publish, key)
     ledger.reserve(key, "commuters", small_plan())
-    refused(ledger.finish_draw, key, 1, DIGEST)
+    refused(finish, ledger, key, 1, DIGEST)
     refused(ledger.start_draw, key, 5)
     for level in (1, 2, 3, 4):
         refused(ledger.publish, key)
@@ -164,9 +165,9 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
         assert ledger.start_draw(key, level) == 1
         assert states(ledger.path, str(key))[level] == "DRAWING" == ledger.level_state(key, level).kind
         refused(ledger.publish, key)
-        ledger.finish_draw(key, level, f"{level}" * 64)
+        finish(ledger, key, level, f"{level}" * 64)
         assert states(ledger.path, str(key))[level] == "MEASURED" == ledger.level_state(key, level).kind
-        refused(ledger.finish_draw, key, level, DIGEST)
+        refused(finish, ledger, key, level, DIGEST)
         refused(ledger.start_draw, key, level)
     assert [ledger.measured_digest(key, level) for level in (1, 2, 3, 4)] == [f"{level}" * 64 for level in (1, 2, 3, 4)]
     assert not ledger.is_published(key)
@@ -200,7 +201,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
 
     ledger.declare(domain("0.2", "one more draw after the power cut"))
     assert ledger.start_draw(key, 2) == 4
-    ledger.finish_draw(key, 2, DIGEST)
+    finish(ledger, key, 2, DIGEST)
     assert ledger.level_state(key, 2).draw == 4
     assert charged(ledger.path) == Fraction("0.175") == ledger.balance("commuters", "2001-06").spent
 
@@ -240,7 +241,7 @@ def test_any_order_of_calls_keeps_the_account(steps, cap):
             calls = {
                 "reserve": lambda key=key: ledger.reserve(key, "commuters", plan),
                 "start": lambda key=key, level=level: ledger.start_draw(key, level),
-                "finish": lambda key=key, level=level: ledger.finish_draw(key, level, DIGEST),
+                "finish": lambda key=key, level=level: finish(ledger, key, level, DIGEST),
                 "publish": lambda key=key: ledger.publish(key),
             }
             if not allowed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
 import sqlite3
 import time
@@ -14,9 +16,9 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.archive import ledger as ledger_module
+from od_core.archive import chain as chain_module
 from od_core.archive.ledger import Ledger
-from tests.od_core.archive.ledger_rows import assert_chain, charged, code_of, domain, rows, small_plan
+from tests.od_core.archive.ledger_rows import assert_chain, charged, code_of, domain, finish, rows, small_plan
 from tests.od_core.archive.processes import reserve_at_once
 
 
@@ -26,7 +28,7 @@ def history(ledger, key):
     ledger.reserve(key, "commuters", small_plan())
     for level in (1, 2, 3, 4):
         ledger.start_draw(key, level)
-        ledger.finish_draw(key, level, f"{level}" * 64)
+        finish(ledger, key, level, f"{level}" * 64)
     ledger.publish(key)
     assert {row["kind"] for row in rows(ledger.path)} == {
         *("DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED")
@@ -77,6 +79,18 @@ def test_an_edited_row_breaks_the_chain(history, name):
     with pytest.raises(OdError) as refused:
         Ledger(history)
     assert code_of(refused) == "OD-LEDGER-BROKEN"
+
+
+def test_an_edited_row_with_a_hash_of_its_own_breaks_the_chain(history):
+    """Whoever makes a charge smaller and hashes it anew would have to hash every row after it."""
+    row = {**rows(history)[3], "rho": "1/1000"}
+    del row["hash"]
+    forged = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET rho = ?, hash = ? WHERE number = ?", ("1/1000", forged, row["number"]))
+    with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
+        Ledger(history)
 
 
 def refusal(path: Path) -> str | None:
@@ -149,7 +163,7 @@ def test_of_two_processes_one_wins(tmp_path, ledger):
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, key, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_LOCK_SECONDS", 0.3)
+    monkeypatch.setattr(chain_module, "_LOCK_SECONDS", 0.3)
     ledger.reserve(key, "commuters", small_plan())
     before = rows(ledger.path)
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as holder:

@@ -11,6 +11,7 @@ from od_core.readers.zones import read_zones
 ZONES = pd.DataFrame(
     {
         "region": ["001", "001", "NA", "é"],
+        "district": ["01", "02", "03", "1e4"],
         "zone": ["0010", "00,11", 'q"x', "null"],
         "name": ["", "  padded ", "line\nbreak", "nan"],
     },
