@@ -27,6 +27,11 @@ _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 """A date or a time without zone; any other text is no date (two zones in one column would mix two clocks)."""
 
+_DIALECT = (
+    "auto_detect = false, header = true, delim = ',', quote = '\"', escape = '\"', comment = '', nullstr = '',"
+    " null_padding = false, ignore_errors = false, strict_mode = true, encoding = 'utf-8'"
+)
+
 
 @dataclass(frozen=True)
 class RecordColumns:
@@ -125,11 +130,7 @@ def _header(source: Path) -> list[str]:
 def _csv_query(name: str, header: list[str]) -> str:
     """Every part of the dialect is stated: a guess from a sample would let one record change how others are read."""
     columns = ", ".join(f"{_text(column)}: 'VARCHAR'" for column in header)
-    return (
-        f"SELECT * FROM read_csv({_text(name)}, auto_detect = false, header = true, columns = {{{columns}}},"
-        " delim = ',', quote = '\"', escape = '\"', comment = '', nullstr = '', null_padding = false,"
-        " ignore_errors = false, strict_mode = true, encoding = 'utf-8')"  # noqa: S608  # quoted by _text
-    )
+    return f"SELECT * FROM read_csv({_text(name)}, columns = {{{columns}}}, {_DIALECT})"  # noqa: S608  # quoted
 
 
 def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: str) -> str:

@@ -1,4 +1,4 @@
-"""Measure one level in a process whose files may not grow beyond a limit, as on a full disk."""
+"""Measure a level, or read records, in a process whose files may not grow beyond a limit, as on a full disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import begin_release
 from od_core.archive.release_key import ReleaseKey
+from od_core.readers.records import RecordColumns, load_records
 from od_core.trips import count_trips
 from tests.od_core.archive.ledger_rows import FLOWS, small_plan
 
@@ -26,7 +27,12 @@ def begun(folder: Path, ledger: Ledger):
     return begin_release(confidential, ledger, KEY, "commuters", PLAN, count_trips(FLOWS, PLAN.tree))
 
 
-def main(folder: Path, limit: int) -> None:
+def read_records(folder: Path, limit: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    load_records(folder / "trips.parquet", RecordColumns(), "2001-06", folder / "confidential" / "raw_trips.parquet")
+
+
+def measure(folder: Path, limit: int) -> None:
     measurements = begun(folder, Ledger(folder / "ledger.sqlite"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -38,4 +44,4 @@ def main(folder: Path, limit: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    {"measure": measure, "read": read_records}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

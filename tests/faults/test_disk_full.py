@@ -5,6 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from od_core.archive.ledger import Ledger
@@ -35,7 +37,7 @@ def assert_retried(folder, ledger, *, lost):
 
 
 def test_a_measurement_that_does_not_fit_leaves_no_half_file(tmp_path, ledger, started):
-    process = started("full_disk", tmp_path, 400_000)
+    process = started("full_disk", "measure", tmp_path, 400_000)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors
     assert output == "drawn\n"
@@ -45,7 +47,7 @@ def test_a_measurement_that_does_not_fit_leaves_no_half_file(tmp_path, ledger, s
 
 
 def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, started):
-    process = started("full_disk", tmp_path, 2_000)
+    process = started("full_disk", "measure", tmp_path, 2_000)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert output == ""
@@ -55,3 +57,17 @@ def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, st
     history = rows(ledger.path)
     assert_retried(tmp_path, ledger, lost=0)
     assert rows(ledger.path)[: len(history)] == history
+
+
+def test_a_full_disk_is_not_blamed_on_the_records(tmp_path, started):
+    """Nothing is left behind, and the error tells the operator of the disk: the file of records is whole."""
+    codes = [f"QX-CANARY-{k}" for k in np.random.default_rng(1).integers(10**9, size=200_000)]
+    pq.write_table(pa.table({"origin": codes, "destination": codes}), tmp_path / "trips.parquet")
+    (tmp_path / "confidential").mkdir(mode=0o700)
+    process = started("full_disk", "read", tmp_path, 100_000)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert not list((tmp_path / "confidential").iterdir())
+    assert "QX-CANARY" not in errors
+    assert "OD-FILE-UNREADABLE" not in errors
+    assert "correct the file" not in errors

@@ -8,11 +8,13 @@ from fractions import Fraction
 
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.publication.bundle import staged_bundle
+from od_core.publication.database import store_release
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.conversions import digits_tight
 from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, flows, geography, release
@@ -92,6 +94,7 @@ def test_it_says_what_was_released_and_how(kind):
     assert "more than 0.100% of the trips" in said["input"]
 
 
+DELTA = Fraction(1, 3 * 10**8)
 RHOS = [Fraction(1, 100), Fraction(1, 7), Fraction("0.5"), Fraction(1), Fraction(2), Fraction(22, 7)]
 
 
@@ -99,18 +102,19 @@ RHOS = [Fraction(1, 100), Fraction(1, 7), Fraction("0.5"), Fraction(1), Fraction
 def test_no_promise_is_rounded_down(rho):
     """Whoever relies on the printed epsilon and delta relies on what was proved; the forty trips' too."""
     made = release_flows(
-        flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=Budget(rho=rho, delta="3e-9")
+        flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=Budget(rho=rho, delta=DELTA)
     )
     certificate = facts(made)
-    exact = digits_tight(rho, Fraction("3e-9"))
+    exact = digits_tight(rho, DELTA)
     epsilon, delta = promise(certificate)
     assert exact <= epsilon <= exact * Fraction(1001, 1000)
-    assert delta == Fraction("3e-9")
+    assert DELTA <= delta <= DELTA * Fraction(1001, 1000)
+    assert DELTA <= Fraction(certificate["spent"]["delta"]) <= DELTA * Fraction(1001, 1000)
     for name in ("epsilon", "epsilon_tight"):
         assert exact <= Fraction(certificate["spent"][name]) <= exact * (1 + Fraction(1, 10**12))
     assert Fraction(certificate["spent"]["epsilon_bun_steinke"]) >= exact
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
-    exact_many = digits_tight(1600 * rho, Fraction("3e-9"))
+    exact_many = digits_tight(1600 * rho, DELTA)
     assert exact_many <= Fraction(many[1]) <= exact_many * Fraction(1001, 1000)
 
 
@@ -132,7 +136,8 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
         with pytest.raises(MemoryError):
             released()
     monkeypatch.setattr(OpenDPNoise, "draw", draw)
-    certificate = facts(released(), lost_draws=ledger.lost_draws(KEY), measured_at=ledger.measured_at(KEY))
+    made = released()
+    certificate = facts(made, lost_draws=ledger.lost_draws(KEY), measured_at=ledger.measured_at(KEY))
     spent = certificate["spent"]
     assert spent["lost_draws"] == 3
     assert [Fraction(rho) for rho in spent["rho_by_level_exact"]] == [Fraction(1)] + [Fraction(1, 4)] * 5
@@ -140,6 +145,10 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     assert Fraction(spent["rho_planned_exact"]) == Fraction("1.5")
     assert Fraction(spent["epsilon"]) >= digits_tight(Fraction("2.25"), Fraction("1e-8"))
     assert promise(certificate)[0] >= digits_tight(Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
+    with staged_bundle(made, certificate, tmp_path / "r1"):
+        store_release(tmp_path / "release.duckdb", made, KEY, certificate)
+    for place in ("r1", "release.duckdb"):
+        assert open_release(tmp_path / place).spent == made.spent != made.plan.spent
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
     assert Fraction(many[1]) >= digits_tight(1600 * Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
 

@@ -37,6 +37,8 @@ def test_a_release_comes_back_whole(tmp_path, kind):
         pd.testing.assert_frame_equal(back.measurements, made.measurements)
         for step in made.plan.steps:
             pd.testing.assert_frame_equal(back.measurements_at(step.level), made.measurements_at(step.level))
+        for column in ("origin", "destination", "trips"):
+            assert getattr(back.leaves, column).tolist() == getattr(made.leaves, column).tolist()
         for one, other in zip(back.measured, made.measured, strict=True):
             assert one.step == other.step
             for side in ("origin", "destination"):
@@ -122,7 +124,9 @@ def _without(column, value):
 SPOILED = {
     "a file missing": ("flows.parquet", None),
     "an unlisted zone": ("flows.parquet", lambda table: table.assign(origin="nowhere")),
-    "the flows of an origin missing": ("flows.parquet", _without("origin", "001")),
+    "a flow missing": ("flows.parquet", lambda table: table[1:]),
+    "a flow twice": ("flows.parquet", lambda table: pd.concat([table, table[:1]])),
+    "a flow changed": ("flows.parquet", lambda table: table.assign(trips=table["trips"] + 1)),
     "a level missing": ("noisy_measurements.parquet", _without("level", 3)),
     "a measured cell missing": ("noisy_measurements.parquet", lambda table: table[:-1]),
     "an unlisted area": ("noisy_measurements.parquet", lambda table: table.assign(destination="nowhere")),
