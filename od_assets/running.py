@@ -133,7 +133,9 @@ def _failures(result: dg.ExecuteInProcessResult) -> Iterator[str]:
     """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
     for check in result.get_asset_check_evaluations():
         if not check.passed:
-            yield f"check failed: {check.asset_key.to_user_string()}: {check.check_name}"
+            asset = check.asset_key.to_user_string()
+            what = f"OD-CHECK-FAILED: {asset}: {check.check_name}"
+            yield f"{what} [nothing was published; next: correct the input or the declaration, then run it again]"
     for event in result.all_events:
         if event.event_type == DagsterEventType.STEP_FAILURE:
             failure = event.step_failure_data.user_failure_data

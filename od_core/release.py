@@ -12,6 +12,7 @@ import pandas as pd
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
+from od_core.archive.lock import exclusive
 from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
@@ -157,9 +158,10 @@ def release_flows(
         return run_plan(plan, trips, source, MemoryMeasurements())
     refuse_uncertified(source)
     key = ReleaseKey.parse(release_id)
-    confidential = ConfidentialFolder(ledger.path.parent / "confidential")
-    measurements = begin_release(confidential, ledger, key, key.release, plan, trips)
-    return replace(run_plan(plan, trips, source, measurements), spent=ledger.spent(key, plan))
+    with exclusive(ledger.path.parent):
+        confidential = ConfidentialFolder(ledger.path.parent / "confidential")
+        measurements = begin_release(confidential, ledger, key, key.release, plan, trips)
+        return replace(run_plan(plan, trips, source, measurements), spent=ledger.spent(key, plan))
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:

@@ -9,6 +9,7 @@ from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.identity import hold_to_input
 from od_core.errors import OdError
 from od_core.estimation.top_down import published_root
 from od_core.readers.records import load_records, read_flows
@@ -62,12 +63,13 @@ def input_assets(
     def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = settings.plan(warehouse.geography(settings))
+            plan = warehouse.plan(settings, key)
             staged = warehouse.staged(key)
             try:
                 trips = count_trips(read_flows(staged.records), plan.tree, fault_threshold=settings.fault_threshold)
             except OdError as error:
                 raise error.in_file(settings.records_path(key.period).name) from None
+            hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))
             staged.save_trip_counts(trips)
             root = published_root(plan, trips)
             if root is not None:

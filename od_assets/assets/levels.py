@@ -61,7 +61,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
     def noisy_measurement(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = settings.plan(warehouse.geography(settings))
+            plan = warehouse.plan(settings, key)
             step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
             trips = staged.trip_counts()
             parents = None if level == 0 else staged.estimate(level - 1)
@@ -89,7 +89,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
     def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = settings.plan(warehouse.geography(settings))
+            plan = warehouse.plan(settings, key)
             step, staged = plan.step(level), warehouse.staged(key)
             parents = None if level == 0 else staged.estimate(level - 1)
             nodes = estimate(plan, step, parents, warehouse.measurements(key).read(step))

@@ -45,7 +45,7 @@ def publication_assets(
     def flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            release = warehouse.release(settings, settings.plan(warehouse.geography(settings)), key)
+            release = warehouse.release(settings, warehouse.plan(settings, key), key)
             path = warehouse.staged(key).flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = warehouse.ledger.balance(settings.domain.name, key.period)
@@ -67,8 +67,8 @@ def publication_assets(
     def bundle(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = settings.plan(warehouse.geography(settings))
-            checks = run_all_checks(settings, plan, warehouse, key)
+            plan = warehouse.plan(settings, key)
+            checks = run_all_checks(settings, warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in checks if not check.passed]
             if failed:
                 raise OdError(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from od_core.flow_tree import FlowTree
-from od_core.geography import Geography, Numbers
-from od_core.publication.tables import areas_table
+from od_core.geography import WHOLE_SPACE, Geography, Numbers
+
+_CLOSE = "SET temp_directory = ''; SET enable_external_access = false; SET lock_configuration = true"
+"""Values that are not published yet stay in memory: no spilling, no files, and no changing that."""
 
 
 def level_violations(tree: FlowTree, level: int, parents: pa.Table | None, nodes: pa.Table) -> dict[str, int]:
@@ -48,14 +52,21 @@ def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table
     return _count("same_at_every_level", tables)
 
 
-def geography_violations(geography: Geography) -> int:
-    """Areas that keep the geography from being a partition at every level."""
-    return _count("geography_is_a_partition", {"areas": areas_table(geography)})
+def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
+    """Areas of a zone list, as it stands in its file, that keep it from being a partition at every level."""
+    above = [WHOLE_SPACE] * len(zones)
+    tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
+    for level, name in enumerate(levels, start=1):
+        table = pd.DataFrame({"level": level, "area": zones[name], "parent": above})
+        tables.append(table if level == len(levels) else table.drop_duplicates())
+        above = list(zones[name])
+    return _count("geography_is_a_partition", {"areas": pa.Table.from_pandas(pd.concat(tables), preserve_index=False)})
 
 
 def _count(query: str, tables: dict[str, pa.Table]) -> int:
     sql = files("od_assets.checks").joinpath(f"sql/{query}.sql").read_text(encoding="utf-8")
-    with duckdb.connect(config={"temp_directory": ""}) as connection:  # unpublished values stay in memory
+    with duckdb.connect() as connection:
+        connection.execute(_CLOSE)
         for name, table in tables.items():
             connection.register(name, table)
         return int(connection.execute(sql).fetchall()[0][0])

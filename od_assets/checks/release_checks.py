@@ -14,12 +14,11 @@ from od_assets.checks.expectations import flows_meet_expectations, records_meet_
 from od_assets.checks.invariants import flow_violations, geography_violations, level_violations
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
-from od_core import ReleasePlan
-from od_core.archive.release_key import ReleaseKey
 from od_core.publication.certificate import CheckResult
+from od_core.readers.zones import read_zones
 
-Look = Callable[[ReleasePlan, Warehouse, ReleaseKey], dict[str, int]]
-"""Look at an asset: each check of it, and its number of violations."""
+Look = Callable[[Warehouse, str], dict[str, int]]
+"""Look at an asset, of a period where it is partitioned: each check of it, and its number of violations."""
 
 
 @dataclass(frozen=True)
@@ -41,50 +40,20 @@ class AssetChecks:
 
 def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     """All blocking checks of a release, in the order of its assets."""
-    name = settings.name
     return [
-        AssetChecks(
-            dg.AssetKey([name, "geography"]),
-            {"is_a_partition": "Every area lies in one area of the level above; every area but a zone is divided."},
-            lambda plan, *_: {"is_a_partition": geography_violations(plan.tree.origin)},
-            partitioned=False,
-        ),
-        AssetChecks(
-            dg.AssetKey([name, "raw_trips"]),
-            {"meets_expectations": "Schema of the records; content no stricter than the allowed share of faults."},
-            lambda plan, warehouse, key: {
-                "meets_expectations": _any_unmet(
-                    records_meet_expectations(
-                        pd.read_parquet(warehouse.staged(key).records),
-                        plan.tree.origin,
-                        settings.fault_threshold,
-                        warehouse.data_docs(key),
-                    )
-                )
-            },
-        ),
+        _geography_checks(settings),
+        _record_checks(settings),
         *(_level_checks(settings, level) for level in settings.measured_levels),
-        AssetChecks(
-            dg.AssetKey([name, "flows"]),
-            {
-                "meets_expectations": "Listed zones, each pair once, whole numbers of at least 1.",
-                "same_at_every_level": "The nodes of every level are the sums of the leaf flows below them.",
-                "total_is_n": "The table sums to the root: to n where n is an invariant.",
-                "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
-            },
-            lambda plan, warehouse, key: _look_at_flows(plan, warehouse, key),
-        ),
+        _flow_checks(settings),
     ]
 
 
-def run_all_checks(
-    settings: ReleaseSettings, plan: ReleasePlan, warehouse: Warehouse, key: ReleaseKey
-) -> list[CheckResult]:
+def run_all_checks(settings: ReleaseSettings, warehouse: Warehouse, period: str) -> list[CheckResult]:
     """Every check of a release, now, from the files as they stand."""
     return [
         CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
         for checks in release_checks(settings)
-        for name, count in checks.look(plan, warehouse, key).items()
+        for name, count in checks.look(warehouse, period).items()
     ]
 
 
@@ -92,12 +61,10 @@ def check_definitions(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition
 ) -> Sequence[dg.AssetChecksDefinition]:
     """The checks as Dagster runs them, blocking."""
-    return [_definition(settings, checks, partitions) for checks in release_checks(settings)]
+    return [_definition(checks, partitions) for checks in release_checks(settings)]
 
 
-def _definition(
-    settings: ReleaseSettings, checks: AssetChecks, partitions: dg.PartitionsDefinition
-) -> dg.AssetChecksDefinition:
+def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.AssetChecksDefinition:
     own_partitions = partitions if checks.partitioned else None
     specs = [
         dg.AssetCheckSpec(name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions)
@@ -107,11 +74,7 @@ def _definition(
     @dg.multi_asset_check(name="__".join([*checks.asset.path, "checks"]), specs=specs)
     def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
         with failures_without_values(warehouse.confidential):
-            plan = settings.plan(warehouse.geography(settings))
-            key = settings.key(
-                context.partition_key if checks.partitioned else str(partitions.get_first_partition_key())
-            )
-            counts = checks.look(plan, warehouse, key)
+            counts = checks.look(warehouse, context.partition_key if checks.partitioned else "")
         for name, count in counts.items():
             yield dg.AssetCheckResult(
                 check_name=name, asset_key=checks.asset, passed=count == 0, metadata=allowed(violations=count)
@@ -120,40 +83,75 @@ def _definition(
     return run_checks
 
 
+def _geography_checks(settings: ReleaseSettings) -> AssetChecks:
+    return AssetChecks(
+        dg.AssetKey([settings.name, "geography"]),
+        {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
+        lambda warehouse, _: {
+            "is_a_partition": geography_violations(read_zones(warehouse.zones(settings)), settings.levels)
+        },
+        partitioned=False,
+    )
+
+
+def _record_checks(settings: ReleaseSettings) -> AssetChecks:
+    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+        staged = warehouse.staged(settings.key(period))
+        zones = warehouse.geography(settings).zones
+        # The pages hold a digest of the records: they stay inside.
+        met = records_meet_expectations(
+            pd.read_parquet(staged.records), zones, settings.fault_threshold, staged.data_docs
+        )
+        warehouse.confidential.close(staged.data_docs)
+        return {"meets_expectations": _any_unmet(met)}
+
+    asks = "Schema of the records; listed zones and dates of the period, but for the allowed share of faults."
+    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
+
+
 def _level_checks(settings: ReleaseSettings, level: int) -> AssetChecks:
     asks = {"non_negative_integers": "Each node once, a whole number of at least 0."}
     if level > 0:
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to it."
 
-    def look(plan: ReleasePlan, warehouse: Warehouse, key: ReleaseKey) -> dict[str, int]:
-        staged = warehouse.staged(key)
+    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+        key = settings.key(period)
+        plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
         parents = staged.estimate_table(level - 1) if level > 0 else None
         return level_violations(plan.tree, level, parents, staged.estimate_table(level))
 
     return AssetChecks(estimate_key(settings, level), asks, look)
 
 
-def _look_at_flows(plan: ReleasePlan, warehouse: Warehouse, key: ReleaseKey) -> dict[str, int]:
-    staged, ledger, tree = warehouse.staged(key), warehouse.ledger, plan.tree
-    table = pd.read_parquet(staged.flows)
-    flows = pa.table(
-        {
+def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
+    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+        key = settings.key(period)
+        plan, staged, ledger = warehouse.plan(settings, key), warehouse.staged(key), warehouse.ledger
+        tree, table = plan.tree, pd.read_parquet(staged.flows)
+        zones = {
             "origin": tree.origin.zone_numbers(table["origin"]),
             "destination": tree.destination.zone_numbers(table["destination"]),
-            "trips": table["trips"],
         }
-    )
-    planned = tuple(step.rho * ledger.draws(key, step.level) for step in plan.steps)
-    return {
-        "meets_expectations": _any_unmet(
-            flows_meet_expectations(table, tree.origin, tree.destination, warehouse.data_docs(key))
-        ),
-        "same_at_every_level": sum(
-            flow_violations(tree, level, staged.estimate_table(level), flows) for level in range(tree.depth + 1)
-        ),
-        "total_is_n": abs(int(table["trips"].sum()) - int(staged.estimate(0).trips.sum())),
-        "spend_is_plan": int(ledger.spent(key, plan).levels != planned),
+        flows = pa.table({**zones, "trips": table["trips"]})
+        total = int(staged.estimate(0).trips.sum()) if plan.noises_root else staged.trip_counts().total
+        planned = tuple(step.rho * ledger.draws(key, step.level) for step in plan.steps)
+        met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
+        return {
+            "meets_expectations": _any_unmet(met),
+            "same_at_every_level": sum(
+                flow_violations(tree, level, staged.estimate_table(level), flows) for level in range(tree.depth + 1)
+            ),
+            "total_is_n": abs(int(table["trips"].sum()) - total),
+            "spend_is_plan": int(ledger.spent(key, plan).levels != planned),
+        }
+
+    asks = {
+        "meets_expectations": "Listed zones, each pair once, whole numbers of at least 1.",
+        "same_at_every_level": "The nodes of every level are the sums of the leaf flows below them.",
+        "total_is_n": "The table sums to n where n is an invariant, else to the estimated root.",
+        "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
     }
+    return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, look)
 
 
 def _any_unmet(expectations: dict[str, bool]) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +14,10 @@ from od_assets.settings import ReleaseSettings
 from od_core import Geography, Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
+from od_core.archive.lock import LOCK_SECONDS, exclusive
 from od_core.archive.measurements import DurableMeasurements
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedRelease
-from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.release import finish
 
@@ -31,7 +29,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     keeps two of them apart: a lock on a file does, and it goes with its process however that ends.
     """
 
-    lock_seconds: float = 600.0
+    lock_seconds: float = LOCK_SECONDS
 
     @property
     def var(self) -> Path:
@@ -73,6 +71,16 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The geography as its asset has checked it. Raises OdError where that has not run."""
         return settings.geography_from(self.zones(settings))
 
+    def plan(self, settings: ReleaseSettings, key: ReleaseKey) -> ReleasePlan:
+        """The plan over the checked geography; the one that the release was set aside with, if it was.
+
+        Raises:
+            OdError: geography or settings are not those that the release was set aside with.
+        """
+        plan = settings.plan(self.geography(settings))
+        self.ledger.hold_to_plan(key, settings.domain.name, plan)
+        return plan
+
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
         """The stored measurements of a release."""
         return DurableMeasurements(self.confidential.subfolder(key.folder), self.ledger, key)
@@ -93,27 +101,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """Hold the lock for the whole run, once what dead runs left behind is cleared away."""
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
-        with self.locked():
+        with exclusive(self.var, seconds=self.lock_seconds):
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             yield self
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Be alone with the warehouse. Raises OdError when another run does not end in time."""
-        self.var.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + self.lock_seconds
-        with (self.var / "release.lock").open("w") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise OdError(
-                            "OD-RELEASE-LOCKED",
-                            f"another release has been running for more than {self.lock_seconds:.0f} seconds",
-                            next_step="wait until it has ended, then run this one again",
-                        ) from None
-                    time.sleep(0.2)
-            yield

@@ -1,6 +1,7 @@
 """Append-only entries in one SQLite file, each with the hash of the one before it (spec 6, "Ledger").
 
-The chain knows nothing of budgets: it keeps entries in order, whole or absent, and finds damage and edits.
+The chain knows nothing of budgets: it keeps entries in order, whole or absent, and finds damage and edits. The
+newest hash stands also in a file beside the confidential data, so that a lost or older ledger is found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from od_core.archive.files import CONFIDENTIAL_FOLDER_MODE, write_durably
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 
@@ -50,6 +52,8 @@ class Entries:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.added: str | None = None
+        """Hash of the last entry added in this transaction."""
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Entries for which a condition of ours holds, oldest first, their content read."""
@@ -94,6 +98,18 @@ class Entries:
             f"INSERT INTO entries ({names}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
             tuple(entry.values()),
         )
+        self.added = str(entry["hash"])
+
+    def hold_to(self, head: Path) -> None:
+        """Refuse entries that lack the newest hash ever written. Raises OdError."""
+        if head.exists() and not self.select("hash = ?", head.read_text(encoding="utf-8")):
+            self.verify()  # an entry that was edited is told from one that is missing
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                "the ledger is missing, or older than the newest entry that was ever made",
+                next_step="restore the newest ledger; an older one has forgotten what was spent",
+                spent="what was set aside before stays charged",
+            )
 
     def verify(self) -> None:
         """Refuse entries whose chain of hashes is broken. Raises OdError."""
@@ -111,11 +127,15 @@ def _entry_hash(entry: dict[str, Any]) -> str:
 
 
 @contextmanager
-def transaction(path: Path) -> Iterator[Entries]:
+def transaction(path: Path, head: Path) -> Iterator[Entries]:
     """One immediate transaction on the file: its writer is alone, and it is whole or absent.
 
+    Args:
+        path: the SQLite file; made where it is missing and nothing was ever entered.
+        head: file of the newest hash, renewed after every transaction that added entries.
+
     Raises:
-        OdError: the file cannot be used now, or is damaged.
+        OdError: the file cannot be used now, is damaged, or is older than its head.
     """
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)) as connection:
@@ -125,11 +145,15 @@ def transaction(path: Path) -> Iterator[Entries]:
             connection.executescript(_SCHEMA)
             connection.execute("BEGIN IMMEDIATE")
             try:
-                yield Entries(connection)
+                entries = Entries(connection)
+                entries.hold_to(head)
+                yield entries
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+            if entries.added is not None:
+                _renew(head, entries.added)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
             raise OdError(
@@ -139,6 +163,11 @@ def transaction(path: Path) -> Iterator[Entries]:
                 spent="what was set aside before stays charged",
             ) from None
         raise broken() from None
+
+
+def _renew(head: Path, newest: str) -> None:
+    head.parent.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
+    write_durably(head, lambda file: file.write_text(newest, encoding="utf-8"))
 
 
 def broken() -> OdError:

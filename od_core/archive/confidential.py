@@ -8,7 +8,7 @@ import os
 import secrets
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +36,21 @@ class ConfidentialFolder:
                 return self.path / name
             folder = folder.parent
 
+    def close(self, folder: Path) -> None:
+        """Take a folder that a library wrote below this one from everybody but its owner."""
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
+
     def key(self) -> bytes:
         """The key of all fingerprints: 32 bytes from the operating system, made once and kept."""
         path = self.path / "hmac.key"
         if not path.exists():
-            write_durably(path, lambda file: file.write_bytes(secrets.token_bytes(32)))
+            mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
+            write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(32)))
+            with suppress(FileExistsError):
+                path.hardlink_to(mine)  # of two that make it at once, one wins
+            mine.unlink()
+            sync(path.parent)
         return path.read_bytes()
 
     def key_name(self) -> str:
@@ -64,7 +74,8 @@ class ConfidentialFolder:
             yield
         except OdError as error:
             if error.confidential_detail is not None:
-                self._keep_detail(f"{error}\n{error.confidential_detail}\n")
+                look = self._keep_detail(f"{error}\n{error.confidential_detail}\n")
+                error.next_step = f"{error.next_step}; {look}"
             error.__cause__ = error.__context__ = None  # what it was raised from may quote a value
             raise
         except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves

@@ -12,37 +12,38 @@ from od_core.trips import TripCounts
 
 
 def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: TripCounts, *, drawn: bool) -> None:
-    """Remember the input of a release, or refuse one that is not what the release was begun with.
+    """Remember the input of a release, or refuse one that is not what was drawn from.
 
     Args:
         confidential: where the keyed fingerprint is kept.
         key: the release.
         trips: the counted input.
-        drawn: whether a level of the release was drawn already.
+        drawn: whether a level of the release was drawn already; until then its input may change.
 
     Raises:
         OdError: the input changed; the key or the fingerprint is lost while levels are drawn.
     """
     path = confidential.subfolder(key.folder) / "identity.json"
     now = {"input": confidential.fingerprint(trips), "key": confidential.key_name()}
-    if path.exists():
+    if not drawn:
+        write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
+        return
+    try:
         then = json.loads(path.read_text(encoding="utf-8"))
-        if then["key"] != now["key"]:
-            raise _refused("OD-KEY-LOST", f"the key that {key} was begun with is lost", "restore confidential/hmac.key")
-        if then["input"] != now["input"]:
-            raise _refused(
-                "OD-REPLAY-INPUT-CHANGED",
-                f"the records of {key} are not those that it was begun with",
-                "restore the records, or give the release a new revision, which is charged again",
-            )
-    elif drawn:
+    except (OSError, ValueError):
         raise _refused(
             "OD-IDENTITY-MISSING",
             f"the fingerprint of the input of {key} is missing, though levels are drawn",
             "restore the confidential folder",
+        ) from None
+    if then.get("key") != now["key"]:
+        raise _refused("OD-KEY-LOST", f"the key that {key} was begun with is lost", "restore confidential/hmac.key")
+    if then.get("input") != now["input"]:
+        raise _refused(
+            "OD-REPLAY-INPUT-CHANGED",
+            f"the records of {key} are not those that it was begun with",
+            "restore the records, or give the release a new revision, which is charged again",
         )
-    else:
-        write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:

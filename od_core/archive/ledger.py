@@ -9,6 +9,7 @@ stays charged, and drawing again is a further reservation.
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -60,8 +61,11 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             entries.verify()
+
+    def _transaction(self) -> AbstractContextManager[Entries]:
+        return transaction(self.path, self.path.parent / "confidential" / "ledger.head")
 
     def declare(self, domain: PrivacyDomain) -> None:
         """Declare a data set's privacy domain, or a new cap of it with its reason.
@@ -69,7 +73,7 @@ class Ledger:
         Raises:
             OdError: the domain is declared with another unit or relation; the cap changed without a new reason.
         """
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain.name)
             if declared is None:
                 entries.append(DOMAIN, domain.name, content=domain.facts())
@@ -79,7 +83,7 @@ class Ledger:
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
                     next_step="use the declared unit and neighbours; two promises of different kinds do not coexist",
                 )
-            cap = {"cap": str(domain.cap), "reason": domain.cap_reason}
+            cap = {"cap": str(domain.cap), "reason": domain.cap_reason.strip()}
             stands = entries.newest(CAP, domain=domain.name)
             if stands is None or stands["content"]["cap"] != cap["cap"]:
                 if stands is not None and stands["content"]["reason"] == cap["reason"]:
@@ -98,10 +102,8 @@ class Ledger:
             OdError: the cap does not allow it (nothing is spent); the release was set aside with another plan;
                 its unit is not the domain's.
         """
-        with transaction(self.path) as entries:
-            first = _first_reservation(entries, key)
-            if first is not None:
-                _check_same_plan(key, first, domain, plan)
+        with self._transaction() as entries:
+            if _is_reserved(entries, key, domain, plan):
                 return
             declared = entries.newest(DOMAIN, domain=domain)
             facts = PrivacyDomain(domain, plan.unit, Fraction(1), "-").facts()
@@ -121,6 +123,11 @@ class Ledger:
                 }
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, rho=step.rho, content=content)
 
+    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: ReleasePlan) -> None:
+        """Refuse another plan than the one that the release was set aside with, if it was. Raises OdError."""
+        with self._transaction() as entries:
+            _is_reserved(entries, key, domain, plan)
+
     def start_draw(self, key: ReleaseKey, level: int) -> int:
         """Mark a level as being drawn, durably, before the first random bit; returns the number of the draw.
 
@@ -129,7 +136,7 @@ class Ledger:
         Raises:
             OdError: the level is not set aside, or is measured; the cap does not allow drawing it once more.
         """
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
             if row is None or row["kind"] == MEASURED:
                 raise OdError(
@@ -149,19 +156,25 @@ class Ledger:
             entries.append(DRAWING, row["domain"], key, level=level, draw=draw)
             return draw
 
-    def finish_draw(self, key: ReleaseKey, level: int, digest: str) -> None:
-        """Record that a drawn level is durable, with the digest of its file. Raises OdError in any other state."""
-        with transaction(self.path) as entries:
+    def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
+        """Record that a draw is durable, with the digest of its file.
+
+        Raises:
+            OdError: the level is in another state, or another draw of it was begun since.
+        """
+        with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
-            if row is None or row["kind"] != DRAWING:
+            if row is None or row["kind"] != DRAWING or row["draw"] != draw:
                 raise OdError(
-                    "OD-LEDGER-STATE", f"level {level} of {key} is not being drawn", next_step="run the release again"
+                    "OD-LEDGER-STATE",
+                    f"level {level} of {key} is not being drawn, or is by another run",
+                    next_step="run the release again",
                 )
-            entries.append(MEASURED, row["domain"], key, level=level, draw=row["draw"], content={"digest": digest})
+            entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
     def publish(self, key: ReleaseKey) -> None:
         """Record that a release is public; once. Raises OdError unless all its levels are measured."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             if entries.newest(PUBLISHED, release=str(key)) is not None:
                 return
             levels = _levels(entries, key)
@@ -173,7 +186,7 @@ class Ledger:
 
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Newest state of a level; None where it was never set aside."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             row = _levels(entries, key).get(level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
@@ -191,14 +204,19 @@ class Ledger:
         state = self.level_state(key, level)
         return 0 if state is None else state.draw
 
+    def is_drawn(self, key: ReleaseKey) -> bool:
+        """Whether any level of the release was ever drawn, or began to be."""
+        with self._transaction() as entries:
+            return entries.newest(DRAWING, release=str(key)) is not None
+
     def is_published(self, key: ReleaseKey) -> bool:
         """Whether the release was published."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             return entries.newest(PUBLISHED, release=str(key)) is not None
 
     def measured_at(self, key: ReleaseKey) -> str:
         """UTC time at which the last level was measured: the release's time, the same at every replay."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
         if row is None:
             raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
@@ -206,7 +224,7 @@ class Ledger:
 
     def spent(self, key: ReleaseKey, plan: ReleasePlan) -> Spent:
         """What a release was charged, by level, lost draws included."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             charges = entries.select("kind = ? AND release = ?", RESERVED, str(key))
         by_level = {step.level: Fraction(0) for step in plan.steps}
         for row in charges:
@@ -215,12 +233,12 @@ class Ledger:
 
     def lost_draws(self, key: ReleaseKey) -> int:
         """How many draws of a release were lost with their process and charged once more."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             return len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
 
     def balance(self, domain: str, period: str) -> Balance:
         """Cap and spending of a domain in one elementary period. Raises OdError for an undeclared domain."""
-        with transaction(self.path) as entries:
+        with self._transaction() as entries:
             return _balance(entries, domain, period)
 
 
@@ -229,9 +247,12 @@ def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
     return {row["level"]: row for row in entries.select("release = ? AND level IS NOT NULL", str(key))}
 
 
-def _first_reservation(entries: Entries, key: ReleaseKey) -> dict[str, Any] | None:
+def _is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: ReleasePlan) -> bool:
+    """Whether the release is set aside; refuses one that is, with another plan or for another data set."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
-    return found[0] if found else None
+    if found:
+        _check_same_plan(key, found[0], domain, plan)
+    return bool(found)
 
 
 def _balance(entries: Entries, domain: str, period: str) -> Balance:

@@ -55,8 +55,7 @@ def begin_release(
         OdError: the cap refuses; the release was begun with another plan or other records.
     """
     ledger.reserve(key, domain, plan)
-    states = (ledger.level_state(key, step.level) for step in plan.steps)
-    hold_to_input(confidential, key, trips, drawn=any(state is not None and state.kind != RESERVED for state in states))
+    hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
     return DurableMeasurements(confidential.subfolder(key.folder), ledger, key)
 
 
@@ -83,13 +82,14 @@ class DurableMeasurements:
         self._refuse_unknown_files(step.level, state)
         if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
             # The process died between the file's renaming and the ledger's row: the draw is whole, not lost.
-            self._ledger.finish_draw(self._key, step.level, file_digest(self._path(step.level, state.draw)))
+            digest = file_digest(self._path(step.level, state.draw))
+            self._ledger.finish_draw(self._key, step.level, state.draw, digest)
         elif state is None or state.kind != MEASURED:
             number = self._ledger.start_draw(self._key, step.level)
             noisy = draw()
             path = self._path(step.level, number)
             write_durably(path, lambda file: _write(file, noisy))
-            self._ledger.finish_draw(self._key, step.level, file_digest(path))
+            self._ledger.finish_draw(self._key, step.level, number, file_digest(path))
         return self.read(step)
 
     def read(self, step: Step) -> NDArray[np.int64]:

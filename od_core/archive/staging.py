@@ -29,6 +29,11 @@ class StagedRelease:
         return self.folder / "raw_trips.parquet"
 
     @property
+    def data_docs(self) -> Path:
+        """Great Expectations pages about the records."""
+        return self.folder / "data_docs"
+
+    @property
     def flows(self) -> Path:
         """The leaf table as it will be published."""
         return self.folder / "flows.parquet"

@@ -20,6 +20,8 @@ MAX_VARIANCE = 1 << 100
 class OpenDPNoise:
     """Noise drawn by OpenDP's discrete Gaussian on integers, from the operating system's generator."""
 
+    __slots__ = ()  # nothing of an instance can be replaced
+
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Draws of N_Z(0, sigma^2), sigma^2 at least ``variance`` and above it by rounding alone.
 

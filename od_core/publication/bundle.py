@@ -89,7 +89,7 @@ def _check_unchanged(staged: Path, target: Path) -> None:
         raise OdError(
             "OD-BUNDLE-CHANGED",
             f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
-            next_step="restore the bundle from a copy, or move it away and run the release again to make it anew",
+            next_step="restore the bundle from a copy, or the ledger and the measurements that it was made from",
             spent="nothing more was spent",
         )
 

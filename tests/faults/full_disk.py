@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import resource
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import begin_release
+from od_core.archive.measurements import DurableMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.readers.records import RecordColumns, load_records
 from od_core.trips import count_trips
-from tests.od_core.archive.ledger_rows import FLOWS, small_plan
+from tests.od_core.archive.ledger_rows import FLOWS, domain, small_plan
 
 KEY = ReleaseKey("commuters", "2001-06")
 PLAN = small_plan()
@@ -22,7 +25,7 @@ VALUES = np.random.default_rng(2).integers(-(2**60), 2**60, 200_000)
 """About 1.6 MB in a file."""
 
 
-def begun(folder: Path, ledger: Ledger):
+def begun(folder: Path, ledger: Ledger) -> DurableMeasurements:
     confidential = ConfidentialFolder(folder / "confidential")
     return begin_release(confidential, ledger, KEY, "commuters", PLAN, count_trips(FLOWS, PLAN.tree))
 
@@ -32,16 +35,33 @@ def read_records(folder: Path, limit: int) -> None:
     load_records(folder / "trips.parquet", RecordColumns(), "2001-06", folder / "confidential" / "raw_trips.parquet")
 
 
+def drawn() -> NDArray[np.int64]:
+    print("drawn", flush=True)
+    return VALUES
+
+
 def measure(folder: Path, limit: int) -> None:
     measurements = begun(folder, Ledger(folder / "ledger.sqlite"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    measurements.once(PLAN.step(1), drawn)
 
-    def draw():
-        print("drawn", flush=True)
-        return VALUES
 
-    measurements.once(PLAN.step(1), draw)
+def measure_where_the_ledger_is_full(folder: Path, _limit: int) -> None:
+    """The ledger can still be read, but its log has no room for one more row."""
+    ledger = Ledger(folder / "ledger.sqlite")
+    measurements, log = begun(folder, ledger), folder / "ledger.sqlite-wal"
+    with closing(sqlite3.connect(ledger.path)) as open_ledger:
+        open_ledger.execute("SELECT count(*) FROM entries").fetchall()  # while it is open, its log stays and grows
+        for cap in range(2, 100):
+            ledger.declare(domain(cap, f"reason {cap}"))
+            if log.stat().st_size > 100_000:
+                break
+        limit = log.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        measurements.once(PLAN.step(1), drawn)
 
+
+KINDS = {"measure": measure, "read": read_records, "full ledger": measure_where_the_ledger_is_full}
 
 if __name__ == "__main__":
-    {"measure": measure, "read": read_records}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    KINDS[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

@@ -47,7 +47,7 @@ def test_a_measurement_that_does_not_fit_leaves_no_half_file(tmp_path, ledger, s
 
 
 def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, started):
-    process = started("full_disk", "measure", tmp_path, 2_000)
+    process = started("full_disk", "full ledger", tmp_path, 0)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert output == ""

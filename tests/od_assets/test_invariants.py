@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -69,24 +68,19 @@ def test_flows_are_compared_with_every_level() -> None:
     assert flow_violations(TREE, 0, table([(0, 0, 11)]), flows) == 0
 
 
-def test_a_geography_is_a_partition_and_a_broken_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert geography_violations(TREE.origin) == 0
-    sound = geography_areas()
-    for broken in (
-        sound[sound["area"] != "A"],  # zones without their region
-        sound[sound["parent"] != "B"],  # a region without zones
-        pd.concat([sound, sound.tail(1)]),  # a zone twice
-        sound.assign(parent=sound["parent"].replace("A", "Q")),  # an unknown parent
-        sound[sound["level"] > 0],  # no whole space
-    ):
-        monkeypatch.setattr(
-            "od_assets.checks.invariants.areas_table", lambda _, broken=broken: pa.Table.from_pandas(broken)
-        )
-        assert geography_violations(TREE.origin) > 0
+@pytest.mark.parametrize(
+    ("rows", "whole"),
+    [
+        (["Aa", "Ab", "Bc", "Bd"], True),
+        (["Aa", "Ab", "Bb", "Bd"], False),  # a zone in two regions
+        (["Aa", "Aa", "Bc"], False),  # a zone twice
+    ],
+)
+def test_a_zone_list_is_a_partition(rows: list[str], whole: bool) -> None:
+    zones = pd.DataFrame([tuple(row) for row in rows], columns=["r", "z"])
+    assert (geography_violations(zones, ["r", "z"]) == 0) == whole
 
 
-def geography_areas() -> pd.DataFrame:
-    return pd.DataFrame(
-        [(0, "all", None), (1, "A", "all"), (1, "B", "all")] + [(2, z, r) for r, z in zip("AABB", "abcd", strict=True)],
-        columns=["level", "area", "parent"],
-    ).assign(position=np.arange(7))
+def test_a_region_in_two_divisions_is_no_partition() -> None:
+    zones = pd.DataFrame([("X", "A", "a"), ("Y", "A", "b")], columns=["d", "r", "z"])
+    assert geography_violations(zones, ["d", "r", "z"]) > 0

@@ -42,7 +42,7 @@ def domain(cap: object, reason: str = "decided by the board", unit: PrivacyUnit 
 
 def finish(ledger: Ledger, key: ReleaseKey, level: int, digest: str) -> None:
     """Say that the newest draw of a level is durable."""
-    ledger.finish_draw(key, level, digest)
+    ledger.finish_draw(key, level, ledger.draws(key, level), digest)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -166,9 +166,10 @@ def test_the_text_of_any_error_stays_inside(tmp_path, fail):
 
 def test_an_error_of_this_library_leaves_without_its_detail(tmp_path):
     outside = error_from(ConfidentialFolder(tmp_path / "confidential"), with_a_detail)
-    assert str(outside) == "OD-TEST: a public line [nothing was spent; next: go on]"
     assert pickle.loads(pickle.dumps(outside)).confidential_detail is None  # noqa: S301  # its own bytes
     [detail] = (tmp_path / "confidential" / "errors").iterdir()
+    where = f"read confidential/errors/{detail.name}"
+    assert str(outside) == f"OD-TEST: a public line [nothing was spent; next: go on; {where}]"
     assert "a public line" in detail.read_text(encoding="utf-8")
     assert CANARY in detail.read_text(encoding="utf-8")
 
