@@ -12,6 +12,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
 from od_core.mechanisms import Mechanism
+from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain
 from od_core.readers.records import RecordColumns
 from od_core.readers.zones import read_zones
@@ -49,7 +50,7 @@ class ReleaseSettings:
     @property
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree that are measured, top first."""
-        return list(range(1 if self.unit.publishes_total else 0, 2 * len(self.levels) + 1))
+        return measured_levels(self.unit, self.depth)
 
     @property
     def depth(self) -> int:

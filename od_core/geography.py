@@ -275,6 +275,7 @@ def _check_level_names(names: tuple[str, ...]) -> None:
     for name in names:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise _fault("OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not a plain name")
+        _check_codes([name], "level names")
         if name == WHOLE_SPACE:
             raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} stands for the whole space")
     twice = _first_repeated(list(names))

@@ -16,6 +16,7 @@ from od_core.geography import Geography
 from od_core.mechanisms import Mechanism, mechanism_named
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.opendp_noise import MAX_VARIANCE
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -38,6 +39,10 @@ class Step:
     def __post_init__(self) -> None:
         if self.level < 0 or self.sensitivity_squared < 1 or self.variance <= 0:
             raise _defect("a step needs a level, a sensitivity and a variance")
+        if self.variance > MAX_VARIANCE:
+            raise OdError(
+                "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
+            )
         if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
             raise _defect("a step's rho is not its squared sensitivity over twice its variance")
 
@@ -56,8 +61,7 @@ class ReleasePlan:
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        first = 0 if self.noises_root else 1
-        if [step.level for step in self.steps] != list(range(first, self.tree.depth + 1)):
+        if [step.level for step in self.steps] != measured_levels(self.unit, self.tree.depth):
             raise _defect("the steps are not the measured levels, top first")
         if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion):
             raise _defect("the steps do not sum to the budget")
@@ -154,18 +158,18 @@ def plan_release(
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = mechanism_named(mechanism)
-    sensitivities = [unit.sensitivity_squared] * flow_tree.depth
-    first = 1
-    if not unit.publishes_total:
-        sensitivities.insert(0, unit.root_sensitivity_squared)
-        first = 0
+    levels = measured_levels(unit, flow_tree.depth)
     rho = budget.total_rho(chosen.default_conversion)
-    shares = budget.level_shares(len(sensitivities), chosen.default_shares)
-    steps = tuple(
-        Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share)
-        for level, (sensitivity, share) in enumerate(zip(sensitivities, shares, strict=True), start=first)
-    )
-    return ReleasePlan(flow_tree, unit, budget, chosen, steps)
+    steps = []
+    for level, share in zip(levels, budget.level_shares(len(levels), chosen.default_shares), strict=True):
+        sensitivity = unit.sensitivity_squared if level > 0 else unit.root_sensitivity_squared
+        steps.append(Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
+    return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps))
+
+
+def measured_levels(unit: PrivacyUnit, depth: int) -> list[int]:
+    """Levels of a flow tree that are measured, top first: all below the root, and the root unless n is public."""
+    return list(range(1 if unit.publishes_total else 0, depth + 1))
 
 
 def _defect(message: str) -> OdError:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, nearest_only
 from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography import Geography, Numbers
 
@@ -121,15 +121,15 @@ def place_trips(
 
 
 def _check_columns(flows: pd.DataFrame) -> None:
+    names = [str(name) for name in flows.columns]
+    for column in ("origin", "destination", "trips", "in_period"):
+        if names.count(column) > 1:
+            raise OdError("OD-TRIPS-COLUMN", f"the records have column {column!r} twice", next_step="keep one of them")
     for column in ("origin", "destination"):
-        if list(flows.columns).count(column) > 1:
-            raise OdError(
-                "OD-TRIPS-COLUMN", f"the records have the column {column!r} twice", next_step="keep one of them"
-            )
-        if column not in flows.columns:
+        if column not in names:
             raise OdError(
                 "OD-TRIPS-COLUMN",
-                f"the records have no column {column!r} ({nearest_known(column, tuple(map(str, flows.columns)))})",
+                f"the records have no column {column!r}{nearest_only(column, tuple(names))}",
                 next_step="name the columns origin, destination and (for flows) trips",
             )
         if len(flows) and pd.api.types.is_numeric_dtype(flows[column].dtype) and flows[column].notna().any():

@@ -72,7 +72,7 @@ def release_metadata(release: Release, balance: Balance) -> dict[str, Any]:
     return allowed(
         unit=f"{release.plan.unit.kind}, {release.plan.unit.neighbours}",
         epsilon=release.spent.epsilon_tight,
-        delta=float(release.spent.delta),
+        delta=float_above(release.spent.delta),
         rho=float_above(release.spent.rho),
         trips=int(release.leaves.trips.sum()),
         cap_rho=float_above(balance.cap),

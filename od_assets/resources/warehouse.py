@@ -18,7 +18,9 @@ from od_core.archive.lock import LOCK_SECONDS, exclusive
 from od_core.archive.measurements import DurableMeasurements
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedRelease
+from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
+from od_core.publication.database import is_stored
 from od_core.release import finish
 
 
@@ -80,6 +82,20 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         plan = settings.plan(self.geography(settings))
         self.ledger.hold_to_plan(key, settings.domain.name, plan)
         return plan
+
+    def refuse_published_unknown(self, key: ReleaseKey) -> None:
+        """A public release that the ledger knows nothing of: the ledger is lost, and must not begin anew.
+
+        Raises:
+            OdError: bundle or database hold a release that was never drawn under this ledger.
+        """
+        if not self.ledger.is_drawn(key) and (self.bundle(key).exists() or is_stored(self.database, key)):
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"{key} is public, but the ledger knows nothing of it",
+                next_step="restore the ledger and the confidential folder; nothing is drawn without them",
+                spent="what was spent before is not known",
+            )
 
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
         """The stored measurements of a release."""

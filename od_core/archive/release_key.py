@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from od_core.errors import OdError
+from od_core.privacy.domain import NAME
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_PERIOD = re.compile(r"[0-9][0-9A-Za-z-]{0,30}")
+_PERIOD = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -27,10 +27,10 @@ class ReleaseKey:
     revision: int = 1
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.release):
+        if not NAME.fullmatch(self.release):
             raise _fault(f"release name {self.release!r} is not lower-case letters, digits and underscores")
         if not _PERIOD.fullmatch(self.period):
-            raise _fault(f"period {self.period!r} is not of the form 2001-06")
+            raise _fault(f"period {self.period!r} is not of the form 2001, 2001-06 or 2001-06-30")
         if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
             raise _fault("the revision is not a whole number of at least 1")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -13,6 +13,8 @@ from od_core.errors import OdError, nearest_known
 from od_core.privacy import accounting
 
 Number = int | float | str | Fraction
+
+_MOST_DIGITS = 1000
 
 
 @dataclass(frozen=True)
@@ -132,16 +134,19 @@ def exact_fraction(name: str, value: object) -> Fraction:
     """The number as people write it: ``0.1`` is one tenth, not the nearest float.
 
     Raises:
-        OdError: not a finite number.
+        OdError: not a finite number, or one of more than a thousand digits.
     """
     if isinstance(value, Rational) and not isinstance(value, bool):
         return Fraction(int(value.numerator), int(value.denominator))
+    text = str(value)
     try:
-        if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        if isinstance(value, bool) or len(text) > _MOST_DIGITS:
             raise ValueError
-        return Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        raise _fault("OD-BUDGET-NUMBER", f"{name} is {value!r}, not a finite number") from None
+        if "/" not in text and abs(Decimal(text).adjusted()) > _MOST_DIGITS:
+            raise ValueError  # writing out 1e999999999 would take for ever
+        return Fraction(text)
+    except (ValueError, ArithmeticError):
+        raise _fault("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, not a finite number") from None
 
 
 def check_conversion(name: str) -> None:
@@ -163,8 +168,8 @@ def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
         return shares
     if len(shares) == 2 and shares[0] == "geometric":
         ratio = exact_fraction("the ratio of the shares", shares[1])
-        if ratio <= 0:
-            raise _fault("OD-BUDGET-SHARES", "the ratio of geometric shares must be above 0")
+        if not Fraction(1, 1000) <= ratio <= 1000:
+            raise _fault("OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000")
         return ("geometric", ratio)
     exact = tuple(exact_fraction("a share", share) for share in shares)
     if any(share <= 0 for share in exact):

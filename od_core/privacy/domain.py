@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.privacy.unit import PrivacyUnit
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+"""Names of data sets and of release series: one way to write each."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,14 @@ class PrivacyDomain:
     def __post_init__(self) -> None:
         if self.cap <= 0:
             raise OdError("OD-DOMAIN-CAP", "the cap must be above 0", next_step="correct the privacy domain")
-        if not self.name or not self.cap_reason.strip():
+        if not NAME.fullmatch(self.name):
             raise OdError(
-                "OD-DOMAIN-REASON", "a privacy domain needs a name, and its cap a reason", next_step="state them"
+                "OD-DOMAIN-NAME",
+                f"the data set's name {self.name!r} is not lower-case letters, digits and underscores",
+                next_step="correct the privacy domain",
             )
+        if not self.cap_reason.strip():
+            raise OdError("OD-DOMAIN-REASON", "a cap needs a reason", next_step="state it")
 
     def facts(self) -> dict[str, str | int | None]:
         """What may not change once the domain is declared, as JSON-ready text."""

@@ -93,7 +93,7 @@ def certificate(
             "rho_by_level_exact": [str(rho) for rho in spent.levels],
             "rho_planned_exact": str(plan.spent.rho),
             "lost_draws": lost_draws,
-            "delta": float(spent.delta),
+            "delta": float_above(spent.delta),
             "epsilon": spent.epsilon_tight,
             "epsilon_tight": spent.epsilon_tight,
             "epsilon_bun_steinke": spent.epsilon_bun_steinke,
@@ -127,7 +127,7 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
     return {
         "protected": (
             "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {one} was {change}: the release is ({epsilon}, {float(spent.delta):.6g})-differentially"
+            f" about whether {one} was {change}: the release is ({epsilon}, {text_above(spent.delta)})-differentially"
             " private for that change."
         ),
         "not_protected": (
@@ -136,8 +136,8 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
             + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
         ),
         "input": (
-            f"Inputs in which more than {float(fault_threshold):.3%} of the trips were faulty are refused; the promise"
-            " holds between inputs that are both accepted."
+            f"Inputs are refused in which more than {float(fault_threshold):.3%} of the trips were faulty, or that hold"
+            " counts that are no whole numbers; the promise holds between inputs that are both accepted."
         ),
     }
 

@@ -51,10 +51,11 @@ _LOCK_SECONDS = 60.0
 
 
 def store_release(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-    """Put a checked release into the database, in one transaction; the same release again replaces itself.
+    """Put a checked release into the database, in one transaction; the same release again changes nothing.
 
     Raises:
-        OdError: another process holds the database for longer than a minute.
+        OdError: the database holds other flows or measurements under that name; another process holds it for
+            longer than a minute; it is damaged.
     """
     tree = release.plan.tree
     spent = certificate["spent"]
@@ -79,19 +80,50 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
     check_types = pa.schema(
         [("release", pa.string()), ("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())]
     )
-    with _written(database) as connection:
+    with _opened(database) as connection:
         connection.execute(_SCHEMA)
         connection.execute("BEGIN TRANSACTION")
+        flows, measurements = flows_table(release), measurements_table(release)
+        _refuse_other(connection, key, {"flows": flows, "measurements": measurements})
         for table in ("releases", "flows", "measurements", "checks"):
             connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names above
         for geography in (tree.origin, tree.destination):
             connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
             _insert(connection, "areas", areas_table(geography))
         _insert(connection, "releases", pa.Table.from_pylist([row]))
-        _insert(connection, "flows", _with_release(flows_table(release), key))
-        _insert(connection, "measurements", _with_release(measurements_table(release), key))
+        _insert(connection, "flows", _with_release(flows, key))
+        _insert(connection, "measurements", _with_release(measurements, key))
         _insert(connection, "checks", pa.Table.from_pylist(checks, schema=check_types))
         connection.execute("COMMIT")
+
+
+def is_stored(database: Path, key: ReleaseKey) -> bool:
+    """Whether the database holds a release of that name. Raises OdError where it cannot be read."""
+    if not database.exists():
+        return False
+    with _opened(database) as connection:
+        connection.execute(_SCHEMA)
+        return bool(connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall())
+
+
+def _refuse_other(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, tables: dict[str, pa.Table]) -> None:
+    """What is public under a name stays what it is."""
+    if not connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall():
+        return
+    for name, table in tables.items():
+        connection.register("new_rows", table)
+        stored = f"SELECT * EXCLUDE release FROM {name} WHERE release = $key"  # noqa: S608  # names above
+        differing = connection.execute(
+            f"(({stored}) EXCEPT ALL FROM new_rows) UNION ALL (FROM new_rows EXCEPT ALL ({stored}))", {"key": str(key)}
+        ).fetchall()
+        connection.unregister("new_rows")
+        if differing:
+            raise OdError(
+                "OD-RELEASE-CHANGED",
+                f"the database holds other {name} under the name {key}",
+                next_step="restore the ledger and the measurements that it was published from",
+                spent="what was set aside before stays charged",
+            )
 
 
 def _with_release(table: pa.Table, key: ReleaseKey) -> pa.Table:
@@ -105,15 +137,22 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -
 
 
 @contextmanager
-def _written(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The database for writing, as soon as no other process holds it."""
+def _opened(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database, as soon as no other process holds it."""
     database.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
             connection = duckdb.connect(str(database))
             break
-        except duckdb.IOException:
+        except duckdb.Error as error:
+            if "lock" not in str(error):
+                raise OdError(
+                    "OD-DATABASE-BROKEN",
+                    f"{database.name} is no release database, or cannot be written",
+                    next_step="restore it, or remove it and run the releases again: nothing is drawn anew",
+                    spent="nothing more was spent",
+                ) from None
             if time.monotonic() > deadline:
                 raise OdError(
                     "OD-DATABASE-LOCKED",
