@@ -55,15 +55,18 @@ def run(
     from od_assets.declarations import declaration
     from od_assets.running import chosen_periods, run_period
 
+    if every and period is not None:
+        raise OdError("OD-PERIOD", "--all and --period exclude each other", next_step="give one of them")
     component = declaration(release)
     periods = chosen_periods(component, period, every=every)
     prepare_dagster_home()
-    outcomes = [run_period(component, each, quiet=as_json) for each in periods]
+    outcomes = []
+    for each in periods:
+        outcomes.append(run_period(component, each, quiet=as_json))
+        if not as_json:
+            _print_outcome(outcomes[-1].facts, outcomes[-1].levels)
     if as_json:
         typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
-    else:
-        for outcome in outcomes:
-            _print_outcome(outcome.facts, outcome.levels)
     if not all(outcome.succeeded for outcome in outcomes):
         raise typer.Exit(1)
 

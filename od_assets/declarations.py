@@ -31,7 +31,11 @@ def declaration(name: str) -> OdRelease:
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
             next_step="name a release declared below od_assets/defs",
         )
-    return read_declaration(DEFS / name / "defs.yaml")
+    release = read_declaration(DEFS / name / "defs.yaml")
+    if release.name != name:
+        raise _fault(f"{name}/defs.yaml: name: {release.name!r} is not the name of its folder")
+    release.partitions()
+    return release
 
 
 def read_declaration(path: Path) -> OdRelease:

@@ -7,16 +7,19 @@ from pathlib import Path
 
 
 def project_root() -> Path:
-    """The checkout: from ``OD_PROJECT``, or the nearest folder with a workspace.yaml above the present one."""
-    if "OD_PROJECT" in os.environ:
-        return Path(os.environ["OD_PROJECT"]).resolve()
+    """The checkout: from ``OD_PROJECT``, or the nearest folder above with a workspace.yaml of this project."""
+    stated = os.environ.get("OD_PROJECT")
+    if stated:
+        return Path(stated).resolve()
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
-        if (folder / "workspace.yaml").is_file():
+        workspace = folder / "workspace.yaml"
+        if workspace.is_file() and "od_assets.definitions" in workspace.read_text(encoding="utf-8"):
             return folder
     return Path(__file__).resolve().parent.parent
 
 
 def var_folder() -> Path:
     """Everything that the project writes: from ``OD_VAR``, or ``var`` in the project."""
-    return Path(os.environ["OD_VAR"]).resolve() if "OD_VAR" in os.environ else project_root() / "var"
+    stated = os.environ.get("OD_VAR")
+    return Path(stated).resolve() if stated else project_root() / "var"

@@ -1,12 +1,13 @@
 """A scheduled release declared in YAML: its assets, checks, job and schedule."""
 
 import datetime
+import string
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
@@ -14,8 +15,9 @@ from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import check_definitions
 from od_assets.settings import ReleaseSettings
 from od_core import Budget, PrivacyUnit
-from od_core.errors import OdError
-from od_core.mechanisms import MECHANISMS, mechanism_named
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError, nearest_known
+from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import noise_named
@@ -27,7 +29,19 @@ Number = float | int | str
 """YAML reads 1e-8 as text and 1.0e-8 as a float; both are the same decimal number here."""
 
 
-class Columns(dg.Model):
+class Section(dg.Model):
+    """A part of a declaration. YAML's true and false are no numbers and no names."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def refuse_truth_values(cls, value: Any) -> Any:
+        """Nothing in a declaration is true or false."""
+        if isinstance(value, bool):
+            raise ValueError("true and false have no meaning here")
+        return value
+
+
+class Columns(Section):
     """Columns of the files of records."""
 
     origin: str = "origin"
@@ -36,7 +50,7 @@ class Columns(dg.Model):
     trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
 
 
-class Trips(dg.Model):
+class Trips(Section):
     """Where the confidential records are."""
 
     files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
@@ -46,7 +60,7 @@ class Trips(dg.Model):
     )
 
 
-class Zones(dg.Model):
+class Zones(Section):
     """Where the public zone list is."""
 
     file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
@@ -54,21 +68,21 @@ class Zones(dg.Model):
     unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
 
 
-class Periods(dg.Model):
+class Periods(Section):
     """The elementary periods: months."""
 
     first: str = Field(..., description="First month, as 2001-01.")
     last: str | None = Field(None, description="Last month; leave out for a series that goes on.")
 
 
-class Cap(dg.Model):
+class Cap(Section):
     """Most that all releases of a data set may spend on one elementary period."""
 
     rho: Number
     reason: str = Field(..., description="Why; a changed cap needs a new reason, and both stand in the ledger.")
 
 
-class Domain(dg.Model):
+class Domain(Section):
     """The privacy domain of the data set: the same for all its releases."""
 
     name: str
@@ -77,7 +91,7 @@ class Domain(dg.Model):
     cap: Cap
 
 
-class Privacy(dg.Model):
+class Privacy(Section):
     """What this release may spend: (epsilon, delta), or rho with the delta at which epsilon is stated."""
 
     epsilon: Number | None = None
@@ -108,7 +122,7 @@ class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
 
 
 @dg.scaffold_with(ReleaseScaffolder)
-class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  # Dagster's bases are untyped
+class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
     """A monthly origin-destination release with a differential privacy guarantee."""
 
     name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
@@ -132,11 +146,11 @@ class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  #
 
     def settings(self) -> ReleaseSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
+        self._check_files()
         unit = PrivacyUnit(self.domain.unit, self.domain.neighbours)  # type: ignore[arg-type]  # checked in there
         refuse_unbuilt_unit(unit)
         noise_named(self.noise)
-        mechanism_named(self.mechanism)
-        options: dict[str, Any] = self.mechanism_options
         privacy = self.privacy
         return ReleaseSettings(
             name=self.name,
@@ -153,7 +167,7 @@ class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  #
                 conversion=privacy.conversion,
                 shares=privacy.shares,
             ),
-            mechanism=MECHANISMS[self.mechanism](**options),
+            mechanism=self._mechanism(),
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
             noise=self.noise,
             revision=self.revision,
@@ -163,10 +177,36 @@ class OdRelease(dg.Component, dg.Resolvable, dg.Model):  # type: ignore[misc]  #
             fault_threshold=_share(self.trips.fault_threshold),
         )
 
+    def _mechanism(self) -> Mechanism:
+        mechanism_named(self.mechanism)
+        options: dict[str, Any] = self.mechanism_options
+        try:
+            return MECHANISMS[self.mechanism](**options)
+        except TypeError:
+            known = nearest_known(", ".join(options), tuple(mechanism_named(self.mechanism).options))
+            raise OdError(
+                "OD-MECHANISM-OPTIONS",
+                f"mechanism {self.mechanism!r} has no such options ({known})",
+                next_step="correct the mechanism's options",
+            ) from None
+
+    def _check_files(self) -> None:
+        """One file for all periods, without dates, would release the same records under the cap of each."""
+        fields = {field for _, field, _, _ in string.Formatter().parse(self.trips.files) if field is not None}
+        if fields - {"period"} or (not fields and self.trips.columns.date is None):
+            raise OdError(
+                "OD-TRIPS-FILES",
+                "the path of the records needs {period} in it and nothing else in braces, or the records a date column",
+                next_step="correct the path, or name the date column",
+            )
+
     def partitions(self) -> dg.MonthlyPartitionsDefinition:
         """The months of the series."""
-        first, last = _month(self.periods.first), self.periods.last
-        end = None if last is None else (_month(last) + datetime.timedelta(days=32)).strftime("%Y-%m")
+        first = _month(self.periods.first)
+        last = None if self.periods.last is None else _month(self.periods.last)
+        if last is not None and last < first:
+            raise _no_month(f"the last month, {self.periods.last}, is before the first, {self.periods.first}")
+        end = None if last is None else (last + datetime.timedelta(days=32)).strftime("%Y-%m")
         return dg.MonthlyPartitionsDefinition(start_date=first.strftime("%Y-%m"), end_date=end, fmt="%Y-%m")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -219,10 +259,15 @@ def _share(value: Number) -> Fraction:
 
 
 def _month(text: str) -> datetime.datetime:
-    """First day of a month. Raises OdError where the text is no month."""
+    """First day of a month. Raises OdError where the text is no month of our time."""
     try:
-        return datetime.datetime.strptime(text, "%Y-%m").replace(tzinfo=datetime.UTC)
+        month = datetime.datetime.strptime(text, "%Y-%m").replace(tzinfo=datetime.UTC)
     except ValueError:
-        raise OdError(
-            "OD-PERIOD", f"{text!r} is not a month as 2001-01", next_step="correct the periods of the release"
-        ) from None
+        raise _no_month(f"{text!r} is not a month as 2001-01") from None
+    if not 1900 <= month.year < 2200:
+        raise _no_month(f"{text!r} is not a month of our time")
+    return month
+
+
+def _no_month(message: str) -> OdError:
+    return OdError("OD-PERIOD", message, next_step="correct the periods of the release")

@@ -145,26 +145,30 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
                 "OD-TRIPS-NOT-TEXT",
                 f"{source.name}: column {name!r} holds {types[name]}; zone codes are text, numbers lose leading zeros",
             )
-    date = "NULL::TIMESTAMP" if columns.date is None else _date(source, columns.date, types)
-    day = "true" if columns.date is None else f"coalesce(starts_with(strftime({date}, '%Y-%m-%d'), '{period}'), false)"
+    date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else _date(source, columns.date, types)
+    in_period = f"coalesce(starts_with(strftime({day}, '%Y-%m-%d'), '{period}'), {columns.date is None})"
     fields = [
         f"{date} AS date",
         f"{_quoted(columns.origin)}::VARCHAR AS origin",
         f"{_quoted(columns.destination)}::VARCHAR AS destination",
-        f"{day} AS in_period",
+        f"{in_period} AS in_period",
     ]
     if columns.trips is not None:
         fields.append(f"{_count(source, columns.trips, types)} AS trips")
     return f"SELECT {', '.join(fields)} FROM records"  # noqa: S608  # parts checked above
 
 
-def _date(source: Path, name: str, types: dict[str, str]) -> str:
-    """A local time, or NULL where a record has none that the calendar knows."""
+def _date(source: Path, name: str, types: dict[str, str]) -> tuple[str, str]:
+    """A local time and its day, or NULL where a record has none that the calendar knows.
+
+    The day is not taken from the time, whose microseconds may be rounded up into the next day.
+    """
+    column = _quoted(name)
     if types[name] in _TIME_TYPES:
-        return f"TRY_CAST({_quoted(name)} AS TIMESTAMP)"
+        return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
     if types[name] == "VARCHAR":
-        text = _quoted(name)
-        return f"CASE WHEN regexp_full_match({text}, '{_LOCAL_TIME}') THEN TRY_CAST({text} AS TIMESTAMP) END"
+        time = f"CASE WHEN regexp_full_match({column}, '{_LOCAL_TIME}') THEN TRY_CAST({column} AS TIMESTAMP) END"
+        return time, f"CASE WHEN {time} IS NOT NULL THEN TRY_CAST(left({column}, 10) AS DATE) END"
     raise _fault(
         "OD-TRIPS-DATE",
         f"{source.name}: column {name!r} holds {types[name]}, not dates or local times without a zone",

@@ -21,7 +21,10 @@ def read_zones(path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path, dtype=str, keep_default_na=False)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
+        if len(table) == 0:
+            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is empty")
+        return table[1:].set_axis(list(table.iloc[0]), axis="columns").reset_index(drop=True)
     except UnicodeDecodeError:
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is not UTF-8 text") from None
     except (ValueError, pa.ArrowException) as error:

@@ -16,7 +16,7 @@ from od_core.privacy.opendp_noise import OpenDPNoise
 from tests.faults.worker import LEVEL_RHO, POINTS, R1, RHO, declare, released, side_file, watched
 from tests.od_core.archive.ledger_rows import assert_chain, charged, reservations, rows, states
 
-LOST = {"after DRAWING": 0, "during the draw": 1, "while writing": 1, "before the rename": 1}
+LOST = {"before the head": 0, "after DRAWING": 0, "during the draw": 1, "while writing": 1, "before the rename": 1}
 """Points at which a draw is lost, and whether bits were asked for by then."""
 
 LEVELS = (1, 2, 3, 4)
@@ -70,7 +70,9 @@ def assert_resumed(folder, monkeypatch, *, lost: int, release_id=R1) -> None:
     assert (drawn(folder, release_id), rows(path)) == (draws, history)
 
 
-@pytest.mark.parametrize(("level", "point"), [*((3, point) for point in POINTS), (1, POINTS[2]), (4, POINTS[5])])
+@pytest.mark.parametrize(
+    ("level", "point"), [*((3, point) for point in POINTS), (1, "during the draw"), (4, "after the rename")]
+)
 def test_a_release_killed_at_a_draw_is_resumed(tmp_path, started, monkeypatch, level, point):
     declare(tmp_path, Fraction(1))
     process = started("worker", "die", tmp_path, level, point)

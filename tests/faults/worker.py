@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from od_core import Budget, OdError, Release, release_flows
-from od_core.archive import confidential, files, measurements
+from od_core.archive import chain, confidential, files, measurements
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
@@ -29,6 +29,7 @@ REAL_DRAW = OpenDPNoise.draw
 
 POINTS = (
     "before DRAWING",
+    "before the head",
     "after DRAWING",
     "during the draw",
     "while writing",
@@ -55,6 +56,8 @@ class DyingLedger(Ledger):
 
     def start_draw(self, key: ReleaseKey, level: int) -> int:
         self._die(level, "before DRAWING")
+        if (level, self.point) == (self.level, "before the head"):
+            chain._renew = lambda *_: die()
         draw = super().start_draw(key, level)
         self._die(level, "after DRAWING")
         return draw

@@ -88,6 +88,14 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
         ({"revision": 0}, "OD-RELEASE-KEY"),
         ({"trips": {"files": "x.csv", "colums": {}}}, "OD-CONFIG"),
         ({"periods": {"first": "2001-13"}}, "OD-PERIOD"),
+        ({"periods": {"first": "2001-03", "last": "2001-02"}}, "OD-PERIOD"),
+        ({"name": "Trips"}, "OD-RELEASE-KEY"),
+        ({"privacy": {"epsilon": True, "delta": "1e-8"}}, "OD-CONFIG"),
+        ({"privacy": {"epsilon": "1e999999999", "delta": "1e-8"}}, "OD-BUDGET-NUMBER"),
+        ({"mechanism_options": {"ordr": "ascending"}}, "OD-MECHANISM-OPTIONS"),
+        ({"domain": {**ATTRIBUTES["domain"], "name": "trips "}}, "OD-DOMAIN-NAME"),
+        ({"trips": {"files": "all.csv"}}, "OD-TRIPS-FILES"),
+        ({"trips": {"files": "{month}.csv"}}, "OD-TRIPS-FILES"),
     ],
 )
 def test_every_mistake_in_a_declaration_is_named(tmp_path: Path, change: dict[str, Any], expected: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 
-from .conftest import ZONES, Project, failure_text, records
+from .conftest import SILENT, ZONES, Project, failure_text, records
 
 KEY = ReleaseKey("trips", "2001-01", 1)
 
@@ -236,6 +237,49 @@ def test_noise_is_added_to_every_public_child(project: Project) -> None:
     assert len(release.measurements_at(1)) == ZONES["region"].nunique()
     assert np.isfinite(release.measurements["variance"]).all()
     assert set(release.measurements_at(1)["destination"]) == set(ZONES["region"])
+
+
+def test_a_lost_ledger_never_begins_anew(project: Project) -> None:
+    """Without its ledger nothing is drawn: it alone knows what was spent."""
+    assert project.run().success
+    files = public_bytes(project.var)
+    for path in project.var.glob("ledger.sqlite*"):
+        path.unlink()
+    for component in (project.component(), project.component(revision=2)):
+        assert "OD-LEDGER-ROLLED-BACK" in failure_text(project.run(component))
+    shutil.rmtree(project.var / "confidential")
+    assert "OD-LEDGER-ROLLED-BACK" in failure_text(project.run())
+    shutil.rmtree(project.var / "releases")
+    assert "OD-LEDGER-ROLLED-BACK" in failure_text(project.run())  # the database still has it
+    assert files
+
+
+def test_assets_alone_are_held_to_the_geography_of_their_release(project: Project) -> None:
+    """Two zones change their region between the measurements and the publication."""
+    assert project.materialize(*all_but_the_bundle()).success
+    swapped = ZONES.assign(region=ZONES["region"].replace({"R0": "R1", "R1": "R0"}))
+    swapped.to_csv(project.root / "zones.csv", index=False)
+    definitions = project.definitions(project.component())
+    job = definitions.resolve_implicit_global_asset_job_def()
+    geography = dg.AssetKey(["trips", "geography"])
+    assert job.execute_in_process(instance=project.instance, run_config=SILENT, asset_selection=[geography]).success
+    for key in ("flows", "bundle"):
+        assert "OD-REPLAY-PLAN-CHANGED" in failure_text(project.materialize(key))
+    assert not published(project)
+
+
+def test_assets_alone_are_held_to_the_records_of_their_release(project: Project) -> None:
+    assert project.materialize(*all_but_the_bundle()).success
+    project.write_records(pd.concat([records(), records(300)]))
+    assert project.materialize("raw_trips").success
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(project.materialize("trip_counts"))
+    assert project.materialize("levels/estimate_1", "flows", "bundle").success
+    assert int(open_release(project.var / "release.duckdb").flows["trips"].sum()) == len(records())
+
+
+def all_but_the_bundle() -> list[str]:
+    levels = [f"levels/{kind}_{level}" for level in range(1, 5) for kind in ("noisy_measurement", "estimate")]
+    return ["geography", "raw_trips", "trip_counts", *levels, "flows"]
 
 
 def _spent(project: Project) -> Fraction:

@@ -18,6 +18,7 @@ import pytest
 from od_core import OdError
 from od_core.archive import chain as chain_module
 from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
 from tests.od_core.archive.ledger_rows import assert_chain, charged, code_of, domain, finish, rows, small_plan
 from tests.od_core.archive.processes import reserve_at_once
 
@@ -140,6 +141,31 @@ def test_a_damaged_file_is_broken_and_left_alone(history, damage):
         Ledger(history)
     assert code_of(refused) == "OD-LEDGER-BROKEN"
     assert history.read_bytes() == damaged
+
+
+def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
+    """Any copy from before the last transition, at its first use and in an open ledger; the newest one is taken."""
+    copies = [b"", ledger.path.read_bytes()]
+    steps = [lambda: ledger.reserve(key, "commuters", small_plan())]
+    for level in (1, 2, 3, 4):
+        steps += [
+            lambda level=level: ledger.start_draw(key, level),
+            lambda level=level: finish(ledger, key, level, "0"),
+        ]
+    for step in (*steps, lambda: ledger.publish(key), lambda: ledger.declare(domain(2, "census year"))):
+        step()
+        copies.append(ledger.path.read_bytes())
+        for older in copies[:-1]:
+            ledger.path.write_bytes(older)
+            assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
+            with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
+                ledger.balance("commuters", "2001-06")
+        ledger.path.write_bytes(copies[-1])
+        assert refusal(ledger.path) is None
+    ledger.path.unlink()
+    assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
+    with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
+        ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan())
 
 
 def test_of_two_processes_one_wins(tmp_path, ledger):

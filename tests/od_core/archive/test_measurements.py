@@ -198,14 +198,23 @@ def test_a_release_is_held_to_its_input_and_key(ledger, key):
     assert rows(ledger.path) == before
 
 
-def test_before_the_first_draw_a_lost_fingerprint_is_made_anew(ledger, key):
+def test_before_the_first_draw_input_and_fingerprint_may_change(ledger, key):
+    """What is drawn from is what the release is held to; a draw that was begun holds it."""
     begun(ledger, key)
     identity = ledger.path.parent / "confidential/commuters/2001-06/r1/identity.json"
     content = identity.read_bytes()
     identity.unlink()
+    begun(ledger, key, trips=count_trips(FLOWS[:2], PLAN.tree))
+    assert identity.read_bytes() != content
     begun(ledger, key)
     assert identity.read_bytes() == content
     ledger.start_draw(key, 1)
+    refused("OD-REPLAY-INPUT-CHANGED", lambda: begun(ledger, key, trips=count_trips(FLOWS[:2], PLAN.tree)))
+    for damaged in (b"", content[:-9]):
+        identity.write_bytes(damaged)
+        with pytest.raises(OdError):
+            begun(ledger, key)
+        assert identity.read_bytes() == damaged
     identity.unlink()
     refused("OD-IDENTITY-MISSING", lambda: begun(ledger, key))
 

@@ -8,6 +8,7 @@ import json
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -98,6 +99,46 @@ def test_a_public_bundle_that_changed_is_refused_and_kept(tmp_path, file, how):
     assert refused.value.message.endswith(f"different: {file}")
     assert content(bundle) == changed
     assert [path.name for path in tmp_path.iterdir()] == ["r1"]
+
+
+WRITER = b"parquet-cpp-arrow version "
+
+
+@pytest.mark.parametrize("file", ["flows.parquet", "noisy_measurements.parquet"])
+def test_a_changed_byte_anywhere_in_a_table_is_found(tmp_path, file):
+    """Data, headers and footer; but for the name of the program that wrote it, which may be an older one."""
+    path = bundled(release(), tmp_path / "r1") / file
+    whole = path.read_bytes()
+    writer = range(whole.rindex(WRITER), whole.rindex(WRITER) + len(WRITER) + 8)
+    for place in set(range(3, len(whole), 53)) - set(writer):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), tmp_path / "r1"):
+            pytest.fail("the body ran")
+        assert refused.value.code == "OD-BUNDLE-CHANGED"
+        assert refused.value.message.endswith(f"different: {file}")
+
+
+def test_a_table_of_another_writer_is_the_same_table(tmp_path):
+    """Its bytes may differ where its rows do not: only then, and it is left as it is."""
+    path = bundled(release(), tmp_path / "r1") / "flows.parquet"
+    whole, other = path.read_bytes(), release().flows.assign(trips=lambda flows: flows["trips"] + 1)
+    path.write_bytes(whole.replace(WRITER + b"2", WRITER + b"1"))
+    older = path.read_bytes()
+    assert older != whole
+    with staged_bundle(release(), facts(release()), tmp_path / "r1"):
+        pass
+    assert path.read_bytes() == older
+    pq.write_table(pa.Table.from_pandas(other, preserve_index=False).replace_schema_metadata(None), path)
+    path.write_bytes(path.read_bytes().replace(WRITER + b"2", WRITER + b"1"))
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"), staged_bundle(release(), facts(release()), tmp_path / "r1"):
+        pytest.fail("the body ran")
+
+
+def test_a_file_that_does_not_belong_to_a_bundle_is_found(tmp_path):
+    (bundled(release(), tmp_path / "r1") / "more.csv").write_text("origin,destination\n")
+    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), tmp_path / "r1"):
+        pytest.fail("the body ran")
+    assert refused.value.message.endswith("different: more.csv")
 
 
 def test_an_unchanged_bundle_stays_as_it_is(tmp_path):

@@ -107,6 +107,30 @@ def test_a_release_stored_again_replaces_itself_alone(tmp_path):
         assert contents(database) == once
 
 
+@pytest.mark.parametrize("kind", ["bounded", "unbounded"])
+def test_what_is_public_under_a_name_stays_what_it_is(tmp_path, kind):
+    """Other measurements under the same name, as after a lost ledger, are refused and change nothing."""
+    database, other = tmp_path / "release.duckdb", release(kind, seed=5)
+    store_release(database, release(), KEY, facts(release()))
+    before = contents(database)
+    with pytest.raises(OdError) as refused:
+        store_release(database, other, KEY, facts(other))
+    assert refused.value.code == "OD-RELEASE-CHANGED"
+    assert str(KEY) in refused.value.message
+    assert contents(database) == before
+
+
+def test_what_is_no_database_is_refused_at_once(tmp_path):
+    database = tmp_path / "release.duckdb"
+    database.write_bytes(b"no database" * 5000)
+    begun = time.monotonic()
+    with pytest.raises(OdError) as refused:
+        store_release(database, release(), KEY, facts(release()))
+    assert refused.value.code == "OD-DATABASE-BROKEN"
+    assert time.monotonic() - begun < 10
+    assert database.read_bytes() == b"no database" * 5000
+
+
 def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
     """First for longer than the writer waits, then for less; a refused store changes nothing."""
     database = tmp_path / "release.duckdb"

@@ -1,0 +1,93 @@
+"""Two neighbouring inputs, the same noisy values injected: whatever else leaves the confidential folder is equal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import od_assets.assets.levels
+
+from .conftest import ZONES, Project, records
+
+TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
+
+
+def neighbour(frame: pd.DataFrame, relation: str) -> pd.DataFrame:
+    """One record replaced by another, or removed."""
+    if relation == "unbounded":
+        return frame.iloc[1:]
+    other = frame.copy()
+    other.loc[0, ["origin", "destination"]] = ["Z21", "Z00"]
+    assert not other.equals(frame)
+    return other
+
+
+def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> np.ndarray:
+    """Noisy values that depend on level and position alone, as if the noise had made up for the difference."""
+    cells = 1 if parents is None else len(plan.tree.children(parents))
+    return np.random.default_rng(step.level).integers(0, 1000, cells)
+
+
+def outside(project: Project) -> dict[str, Any]:
+    """All that a release leaves outside the confidential folder, times and ids aside."""
+    var = project.var
+    found: dict[str, Any] = {
+        str(path.relative_to(var)): path.read_bytes()
+        for path in (*(var / "releases").rglob("*"), *(var / "geographies").rglob("*"))
+        if path.is_file() and path.suffix != ".json"
+    }
+    for path in (var / "releases").rglob("*.json"):
+        found[path.name] = {**json.loads(path.read_text(encoding="utf-8")), "measured_at": None}
+    for path in (var / "data_docs").rglob("*.html"):
+        found[path.name] = re.findall(r"\b[0-9a-f]{32,64}\b", path.read_text(encoding="utf-8"))
+    with duckdb.connect(str(var / "release.duckdb"), read_only=True) as connection:
+        for table in ("areas", "flows", "measurements", "checks"):
+            found[table] = connection.execute(f"SELECT * FROM {table}").fetchall()
+    found["events"] = [TIMES_AND_IDS.sub("", repr(event)) for event in events(project)]
+    found["files"] = sorted(re.sub(r"[0-9TZ.:+-]{10,}", "", str(p.relative_to(var))) for p in var.rglob("*.html"))
+    return found
+
+
+def events(project: Project) -> Iterator[tuple[Any, ...]]:
+    """Keys, metadata and data versions of all materialisations and checks that Dagster stored."""
+    [run] = project.instance.get_runs()
+    for entry in project.instance.all_logs(run.run_id):
+        event = entry.dagster_event
+        if event is not None and event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
+            made = event.step_materialization_data.materialization
+            version = None if made.asset_key.path[-1] == "bundle" else made.tags.get("dagster/data_version")
+            yield made.asset_key, version, sorted((k, repr(v)) for k, v in made.metadata.items() if k != "bundle")
+        elif event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            check = event.asset_check_evaluation_data
+            yield check.asset_key, check.check_name, check.passed, repr(check.metadata)
+
+
+@pytest.mark.parametrize("relation", ["bounded", "unbounded"])
+def test_neighbouring_inputs_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relation: str
+) -> None:
+    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    traces = []
+    for name, frame in (("one", records()), ("other", neighbour(records(), relation))):
+        root = tmp_path / name
+        root.mkdir()
+        monkeypatch.setenv("OD_PROJECT", str(root))
+        monkeypatch.setenv("OD_VAR", str(root / "var"))
+        ZONES.to_csv(root / "zones.csv", index=False)
+        with dg.DagsterInstance.ephemeral() as instance:
+            project = Project(root, instance)
+            project.write_records(frame)
+            assert project.run(project.component(domain__neighbours=relation)).success
+            traces.append(outside(project))
+    one, other = traces
+    assert one.keys() == other.keys()
+    assert [name for name in one if one[name] != other[name]] == []
