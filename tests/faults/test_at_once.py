@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import Counter
 from fractions import Fraction
 
@@ -14,6 +15,7 @@ from od_core import OdError
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.files import file_digest
 from od_core.archive.ledger import Ledger
+from od_core.archive.lock import exclusive
 from tests.faults.full_disk import KEY, PLAN, begun
 from tests.faults.worker import R1, RHO, declare, released, side_file
 from tests.od_core.archive.ledger_rows import assert_chain, charged, domain, reservations
@@ -37,6 +39,18 @@ def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
     assert all(values == replayed for values in done)
     assert draws == {"1": 1, "2": 1, "3": 1, "4": 1}
     assert charged(ledger.path) == RHO
+
+
+def test_a_run_that_does_not_end_is_waited_for_and_then_named(tmp_path):
+    """The lock goes with its holder; until then nobody else is let in."""
+    with exclusive(tmp_path):
+        begun_at = time.monotonic()
+        with pytest.raises(OdError) as refused, exclusive(tmp_path, seconds=0.3):
+            pytest.fail("two were let in")
+        assert refused.value.code == "OD-RELEASE-LOCKED"
+        assert 0.25 < time.monotonic() - begun_at < 10
+    with exclusive(tmp_path, seconds=0.0):
+        pass
 
 
 @pytest.mark.parametrize("first_to_end", ["older", "newer"])
