@@ -56,7 +56,10 @@ def begin_release(
     """
     ledger.reserve(key, domain, plan)
     hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
-    return DurableMeasurements(confidential.subfolder(key.folder), ledger, key)
+    folder = confidential.subfolder(key.folder)
+    for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
+        left_behind.unlink()
+    return DurableMeasurements(folder, ledger, key)
 
 
 class DurableMeasurements:

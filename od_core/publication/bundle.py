@@ -100,7 +100,7 @@ def _same(file: Path, public: Path) -> bool:
         return False
     try:
         return bool(pq.read_table(file).equals(pq.read_table(public)))
-    except pa.ArrowException:
+    except (pa.ArrowException, OSError):
         return False
 
 
@@ -108,7 +108,7 @@ def _software(parquet: Path) -> str:
     """The program that wrote a Parquet file."""
     try:
         return str(pq.ParquetFile(parquet).metadata.created_by)
-    except pa.ArrowException:
+    except (pa.ArrowException, OSError):
         return ""
 
 

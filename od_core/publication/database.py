@@ -146,7 +146,7 @@ def _opened(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             connection = duckdb.connect(str(database))
             break
         except duckdb.Error as error:
-            if "lock" not in str(error):
+            if "Could not set lock" not in str(error):
                 raise OdError(
                     "OD-DATABASE-BROKEN",
                     f"{database.name} is no release database, or cannot be written",

@@ -60,7 +60,7 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
 
     Raises:
         OdError: the file is missing or unreadable; a column is missing, or holds numbers where codes belong,
-            times with a zone, or truth values where counts belong.
+            times with a zone, or truth values where counts belong; the disk is full.
     """
     if not source.is_file():
         raise _fault("OD-FILE-MISSING", f"there is no file {source.name}")
@@ -76,6 +76,13 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
             connection.register("records", relation)
             write_durably(target, lambda file: connection.sql(query).write_parquet(str(file)))
         except (duckdb.Error, UnicodeDecodeError, csv.Error) as error:
+            if isinstance(error, duckdb.IOException) and target.name in str(error):
+                raise OdError(
+                    "OD-DISK-WRITE",
+                    "the confidential folder cannot be written",
+                    next_step="make room on its disk, then run the release again",
+                    confidential_detail=str(error),
+                ) from None
             raise OdError(
                 "OD-FILE-UNREADABLE",
                 f"{source.name} cannot be read as {'Parquet' if source.suffix == '.parquet' else 'CSV in UTF-8'}",
