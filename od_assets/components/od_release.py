@@ -192,7 +192,10 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
 
     def _check_files(self) -> None:
         """One file for all periods, without dates, would release the same records under the cap of each."""
-        fields = {field for _, field, _, _ in string.Formatter().parse(self.trips.files) if field is not None}
+        try:
+            fields = {field for _, field, _, _ in string.Formatter().parse(self.trips.files) if field is not None}
+        except ValueError:
+            fields = {"unbalanced braces"}
         if fields - {"period"} or (not fields and self.trips.columns.date is None):
             raise OdError(
                 "OD-TRIPS-FILES",

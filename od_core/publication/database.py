@@ -101,8 +101,7 @@ def is_stored(database: Path, key: ReleaseKey) -> bool:
     """Whether the database holds a release of that name. Raises OdError where it cannot be read."""
     if not database.exists():
         return False
-    with _opened(database) as connection:
-        connection.execute(_SCHEMA)
+    with _opened(database, read_only=True) as connection:
         return bool(connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall())
 
 
@@ -137,13 +136,13 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -
 
 
 @contextmanager
-def _opened(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """The database, as soon as no other process holds it."""
     database.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
-            connection = duckdb.connect(str(database))
+            connection = duckdb.connect(str(database), read_only=read_only)
             break
         except duckdb.Error as error:
             if "Could not set lock" not in str(error):
