@@ -74,7 +74,7 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
                 run_config=_SILENT,
                 tags={"od/launched_by": "od-release"},
             )
-        failures = list(_failures(result))
+        failures = [] if result.success else _failures(result)
     if not result.success:
         return Outcome(False, {"release": str(key), "published": False, "failures": failures}, None)
     drawn = len(_drawn_levels(key, settings.measured_levels)) - len(before)
@@ -129,19 +129,20 @@ def _drawn_levels(key: ReleaseKey, levels: list[int]) -> list[int]:
     return [level for level, state in states.items() if state is not None and state.kind == MEASURED]
 
 
-def _failures(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+def _failures(result: dg.ExecuteInProcessResult) -> list[str]:
     """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
-    for check in result.get_asset_check_evaluations():
-        if not check.passed:
-            asset = check.asset_key.to_user_string()
-            what = f"OD-CHECK-FAILED: {asset}: {check.check_name}"
-            yield f"{what} [nothing was published; next: correct the input or the declaration, then run it again]"
-    for event in result.all_events:
-        if event.event_type == DagsterEventType.STEP_FAILURE:
-            failure = event.step_failure_data.user_failure_data
-            yield f"{event.step_key}: {failure.description}" if failure else f"{event.step_key}: failed"
-        elif event.event_type == DagsterEventType.PIPELINE_FAILURE and event.message:
-            yield event.message.splitlines()[0]
+    lines = [
+        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: {check.check_name}, which asks: {check.description}"
+        " [nothing was published; next: correct the input or the declaration, then run it again]"
+        for check in result.get_asset_check_evaluations()
+        if not check.passed
+    ]
+    steps = [event for event in result.all_events if event.event_type == DagsterEventType.STEP_FAILURE]
+    for step in steps:
+        failure = step.step_failure_data.user_failure_data
+        if failure is not None and failure.description:
+            lines.append(f"{step.step_key}: {failure.description}")
+    return lines or [f"{event.step_key}: failed; see the run in the UI" for event in steps] or ["the run did not start"]
 
 
 @contextmanager

@@ -77,7 +77,11 @@ def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.
             counts = checks.look(warehouse, context.partition_key if checks.partitioned else "")
         for name, count in counts.items():
             yield dg.AssetCheckResult(
-                check_name=name, asset_key=checks.asset, passed=count == 0, metadata=allowed(violations=count)
+                check_name=name,
+                asset_key=checks.asset,
+                passed=count == 0,
+                description=checks.names[name],
+                metadata=allowed(violations=count),
             )
 
     return run_checks

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -21,8 +25,8 @@ from .conftest import ATTRIBUTES
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def od_release(*arguments: str, var: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OD_VAR": str(var), "OD_PROJECT": str(ROOT)}
+def od_release(*arguments: str, var: Path, project: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OD_VAR": str(var), "OD_PROJECT": str(project)}
     command = [sys.executable, "-m", "od_assets.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
@@ -68,6 +72,28 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     states = {row["release"]: row["state"] for row in rows}
     assert states["us_flights/2001-02/r1"] == "published"
     assert states["us_flights/2001-01/r1"] == "not begun"
+
+
+def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "us_flights"
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "data" / "us_flights" / "airports.csv", folder)
+    month = pd.read_parquet(ROOT / "data" / "us_flights" / "2001-02.parquet")
+    month.loc[: len(month) // 500, "origin"] = "QQQQ"  # 0.2 % of the trips
+    month.to_parquet(folder / "2001-02.parquet")
+    result = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path / "var", project=tmp_path)
+    assert result.returncode == 1
+    lines = [line for line in result.stdout.splitlines() if line.strip()]
+    assert lines[0] == "us_flights/2001-02/r1 is not published."
+    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: meets_expectations, which asks:")
+    assert len(lines) == 2
+    assert "QQQQ" not in result.stdout + result.stderr
+    assert not (tmp_path / "var" / "ledger.sqlite").exists() or "RESERVED" not in kinds_in_ledger(tmp_path / "var")
+
+
+def kinds_in_ledger(var: Path) -> set[str]:
+    with contextlib.closing(sqlite3.connect(var / "ledger.sqlite")) as connection:
+        return {row[0] for row in connection.execute("SELECT kind FROM entries")}
 
 
 @pytest.mark.parametrize(
