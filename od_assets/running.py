@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -20,6 +22,7 @@ from od_assets.components.od_release import OdRelease
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.archive.ledger import DRAWING, MEASURED
+from od_core.archive.lock import exclusive
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
@@ -63,7 +66,9 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
     key = settings.key(period)
     job = defs().resolve_job_def(f"{component.name}_release")
     before = _drawn_levels(key, settings.measured_levels)
-    with dg.DagsterInstance.get() as instance:
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+        instance = dg.DagsterInstance.get()
+    with instance:
         run_id = str(uuid.uuid4())
         with _progress(instance, run_id, str(key), quiet=quiet):
             result = job.execute_in_process(
