@@ -21,7 +21,7 @@ from od_assets.assets.metadata import flows_by_level
 from od_assets.components.od_release import OdRelease
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.archive.ledger import DRAWING, MEASURED
+from od_core.archive.ledger import DRAWING, MEASURED, Ledger
 from od_core.archive.lock import exclusive
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
@@ -65,7 +65,9 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
     settings = component.settings()
     key = settings.key(period)
     job = defs().resolve_job_def(f"{component.name}_release")
-    before = _drawn_levels(key, settings.measured_levels)
+    warehouse = Warehouse()
+    ledger = warehouse.ledger
+    before = _level_kinds(ledger, key, settings.measured_levels).count(MEASURED)
     with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
         instance = dg.DagsterInstance.get()
     with instance:
@@ -82,9 +84,8 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
         failures = [] if result.success else _failures(result)
     if not result.success:
         return Outcome(False, {"release": str(key), "published": False, "failures": failures}, None)
-    drawn = len(_drawn_levels(key, settings.measured_levels)) - len(before)
-    warehouse = Warehouse()
-    balance = warehouse.ledger.balance(settings.domain.name, period)
+    drawn = _level_kinds(ledger, key, settings.measured_levels).count(MEASURED) - before
+    balance = ledger.balance(settings.domain.name, period)
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
     levels = flows_by_level(open_release(bundle))
@@ -107,8 +108,7 @@ def period_status(component: OdRelease) -> list[dict[str, Any]]:
     rows = []
     for period in component.partitions().get_partition_keys():
         key = settings.key(period)
-        states = [ledger.level_state(key, level) for level in settings.measured_levels]
-        kinds = [state.kind for state in states if state is not None]
+        kinds = _level_kinds(ledger, key, settings.measured_levels)
         try:
             balance = ledger.balance(settings.domain.name, period)
             cap, spent = balance.cap, balance.spent
@@ -119,7 +119,7 @@ def period_status(component: OdRelease) -> list[dict[str, Any]]:
             {
                 "release": str(key),
                 "state": state,
-                "measured_levels": f"{kinds.count(MEASURED)} of {len(states)}",
+                "measured_levels": f"{kinds.count(MEASURED)} of {len(settings.measured_levels)}",
                 "interrupted_levels": kinds.count(DRAWING),
                 "rho_spent": float(spent),
                 "rho_left": float(cap - spent),
@@ -128,10 +128,10 @@ def period_status(component: OdRelease) -> list[dict[str, Any]]:
     return rows
 
 
-def _drawn_levels(key: ReleaseKey, levels: list[int]) -> list[int]:
-    ledger = Warehouse().ledger
-    states = {level: ledger.level_state(key, level) for level in levels}
-    return [level for level, state in states.items() if state is not None and state.kind == MEASURED]
+def _level_kinds(ledger: Ledger, key: ReleaseKey, levels: list[int]) -> list[str]:
+    """State of every level that was ever set aside."""
+    states = [ledger.level_state(key, level) for level in levels]
+    return [state.kind for state in states if state is not None]
 
 
 def _failures(result: dg.ExecuteInProcessResult) -> list[str]:

@@ -191,16 +191,14 @@ def finish(
     return Release(plan, leaves, tuple(measured), spent, noise)
 
 
-def refuse_uncertified(noise: NoiseSource) -> str:
-    """Name of the noise backend; what is charged or published is drawn by a backend of this library alone."""
-    name = backend_name(noise)
-    if name is None:
+def refuse_uncertified(noise: NoiseSource) -> None:
+    """What is charged or published is drawn by a backend of this library alone. Raises OdError for any other."""
+    if backend_name(noise) is None:
         raise OdError(
             "OD-NOISE-UNCERTIFIED",
             "this noise source is no backend of this library, so nothing can be charged or published with it",
             next_step="use a named noise backend",
         )
-    return name
 
 
 def refuse_unbuilt_unit(unit: PrivacyUnit) -> None:

@@ -84,9 +84,9 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
         connection.execute(_SCHEMA)
         connection.execute("BEGIN TRANSACTION")
         flows, measurements = flows_table(release), measurements_table(release)
-        _refuse_other(connection, key, {"flows": flows, "measurements": measurements})
-        for table in ("releases", "flows", "measurements", "checks"):
-            connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names above
+        if _holds(connection, key):
+            _refuse_other(connection, key, {"flows": flows, "measurements": measurements})
+            return
         for geography in (tree.origin, tree.destination):
             connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
             _insert(connection, "areas", areas_table(geography))
@@ -102,13 +102,15 @@ def is_stored(database: Path, key: ReleaseKey) -> bool:
     if not database.exists():
         return False
     with _opened(database, read_only=True) as connection:
-        return bool(connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall())
+        return _holds(connection, key)
+
+
+def _holds(connection: duckdb.DuckDBPyConnection, key: ReleaseKey) -> bool:
+    return bool(connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall())
 
 
 def _refuse_other(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, tables: dict[str, pa.Table]) -> None:
     """What is public under a name stays what it is."""
-    if not connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall():
-        return
     for name, table in tables.items():
         connection.register("new_rows", table)
         stored = f"SELECT * EXCLUDE release FROM {name} WHERE release = $key"  # noqa: S608  # names above

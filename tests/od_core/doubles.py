@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core import Budget, PrivacyUnit, release_flows
+
 
 class SeededNoise:
     """Test double: rounded normal values of about the planned variance, the same for the same seed."""
@@ -44,3 +46,16 @@ class NoiseNotWanted:
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         raise AssertionError("noise was drawn")
+
+
+def released(world, order, neighbours, values):
+    """The release of a generated world with the listed noise."""
+    return release_flows(
+        world.frame,
+        world.origin,
+        destination_geography=world.destination,
+        unit=PrivacyUnit("trip", neighbours),
+        budget=Budget(rho=1, delta=1e-8),
+        tree=order,
+        noise=ListedNoise(values),
+    )

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, release_flows
-from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise
+from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
 
 ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba")]
@@ -36,15 +36,7 @@ class Untouchable(pd.DataFrame):
 )
 def test_tables_of_a_release(world, order, neighbours, values):
     """Columns, types, order and level names; every pair of levels against a group-by of the leaf flows."""
-    release = release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(rho=1, delta=1e-8),
-        tree=order,
-        noise=ListedNoise(values),
-    )
+    release = released(world, order, neighbours, values)
     depth = len(world.origins[0])
     o_names, d_names = (["all", *level_names(zones)] for zones in (world.origins, world.destinations))
     steps = [(k // 2, (k + 1) // 2) for k in range(2 * depth + 1)]

@@ -8,22 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, PrivacyUnit, evaluate, release_flows
-from tests.od_core.doubles import ListedNoise, no_noise
+from tests.od_core.doubles import no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 
 COLUMNS = ["level", "max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate"]
-
-
-def released(world, order, neighbours, values):
-    return release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(rho=1, delta=1e-8),
-        tree=order,
-        noise=ListedNoise(values),
-    )
 
 
 def by_hand(world, release, level: int, public: list) -> dict[str, float]:
