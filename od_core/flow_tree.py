@@ -9,12 +9,13 @@ leaf ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.compiled import kernel
 from od_core.errors import OdError, nearest_known
 from od_core.geography import Geography, Numbers
 
@@ -76,6 +77,7 @@ class FlowTree:
     origin: Geography
     destination: Geography
     order: TreeOrder = "destination"
+    _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.order not in ("destination", "origin"):
@@ -118,23 +120,32 @@ class FlowTree:
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
-    def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
-        """Rank, in tree order, of the first leaf pair below each node; shape (nodes,).
+    def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
+        """What an origin area and a destination area of a level bring to the rank of their pair.
 
-        Walking from the root to a node, each step skips the leaf pairs of the siblings before it: where
-        (o, d) is split at the destination, child d' comes after zones(o) * (first(d') - first(d)) of them,
-        where it is split at the origin, child o' after zones(d) * (first(o') - first(o)).
+        The rank of a node's first leaf pair is the sum of the products of both rows. For, walking from the root
+        to the node, each step skips the leaf pairs of the siblings before it: where (o, d) is split at the
+        destination, child d' comes after zones(o) * (first(d') - first(d)) of them, where it is split at the
+        origin, child o' after zones(d) * (first(o') - first(o)).
+
+        Returns:
+            Of the level's origin areas and of its destination areas; shape (areas, level) each.
         """
-        origin_level, destination_level = self.level_pair(nodes.level)
-        origin_first, origin_zones = _zones_along_path(self.origin, origin_level, nodes.origin)
-        destination_first, destination_zones = _zones_along_path(self.destination, destination_level, nodes.destination)
-        rank = np.zeros(len(nodes), dtype=np.int64)
-        for step in range(1, nodes.level + 1):
-            (o_parent, d_parent), (o, d) = self.level_pair(step - 1), self.level_pair(step)
-            if self.refines_origin(step):
-                rank += destination_zones[d] * (origin_first[o] - origin_first[o_parent])
-            else:
-                rank += origin_zones[o] * (destination_first[d] - destination_first[d_parent])
+        if level not in self._terms:
+            sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]
+            for step in range(1, level + 1):
+                split = 0 if self.refines_origin(step) else 1
+                for side, (geography, at) in enumerate(self._sides(level)):
+                    column = geography.zones_below if side != split else geography.zones_skipped
+                    area = geography.ancestors_at(at, self.level_pair(step)[side])
+                    sides[side][:, step - 1] = column(self.level_pair(step)[side])[area]
+            self._terms[level] = (sides[0], sides[1])
+        return self._terms[level]
+
+    def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
+        """Rank, in tree order, of the first leaf pair below each node; shape (nodes,)."""
+        rank = np.empty(len(nodes), dtype=np.int64)
+        _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
     def leaf_pairs(self, nodes: Pairs) -> NDArray[np.int64]:
@@ -195,6 +206,11 @@ class FlowTree:
         first = np.append(True, (np.diff(origin) != 0) | (np.diff(destination) != 0))
         return Pairs(cells.level - 1, origin[first], destination[first])
 
+    def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
+        """Each side's geography, and its level at a level of the flow tree."""
+        origin_level, destination_level = self.level_pair(level)
+        return (self.origin, origin_level), (self.destination, destination_level)
+
     def _fan_out(self, parents: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First child area and number of child areas of each parent, on the side that is split next."""
         origin_level, destination_level = self.level_pair(parents.level)
@@ -206,13 +222,11 @@ class FlowTree:
         return first[split], first[split + 1] - first[split]
 
 
-def _zones_along_path(
-    geography: Geography, level: int, areas: Numbers
-) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """First zone and number of zones of each area's ancestor, for levels 0 to ``level``."""
-    path = [areas]
-    for at in range(level, 0, -1):
-        path.insert(0, geography.parents[at][path[0]])
-    first = [geography.first_zone[at][area].astype(np.int64) for at, area in enumerate(path)]
-    end = [geography.first_zone[at][area + 1].astype(np.int64) for at, area in enumerate(path)]
-    return first, [e - f for e, f in zip(end, first, strict=True)]
+@kernel
+def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
+    """Sum of products of a row of each table, for every pair of rows."""
+    for i in range(len(out)):
+        total = np.int64(0)
+        for column in range(left.shape[1]):
+            total += np.int64(left[rows_left[i], column]) * np.int64(right[rows_right[i], column])
+        out[i] = total

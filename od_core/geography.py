@@ -239,6 +239,19 @@ class Geography:
         """Number of each zone's area at ``level``; shape (zones,)."""
         return np.repeat(np.arange(self.size(level), dtype=np.int32), np.diff(self.first_zone[level]))
 
+    def ancestors_at(self, level: int, above: int) -> Numbers:
+        """Number of the area at level ``above`` that each area of ``level`` lies in; shape (areas of level,)."""
+        return self.ancestors(above)[self.first_zone[level][:-1]]
+
+    def zones_below(self, level: int) -> Numbers:
+        """Number of zones of each area of a level."""
+        return np.diff(self.first_zone[level])
+
+    def zones_skipped(self, level: int) -> Numbers:
+        """Zones before each area of a level, below the same parent."""
+        first = self.first_zone[level][:-1]
+        return first - self.first_zone[level - 1][self.parents[level]]
+
     def zone_numbers(self, codes: pd.Series) -> Numbers:
         """Number of the zone of each code, -1 where it is not in the list; shape (len(codes),)."""
         return pd.Index(self.zones, dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)

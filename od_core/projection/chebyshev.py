@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from od_core.compiled import kernel
 from od_core.errors import OdError, nearest_known
 
 Order = Literal["ascending", "descending"]
@@ -75,7 +75,7 @@ def project_children(
     return projected
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
     """Project every parent; False where a sum would not fit 64 bits."""
     for parent in range(len(totals)):
@@ -93,7 +93,7 @@ def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore
     return True
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _project(x, total, descending, y):  # type: ignore[no-untyped-def]  # compiled
     """IntOpt for one parent of at least two children; see the module's head for the names."""
     a = -((np.sum(x) - total) // len(x))  # ceil((c - sum x) / b): floor division of the negative
@@ -121,7 +121,7 @@ def _project(x, total, descending, y):  # type: ignore[no-untyped-def]  # compil
         _take(x, y, lift, 1 - lift, excess, descending)
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _least_distance(x, total, too_small):  # type: ignore[no-untyped-def]  # compiled
     """t*: the least t with sum max(x - t, 0) <= c, known to be above ``too_small``."""
     low, high = too_small, max(np.max(x), too_small + 1)
@@ -137,7 +137,7 @@ def _least_distance(x, total, too_small):  # type: ignore[no-untyped-def]  # com
     return high
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _take(x, y, a, distance, excess, descending):  # type: ignore[no-untyped-def]  # compiled
     """Take ``excess`` out of y in order of x, ties in order of position, each by max(a + min(x, t), 0)."""
     # The largest threshold such that all entries strictly before it, in the order, lose no more than the excess.
