@@ -8,7 +8,7 @@ leaf ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,8 +21,8 @@ from od_core.geography import Geography, Numbers
 
 TreeOrder = Literal["destination", "origin"]
 
-CHUNK_CHILDREN = 1 << 18
-"""Children worked on at a time: small enough for the caches, large enough that calls cost nothing."""
+CHUNK_CHILDREN = 1 << 17
+"""Children worked on at a time: small enough for the caches, large enough that calls cost nothing (spec 7)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +58,60 @@ class Nodes(Pairs):
                 "OD-NODES-SHAPE", "origins, destinations and trips differ in number", next_step="report this defect"
             )
 
+    @classmethod
+    def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
+        """Consecutive pieces of one level as one."""
+        parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
+        if not parts:
+            none = np.empty(0, dtype=np.int32)
+            return cls(level, none, none, np.empty(0, dtype=np.int64))
+        return cls(level, *map(np.concatenate, zip(*parts, strict=True)))
+
 
 @dataclass(frozen=True, eq=False)
-class Children(Pairs):
-    """All public children of some nodes of the level above.
+class Families:
+    """Consecutive nodes of one level with all their public children, of which nothing is stored.
 
     Attributes:
-        offsets: children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        level: level of the children.
+        splits_origin: whether the children divide the origin area of their parent (else the destination).
+        origin, destination: area numbers of the parents; shape (parents,).
+        first_child: number of each parent's first child area, on the side that is divided; shape (parents,).
+        offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        parents: which nodes of the level above these parents are.
+        first: position of the first child in the measured vector of the level.
     """
 
+    level: int
+    splits_origin: bool
+    origin: Numbers
+    destination: Numbers
+    first_child: Numbers
     offsets: NDArray[np.int64]
+    parents: slice
+    first: int
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def children(self) -> Pairs:
+        """The children themselves, in tree order."""
+        fan_out = np.diff(self.offsets)
+        divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
+        if self.splits_origin:
+            return Pairs(self.level, divided, np.repeat(self.destination, fan_out))
+        return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
+
+    def with_trips(self, trips: NDArray[np.int64]) -> Nodes:
+        """The children that have trips; ``trips`` has one number of at least 0 for each child."""
+        kept = int(np.count_nonzero(trips))
+        same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
+        whole = self.destination if self.splits_origin else self.origin
+        _keep_positive(trips, self.offsets, self.first_child, whole, divided, same, counts)
+        if self.splits_origin:
+            return Nodes(self.level, divided, same, counts)
+        return Nodes(self.level, same, divided, counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,24 +199,32 @@ class FlowTree:
         destination_zones = np.diff(self.destination.first_zone[destination_level]).astype(np.int64)
         return origin_zones[nodes.origin] * destination_zones[nodes.destination]
 
-    def children(self, parents: Pairs) -> Children:
-        """All public children of the given nodes, whether or not a trip was seen there (spec 1)."""
-        first, fan_out = self._fan_out(parents)
-        offsets = np.concatenate(([0], np.cumsum(fan_out)))
-        split = (np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], fan_out)).astype(np.int32)
-        if self.refines_origin(parents.level + 1):
-            return Children(parents.level + 1, split, np.repeat(parents.destination, fan_out), offsets)
-        return Children(parents.level + 1, np.repeat(parents.origin, fan_out), split, offsets)
+    def families(self, parents: Pairs) -> Iterator[Families]:
+        """The given nodes with all their public children, whether or not a trip was seen there (spec 1).
 
-    def chunks(self, parents: Nodes) -> Iterator[Nodes]:
-        """The parents in consecutive pieces of about ``CHUNK_CHILDREN`` children, whole parents each."""
-        ends = np.cumsum(self._fan_out(parents)[1])
+        Whole families, in pieces of about ``CHUNK_CHILDREN`` children.
+        """
+        level = parents.level + 1
+        splits_origin = self.refines_origin(level)
+        split = parents.origin if splits_origin else parents.destination
+        geography, above = self._sides(parents.level)[0 if splits_origin else 1]
+        ends = np.empty(len(split), dtype=np.int64)
+        _running_fan_out(geography.first_child[above], split, ends)
         if len(ends) == 0:
             return
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
-        for start, stop in zip(starts, [*starts[1:], len(parents)], strict=True):
-            piece = slice(int(start), int(stop))
-            yield Nodes(parents.level, parents.origin[piece], parents.destination[piece], parents.trips[piece])
+        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
+            first = int(ends[start - 1]) if start else 0
+            yield Families(
+                level,
+                splits_origin,
+                parents.origin[start:stop],
+                parents.destination[start:stop],
+                geography.first_child[above][split[start:stop]],
+                np.concatenate(([0], ends[start:stop] - first)),
+                slice(start, stop),
+                first,
+            )
 
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
@@ -211,16 +263,6 @@ class FlowTree:
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
 
-    def _fan_out(self, parents: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First child area and number of child areas of each parent, on the side that is split next."""
-        origin_level, destination_level = self.level_pair(parents.level)
-        if self.refines_origin(parents.level + 1):
-            first_child, split = self.origin.first_child[origin_level], parents.origin
-        else:
-            first_child, split = self.destination.first_child[destination_level], parents.destination
-        first = first_child.astype(np.int64)
-        return first[split], first[split + 1] - first[split]
-
 
 @kernel
 def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
@@ -230,3 +272,25 @@ def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[n
         for column in range(left.shape[1]):
             total += np.int64(left[rows_left[i], column]) * np.int64(right[rows_right[i], column])
         out[i] = total
+
+
+@kernel
+def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
+    """Children of each area and of all before it."""
+    total = np.int64(0)
+    for i in range(len(areas)):
+        total += first_child[areas[i] + 1] - first_child[areas[i]]
+        ends[i] = total
+
+
+@kernel
+def _keep_positive(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
+    """Both areas and the trips of every child that has any."""
+    kept = 0
+    for parent in range(len(offsets) - 1):
+        for child in range(offsets[parent], offsets[parent + 1]):
+            if trips[child] > 0:
+                divided_out[kept] = first_child[parent] + (child - offsets[parent])
+                whole_out[kept] = whole[parent]
+                trips_out[kept] = trips[child]
+                kept += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
@@ -26,6 +27,17 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.noise import NoiseSource, backend_name, noise_named
 from od_core.privacy.unit import PrivacyUnit
 from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
+
+MEASUREMENT_SCHEMA = pa.schema(
+    [
+        ("level", pa.int64()),
+        ("origin", pa.large_string()),
+        ("destination", pa.large_string()),
+        ("noisy", pa.int64()),
+        ("variance", pa.float64()),
+    ]
+)
+"""A measured cell as it is published: codes of its areas, noisy count, variance of the noise."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,13 +84,14 @@ class Release:
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
         origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
-        return pd.DataFrame(
+        table: pd.DataFrame = pa.table(
             {
                 "origin": area_codes(tree.origin, o_level, origin),
                 "destination": area_codes(tree.destination, d_level, destination),
                 "trips": trips,
             }
-        )
+        ).to_pandas()
+        return table
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Noisy measurements of one level: level, origin, destination (codes), noisy (int64), variance (float).
@@ -93,18 +106,9 @@ class Release:
                 f"level {level} was not measured",
                 next_step="see plan.steps for the measured levels",
             )
-        tree = self.plan.tree
-        cells = measurement.cells(self.plan)
-        o_level, d_level = tree.level_pair(level)
-        return pd.DataFrame(
-            {
-                "level": np.full(len(cells), level, dtype=np.int64),
-                "origin": area_codes(tree.origin, o_level, cells.origin),
-                "destination": area_codes(tree.destination, d_level, cells.destination),
-                "noisy": measurement.noisy,
-                "variance": np.full(len(cells), float_above(measurement.step.variance)),
-            }
-        )
+        cells = pa.Table.from_batches(measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
+        table: pd.DataFrame = cells.to_pandas()
+        return table
 
     @property
     def measurements(self) -> pd.DataFrame:
@@ -211,6 +215,26 @@ def refuse_unbuilt_unit(unit: PrivacyUnit) -> None:
         )
 
 
-def area_codes(geography: Geography, level: int, areas: Numbers) -> pd.Series:
+def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
+    """The cells of one measurement as they are published, in tree order, piece by piece."""
+    step, tree = measurement.step, plan.tree
+    o_level, d_level = tree.level_pair(step.level)
+    origins, destinations = _codes(tree.origin, o_level), _codes(tree.destination, d_level)
+    for cells, noisy in measurement.pieces(plan):
+        columns = [
+            pa.array(np.full(len(cells), step.level, dtype=np.int64)),
+            origins.take(pa.array(cells.origin)),
+            destinations.take(pa.array(cells.destination)),
+            pa.array(noisy),
+            pa.array(np.full(len(cells), float_above(step.variance))),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
+
+
+def area_codes(geography: Geography, level: int, areas: Numbers) -> pa.Array:
     """Codes of area numbers, as text; shape of ``areas``."""
-    return pd.Series(np.asarray(geography.codes[level], dtype=object)[areas], dtype="str")
+    return _codes(geography, level).take(pa.array(areas))
+
+
+def _codes(geography: Geography, level: int) -> pa.Array:
+    return pa.array(geography.codes[level], type=pa.large_string())

@@ -73,7 +73,7 @@ def input_assets(
             staged.save_trip_counts(trips)
             root = published_root(plan, trips)
             if root is not None:
-                staged.save_estimate(root)
+                staged.save_estimate(0, [root])
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips, trip_counts]

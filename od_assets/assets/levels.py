@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import dagster as dg
+import pyarrow.compute as pc
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed, step_metadata
@@ -11,7 +12,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
 from od_core.archive.measurements import begin_release
-from od_core.estimation.top_down import estimate, measure
+from od_core.estimation.top_down import estimate_pieces, measure
 from od_core.privacy.noise import noise_named
 
 
@@ -93,15 +94,16 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
             plan = warehouse.plan(settings, key)
             step, staged = plan.step(level), warehouse.staged(key)
             parents = None if level == 0 else staged.estimate(level - 1)
-            nodes = estimate(plan, step, parents, warehouse.measurements(key).read(step))
-            path = staged.save_estimate(nodes)
+            noisy = warehouse.measurements(key).read(step)
+            path = staged.save_estimate(level, estimate_pieces(plan, step, parents, noisy))
+            trips = staged.estimate_table(level)["trips"]
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
             metadata=allowed(
                 level=level,
                 public_cells=plan.tree.cells(level),
-                trips=int(nodes.trips.sum()),
-                dagster__row_count=len(nodes),
+                trips=pc.sum(trips, min_count=0).as_py(),
+                dagster__row_count=len(trips),
             ),
         )
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.files import file_digest, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import DRAWING, MEASURED, RESERVED, Ledger, LevelState
+from od_core.archive.noisy_vector import NoisyVector, write_noisy
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.plan import ReleasePlan, Step
 from od_core.trips import TripCounts
 
-Draw = Callable[[], NDArray[np.int64]]
+Draw = Callable[[], Iterable[NDArray[np.int64]]]
+"""Draws a level and hands it over in consecutive pieces."""
 
 
 class Measurements(Protocol):
     """Where measurements are kept, so that no level is drawn twice under one charge."""
 
-    def once(self, step: Step, draw: Draw) -> NDArray[np.int64]:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """The noisy values of a step: those kept, or else those drawn now and kept."""
         ...
 
@@ -35,12 +35,12 @@ class MemoryMeasurements:
     """Measurements kept for one call, in memory."""
 
     def __init__(self) -> None:
-        self._noisy: dict[int, NDArray[np.int64]] = {}
+        self._noisy: dict[int, NoisyVector] = {}
 
-    def once(self, step: Step, draw: Draw) -> NDArray[np.int64]:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """As :meth:`Measurements.once`."""
         if step.level not in self._noisy:
-            self._noisy[step.level] = draw()
+            self._noisy[step.level] = NoisyVector.in_memory(draw())
         return self._noisy[step.level]
 
 
@@ -74,7 +74,7 @@ class DurableMeasurements:
         self._ledger = ledger
         self._key = key
 
-    def once(self, step: Step, draw: Draw) -> NDArray[np.int64]:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """As :meth:`Measurements.once`.
 
         Raises:
@@ -89,13 +89,13 @@ class DurableMeasurements:
             self._ledger.finish_draw(self._key, step.level, state.draw, digest)
         elif state is None or state.kind != MEASURED:
             number = self._ledger.start_draw(self._key, step.level)
-            noisy = draw()
             path = self._path(step.level, number)
-            write_durably(path, lambda file: _write(file, noisy))
+            write_durably(path, lambda file: write_noisy(file, draw()))
             self._ledger.finish_draw(self._key, step.level, number, file_digest(path))
+            return NoisyVector(path)
         return self.read(step)
 
-    def read(self, step: Step) -> NDArray[np.int64]:
+    def read(self, step: Step) -> NoisyVector:
         """The kept noisy values of a measured step.
 
         Raises:
@@ -117,7 +117,7 @@ class DurableMeasurements:
                 next_step=f"restore {path.name} in the confidential folder from a backup",
                 spent="what was set aside before stays charged",
             )
-        return np.asarray(pq.read_table(path)["noisy"].to_numpy(), dtype=np.int64)
+        return NoisyVector(path)
 
     def _path(self, level: int, draw: int) -> Path:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
@@ -133,16 +133,3 @@ class DurableMeasurements:
                 next_step="restore the newest ledger; an older one has forgotten what was spent",
                 spent="what was set aside before stays charged",
             )
-
-
-def _write(path: Path, noisy: NDArray[np.int64]) -> None:
-    """Plain integers in tree order; the cells are all public children of the released level above."""
-    pq.write_table(
-        pa.table({"noisy": noisy}),
-        path,
-        use_dictionary=False,
-        column_encoding={"noisy": "DELTA_BINARY_PACKED"},
-        compression="none",
-        write_statistics=False,
-        store_schema=False,
-    )

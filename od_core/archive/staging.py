@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.archive.files import write_durably
+from od_core.archive.row_groups import write_batches
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.trips import TripCounts
+
+_ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
 
 class StagedRelease:
@@ -49,11 +53,13 @@ class StagedRelease:
         before = np.concatenate(([0], np.cumsum(table["trips"].to_numpy(), dtype=np.int64)))
         return TripCounts(np.asarray(table["rank"].to_numpy(), dtype=np.int64), before)
 
-    def save_estimate(self, nodes: Nodes) -> Path:
-        """Keep the estimate of a level: area numbers and trips, in tree order; returns its file."""
-        table = pa.table({"origin": nodes.origin, "destination": nodes.destination, "trips": nodes.trips})
-        path = self.folder / f"estimate_{nodes.level}.parquet"
-        write_durably(path, lambda file: pq.write_table(table, file))
+    def save_estimate(self, level: int, pieces: Iterable[Nodes]) -> Path:
+        """Keep the estimate of a level, given in consecutive pieces: area numbers and trips; returns its file."""
+        batches = (
+            pa.record_batch([piece.origin, piece.destination, piece.trips], schema=_ESTIMATE) for piece in pieces
+        )
+        path = self.folder / f"estimate_{level}.parquet"
+        write_durably(path, lambda file: write_batches(file, _ESTIMATE, batches, compression="snappy"))
         return path
 
     def estimate_table(self, level: int) -> pa.Table:
@@ -63,7 +69,7 @@ class StagedRelease:
     def estimate(self, level: int) -> Nodes:
         """The estimate of a level. Raises OdError where it is absent."""
         table = self.estimate_table(level)
-        return Nodes(level, *(table[name].to_numpy() for name in ("origin", "destination", "trips")))
+        return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
     def _read(self, name: str) -> pa.Table:
         path = self.folder / f"{name}.parquet"

@@ -1,22 +1,28 @@
 """The top-down pass: measure a level, estimate it below the level above (spec 1, "Algorithm").
 
-``measure`` is the last function that sees confidential counts; ``estimate`` sees noisy values alone.
+``measure`` is the last function that sees confidential counts; ``estimate`` sees noisy values alone. Both work in
+pieces of whole families, on all threads, and hold no more than the pieces in flight.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.archive.noisy_vector import NoisyVector
 from od_core.errors import OdError
-from od_core.flow_tree import Nodes, Pairs
+from od_core.flow_tree import Families, Nodes, Pairs
+from od_core.pipeline import in_order
 from od_core.plan import ReleasePlan, Step
 from od_core.privacy.noise import NoiseSource
 from od_core.trips import TripCounts
 
 _NOISE_LIMIT = 1 << 61
+
+_ROOT = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +38,20 @@ class Measurement:
 
     step: Step
     parents: Pairs | None
-    noisy: NDArray[np.int64]
+    noisy: NoisyVector
 
-    def cells(self, plan: ReleasePlan) -> Pairs:
-        """The measured cells, in the order of ``noisy``."""
+    def cells(self, plan: ReleasePlan) -> int:
+        """Number of all public children of the parents."""
+        return 1 if self.parents is None else sum(map(len, plan.tree.families(self.parents)))
+
+    def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
+        """The measured cells and their noisy values, in tree order, piece by piece."""
         if self.parents is None:
-            root = np.zeros(1, dtype=np.int32)
-            return Pairs(0, root, root)
-        return plan.tree.children(self.parents)
+            yield _ROOT, self.noisy.values()
+            return
+        families = list(plan.tree.families(self.parents))
+        values = self.noisy.pieces(map(len, families))
+        yield from zip((family.children for family in families), values, strict=True)
 
 
 def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
@@ -49,27 +61,32 @@ def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
 
 def measure(
     plan: ReleasePlan, step: Step, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
-) -> NDArray[np.int64]:
+) -> Iterator[NDArray[np.int64]]:
     """Confidential in, public out: the true counts of all children of the released nodes, plus noise.
 
     Returns:
-        Noisy counts of the level in tree order, shape (cells,): the vector query that the step pays for.
+        Noisy counts of the level in tree order, in consecutive pieces: the vector query that the step pays for.
 
     Raises:
         OdError: the noise source does not keep its contract, or its values are too large.
     """
     if parents is None:
-        return np.array([trips.total], dtype=np.int64) + _drawn(noise, step, 0, 1)
-    noisy: list[NDArray[np.int64]] = []
-    first = 0
-    for piece in plan.tree.chunks(parents):
-        truth = trips.below(plan.tree, plan.tree.children(piece))
-        noisy.append(truth + _drawn(noise, step, first, len(truth)))
-        first += len(truth)
-    return np.concatenate(noisy) if noisy else np.empty(0, dtype=np.int64)
+        return iter([_drawn(noise, step, 0, 1) + trips.total])
+
+    def measured(families: Families) -> NDArray[np.int64]:
+        noisy = _drawn(noise, step, families.first, len(families))
+        trips.add_to(noisy, plan.tree, families)
+        return noisy
+
+    return in_order(measured, plan.tree.families(parents))
 
 
-def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NDArray[np.int64]) -> Nodes:
+def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
+    """The whole estimate of a level, from its pieces; see :func:`estimate_pieces`."""
+    return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
+
+
+def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
     """Integers of at least 0 that sum to the level above; nodes of 0 are dropped with their whole branch.
 
     A function of public values alone, the same at every call.
@@ -78,31 +95,22 @@ def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NDArra
         OdError: the noisy values are not those of the parents' children.
     """
     if parents is None:
-        return _root(max(0, int(noisy[0])))
-    origins, destinations, counts = [], [], []
-    first = 0
-    for piece in plan.tree.chunks(parents):
-        children = plan.tree.children(piece)
-        values = noisy[first : first + len(children)]
-        first += len(children)
-        if len(values) != len(children):
-            break
-        trips = plan.mechanism.project(values, piece.trips, children.offsets)
-        kept = trips > 0
-        origins.append(children.origin[kept])
-        destinations.append(children.destination[kept])
-        counts.append(trips[kept])
-    if first != len(noisy):
+        return iter([_root(max(0, int(noisy.values()[0])))])
+    families = list(plan.tree.families(parents))
+    if sum(map(len, families)) != len(noisy):
         raise OdError(
             "OD-MEASUREMENT-LENGTH",
             f"the measurement of level {step.level} has {len(noisy)} values, not one for each child of the level above",
             next_step="restore the measurement file from the archive",
             spent="the level's charge stands",
         )
-    if not origins:
-        none = np.empty(0, dtype=np.int32)
-        return Nodes(step.level, none, none, np.empty(0, dtype=np.int64))
-    return Nodes(step.level, np.concatenate(origins), np.concatenate(destinations), np.concatenate(counts))
+
+    def estimated(piece: tuple[Families, NDArray[np.int64]]) -> Nodes:
+        family, values = piece
+        totals = parents.trips[family.parents]
+        return family.with_trips(plan.mechanism.project(values, totals, family.offsets))
+
+    return in_order(estimated, zip(families, noisy.pieces(map(len, families)), strict=True))
 
 
 def _root(total: int) -> Nodes:
@@ -116,6 +124,8 @@ def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.
     drawn = noise.draw(step.variance, step.level, first, size)
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not give one 64-bit integer a cell")
+    if not drawn.flags.writeable or drawn.base is not None:
+        drawn = drawn.copy()  # the counts are added in place, and may not reach what the source keeps
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
         raise _bad_noise("gave values too large to add to a count")
     return drawn

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.archive.files import sync
+from od_core.archive.row_groups import write_batches
 from od_core.errors import OdError
-from od_core.publication.tables import areas_table, flows_table, measurements_table
-from od_core.release import Release
+from od_core.publication.tables import areas_table, flows_table, measurement_batches
+from od_core.release import MEASUREMENT_SCHEMA, Release
 
 CERTIFICATE = "certificate.json"
 BUNDLE_TABLES = ("areas.parquet", "flows.parquet", "noisy_measurements.parquet")
@@ -60,7 +61,9 @@ def _writers(release: Release, certificate: dict[str, Any]) -> dict[str, Callabl
     return {
         "flows.parquet": lambda path: _parquet(flows_table(release), path),
         "flows.csv": lambda path: release.flows.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8"),
-        "noisy_measurements.parquet": lambda path: _parquet(measurements_table(release), path),
+        "noisy_measurements.parquet": lambda path: write_batches(
+            path, MEASUREMENT_SCHEMA, measurement_batches(release), compression="zstd"
+        ),
         "areas.parquet": lambda path: _parquet(areas, path),
         "areas.csv": lambda path: areas.to_pandas().to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8"),
         CERTIFICATE: lambda path: _json(certificate, path),

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.tables import areas_table, flows_table, measurements_table
-from od_core.release import Release
+from od_core.publication.tables import areas_table, flows_table, measurement_batches
+from od_core.release import MEASUREMENT_SCHEMA, Release
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (
@@ -76,24 +76,24 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
         "measured_at": certificate["measured_at"],
         "certificate": json.dumps(certificate, sort_keys=True),
     }
-    checks = [{"release": str(key), **check} for check in certificate["checks"]]
-    check_types = pa.schema(
-        [("release", pa.string()), ("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())]
-    )
+    checks = list(certificate["checks"])
+    check_types = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
     with _opened(database) as connection:
         connection.execute(_SCHEMA)
         connection.execute("BEGIN TRANSACTION")
-        flows, measurements = flows_table(release), measurements_table(release)
+        flows = flows_table(release)
+        measurements = pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurement_batches(release))
         if _holds(connection, key):
-            _refuse_other(connection, key, {"flows": flows, "measurements": measurements})
+            _refuse_other(connection, key, "flows", flows)
+            _refuse_other(connection, key, "measurements", measurements)
             return
         for geography in (tree.origin, tree.destination):
             connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
             _insert(connection, "areas", areas_table(geography))
         _insert(connection, "releases", pa.Table.from_pylist([row]))
-        _insert(connection, "flows", _with_release(flows, key))
-        _insert(connection, "measurements", _with_release(measurements, key))
-        _insert(connection, "checks", pa.Table.from_pylist(checks, schema=check_types))
+        _insert(connection, "flows", flows, key)
+        _insert(connection, "measurements", measurements, key)
+        _insert(connection, "checks", pa.Table.from_pylist(checks, schema=check_types), key)
         connection.execute("COMMIT")
 
 
@@ -109,31 +109,43 @@ def _holds(connection: duckdb.DuckDBPyConnection, key: ReleaseKey) -> bool:
     return bool(connection.execute("SELECT 1 FROM releases WHERE release = ?", [str(key)]).fetchall())
 
 
-def _refuse_other(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, tables: dict[str, pa.Table]) -> None:
-    """What is public under a name stays what it is."""
-    for name, table in tables.items():
-        connection.register("new_rows", table)
-        stored = f"SELECT * EXCLUDE release FROM {name} WHERE release = $key"  # noqa: S608  # names above
-        differing = connection.execute(
-            f"(({stored}) EXCEPT ALL FROM new_rows) UNION ALL (FROM new_rows EXCEPT ALL ({stored}))", {"key": str(key)}
-        ).fetchall()
-        connection.unregister("new_rows")
-        if differing:
-            raise OdError(
-                "OD-RELEASE-CHANGED",
-                f"the database holds other {name} under the name {key}",
-                next_step="restore the ledger and the measurements that it was published from",
-                spent="what was set aside before stays charged",
-            )
-
-
-def _with_release(table: pa.Table, key: ReleaseKey) -> pa.Table:
-    return table.add_column(0, "release", pa.repeat(pa.scalar(str(key)), len(table)))
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+def _refuse_other(
+    connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
+) -> None:
+    """What is public under a name stays what it is. Reads the rows once."""
     connection.register("new_rows", rows)
-    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
+    both = (
+        f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names above
+        f" SELECT * EXCLUDE release, -1 AS copies FROM {table} WHERE release = ?"
+    )
+    summed = f"SELECT * EXCLUDE copies, sum(copies) AS difference FROM ({both}) GROUP BY ALL"  # noqa: S608
+    differing = connection.execute(
+        f"SELECT 1 FROM ({summed}) WHERE difference <> 0 LIMIT 1",  # noqa: S608
+        [str(key)],
+    ).fetchall()
+    connection.unregister("new_rows")
+    if differing:
+        raise OdError(
+            "OD-RELEASE-CHANGED",
+            f"the database holds other {table} under the name {key}",
+            next_step="restore the ledger and the measurements that it was published from",
+            spent="what was set aside before stays charged",
+        )
+
+
+def _insert(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    rows: pa.Table | pa.RecordBatchReader,
+    release: ReleaseKey | None = None,
+) -> None:
+    """Add rows to a table of one release, or of none."""
+    connection.register("new_rows", rows)
+    if release is None:
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
+    else:
+        named = f"INSERT INTO {table} BY NAME SELECT ? AS release, * FROM new_rows"  # noqa: S608  # names above
+        connection.execute(named, [str(release)])
     connection.unregister("new_rows")
 
 

@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
@@ -121,9 +122,11 @@ def _release(
         rows = measurements[measurements["level"] == step.level]
         cells = _pairs(tree, step.level, rows)
         measurement = Measurement(
-            step, None if step.level == 0 else tree.parents_of(cells), rows["noisy"].to_numpy(dtype=np.int64)
+            step,
+            None if step.level == 0 else tree.parents_of(cells),
+            NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]),
         )
-        if len(rows) != stated["measured_cells"] or len(measurement.cells(plan)) != len(rows):
+        if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(rows):
             raise _changed("measurements")
         measured.append(measurement)
     levels = tuple(Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"])

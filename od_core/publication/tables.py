@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from od_core.geography import Geography
-from od_core.release import Release
+from od_core.release import Release, measured_cells
 
 
 def flows_table(release: Release) -> pa.Table:
@@ -13,9 +15,10 @@ def flows_table(release: Release) -> pa.Table:
     return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
 
 
-def measurements_table(release: Release) -> pa.Table:
-    """All measured cells: level, origin, destination (area codes), noisy, variance."""
-    return pa.Table.from_pandas(release.measurements, preserve_index=False).replace_schema_metadata(None)
+def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
+    """All measured cells, top level first, piece by piece: level, origin, destination (codes), noisy, variance."""
+    for measurement in release.measured:
+        yield from measured_cells(release.plan, measurement)
 
 
 def areas_table(geography: Geography) -> pa.Table:

@@ -35,9 +35,9 @@ def read_records(folder: Path, limit: int) -> None:
     load_records(folder / "trips.parquet", RecordColumns(), "2001-06", folder / "confidential" / "raw_trips.parquet")
 
 
-def drawn() -> NDArray[np.int64]:
+def drawn() -> list[NDArray[np.int64]]:
     print("drawn", flush=True)
-    return VALUES
+    return [VALUES]
 
 
 def measure(folder: Path, limit: int) -> None:

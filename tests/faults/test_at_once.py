@@ -65,13 +65,13 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
         newer_draws.wait(10)
         if first_to_end == "newer":
             newer_ends.wait(10)
-        return np.array([1, 1])
+        return [np.array([1, 1])]
 
     def newer_draw():
         newer_draws.set()
         if first_to_end == "older":
             older_ends.wait(10)
-        return np.array([2, 2])
+        return [np.array([2, 2])]
 
     def run_newer():
         with contextlib.suppress(OdError):
@@ -88,7 +88,7 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
     def not_wanted():
         raise AssertionError("a value was drawn")
 
-    values = begun(tmp_path, Ledger(ledger.path)).once(step, not_wanted).tolist()
+    values = begun(tmp_path, Ledger(ledger.path)).once(step, not_wanted).values().tolist()
     assert values in ([1, 1], [2, 2])
     state = ledger.level_state(KEY, 1)
     path = tmp_path / "confidential" / R1 / f"noisy_measurement_1.draw_{state.draw}.parquet"

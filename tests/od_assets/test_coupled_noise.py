@@ -31,10 +31,10 @@ def neighbour(frame: pd.DataFrame, relation: str) -> pd.DataFrame:
     return other
 
 
-def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> np.ndarray:
+def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list[np.ndarray]:
     """Noisy values that depend on level and position alone, as if the noise had made up for the difference."""
-    cells = 1 if parents is None else len(plan.tree.children(parents))
-    return np.random.default_rng(step.level).integers(0, 1000, cells)
+    cells = 1 if parents is None else sum(map(len, plan.tree.families(parents)))
+    return [np.random.default_rng(step.level).integers(0, 1000, cells)]
 
 
 def outside(project: Project) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -102,17 +103,18 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(proj
 def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
-    sound = od_assets.assets.levels.estimate
+    sound = od_assets.assets.levels.estimate_pieces
 
-    def defective(plan: Any, step: Any, parents: Any, noisy: Any) -> Nodes:
-        nodes = sound(plan, step, parents, noisy)
-        if step.level != 3:
-            return nodes
-        trips = nodes.trips.copy()
-        trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
-        return dataclasses.replace(nodes, trips=trips)
+    def defective(plan: Any, step: Any, parents: Any, noisy: Any) -> Iterator[Nodes]:
+        for nodes in sound(plan, step, parents, noisy):
+            if step.level != 3:
+                yield nodes
+            else:
+                trips = nodes.trips.copy()
+                trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
+                yield dataclasses.replace(nodes, trips=trips)
 
-    monkeypatch.setattr(od_assets.assets.levels, "estimate", defective)
+    monkeypatch.setattr(od_assets.assets.levels, "estimate_pieces", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
     expected = {("estimate_3", "children_sum_to_parents")}
@@ -121,7 +123,7 @@ def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     assert not published(project)
 
     # Dagster lets assets below a failed check be materialised one by one; publication looks for itself.
-    monkeypatch.setattr(od_assets.assets.levels, "estimate", sound)
+    monkeypatch.setattr(od_assets.assets.levels, "estimate_pieces", sound)
     project.materialize("levels/noisy_measurement_4", "levels/estimate_4", "flows")
     # Below a negative flow nothing can be made; below a lost trip it can.
     assert (project.var / "confidential" / str(KEY) / "flows.parquet").exists() == (defect == "lost trip")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,12 +43,13 @@ def test_children_parents_and_cells_of_every_public_node(world, order):
         assert tree.cells(level) == len(nodes)
         if level == tree.depth:
             break
-        children = tree.children(world.nodes(tree, level, nodes))
+        [families] = tree.families(world.nodes(tree, level, nodes))
+        children = families.children
         expected = world.nodes(tree, level + 1, levels[level + 1])
         assert children.level == level + 1
         assert children.origin.tolist() == expected.origin.tolist()
         assert children.destination.tolist() == expected.destination.tolist()
-        assert np.diff(children.offsets).tolist() == [len(reference.children(node)) for node in nodes]
+        assert np.diff(families.offsets).tolist() == [len(reference.children(node)) for node in nodes]
         parents, back = world.nodes(tree, level, nodes), tree.parents_of(children)
         assert back.level == level
         assert back.origin.tolist() == parents.origin.tolist()
@@ -75,14 +78,16 @@ def test_chunks_are_whole_parents_in_order_and_not_larger_than_need_be(world, or
     parents = world.nodes(tree, level, some)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
-        chunks = list(tree.chunks(parents))
-    for name in ("origin", "destination", "trips"):
+        chunks = list(tree.families(parents))
+    for name in ("origin", "destination"):
         pieces = [getattr(chunk, name) for chunk in chunks]
         assert [value for piece in pieces for value in piece.tolist()] == getattr(parents, name).tolist()
+    assert [chunk.first for chunk in chunks] == list(accumulate(map(len, chunks[:-1]), initial=0))[: len(chunks)]
+    assert [trips for chunk in chunks for trips in parents.trips[chunk.parents].tolist()] == parents.trips.tolist()
     fan_outs = [len(reference.children(node)) for node in some]
     for chunk in chunks:
-        assert chunk.level == level
-        assert 1 <= len(tree.children(chunk)) < size + max(fan_outs)
+        assert chunk.level == level + 1
+        assert 1 <= len(chunk) < size + max(fan_outs)
     assert len(chunks) <= sum(fan_outs) / size + 1
 
 
@@ -91,8 +96,8 @@ def test_no_parents_have_no_children(order):
     geography = geography_of([("a", "b"), ("a", "c")])
     tree = FlowTree(geography, geography, order)
     nothing = World([("a", "b")], [("a", "b")], {}).nodes(tree, 1, [])
-    assert len(tree.children(nothing)) == len(tree.parents_of(nothing)) == 0
-    assert list(tree.chunks(nothing)) == []
+    assert len(tree.parents_of(nothing)) == 0
+    assert list(tree.families(nothing)) == []
 
 
 @given(world=worlds(), order=st.sampled_from(TREES))

@@ -15,6 +15,7 @@ from od_core import FlowTree, Geography, OdError
 from od_core.flow_tree import Pairs
 from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
 from tests.od_core.strategies import TREES, worlds
+from tests.od_core.truth import trips_of
 
 AREAS = pd.DataFrame({"region": ["N", "N", "S"], "zone": ["02", "01", "10"]})
 PLAIN = Geography.from_frame(AREAS, ["region", "zone"])
@@ -27,7 +28,7 @@ def pairs_of(tree: FlowTree, counts: TripCounts) -> dict[tuple[str, str], int]:
     """Trips of every pair of zones that has any, by a node for each pair."""
     pairs = [(o, d) for o in range(len(tree.origin.zones)) for d in range(len(tree.destination.zones))]
     origin, destination = np.array(pairs, dtype=np.int32).T
-    trips = counts.below(tree, Pairs(tree.depth, origin, destination)).tolist()
+    trips = trips_of(counts, tree, Pairs(tree.depth, origin, destination)).tolist()
     return {(tree.origin.zones[o], tree.destination.zones[d]): n for (o, d), n in zip(pairs, trips, strict=True) if n}
 
 
@@ -59,7 +60,14 @@ def test_counts_equal_a_group_by_at_every_level(world, order, data):
                 ]
             )
             expected = grouped.sum().to_dict() if len(flows) else {}
-            assert counts.below(tree, world.nodes(tree, level, public)).tolist() == [expected.get(n, 0) for n in public]
+            nodes = world.nodes(tree, level, public)
+            assert trips_of(counts, tree, nodes).tolist() == [expected.get(n, 0) for n in public]
+            if level < tree.depth:
+                [families] = tree.families(nodes)
+                noisy = np.arange(len(families), dtype=np.int64)
+                counts.add_to(noisy, tree, families)
+                below = trips_of(counts, tree, families.children)
+                assert (noisy - np.arange(len(families))).tolist() == below.tolist()
 
 
 any_zone = st.sampled_from(["01", "02", "10", *UNLISTED])

@@ -46,10 +46,10 @@ def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, um
     confidential, ledger, plan = ConfidentialFolder(folder), Ledger(tmp_path / "ledger.sqlite"), small_plan()
     ledger.declare(domain(1))
     trips = count_trips(FLOWS, plan.tree)
-    begin_release(confidential, ledger, key, "commuters", plan, trips).once(plan.step(1), lambda: np.arange(3))
+    begin_release(confidential, ledger, key, "commuters", plan, trips).once(plan.step(1), lambda: [np.arange(3)])
     staged = StagedRelease(confidential.subfolder(key.folder))
     staged.save_trip_counts(trips)
-    staged.save_estimate(Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([348])))
+    staged.save_estimate(0, [Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([348]))])
     with pytest.raises(OdError), confidential.errors_stay_inside():
         raise ValueError(CANARY)
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 6
@@ -70,7 +70,7 @@ def test_staged_counts_and_estimates_come_back(tmp_path):
         np.testing.assert_array_equal(staged.trip_counts().before, trips.before)
         assert staged.trip_counts().total == flows["trips"].sum()
     nodes = Nodes(2, np.array([0, 1], np.int32), np.array([1, 0], np.int32), np.array([2**53, 1]))
-    staged.save_estimate(nodes)
+    staged.save_estimate(2, [nodes])
     back = staged.estimate(2)
     assert back.level == 2
     for name in ("origin", "destination", "trips"):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import OdError, PrivacyUnit
-from od_core.flow_tree import FlowTree, Nodes
+from od_core.flow_tree import FlowTree, Pairs
 from od_core.trips import count_trips
 from tests.od_core.strategies import TREES, frame_of, geography_of, worlds
 
@@ -39,15 +39,15 @@ def level_counts(tree: FlowTree, trips) -> list[np.ndarray]:
         frame.loc[row] = [origin[-1], destination[-1]]
     counts = count_trips(frame, tree)
     root = np.zeros(1, dtype=np.int32)
-    nodes = Nodes(0, root, root, np.ones(1, dtype=np.int64))
-    levels = []
-    while True:
-        levels.append(counts.below(tree, nodes))
-        if nodes.level == tree.depth:
-            return levels
-        below = tree.children(nodes)
-        nodes = Nodes(below.level, below.origin, below.destination, np.ones(len(below), dtype=np.int64))
+    nodes = Pairs(0, root, root)
+    levels = [np.array([counts.total])]
+    while nodes.level < tree.depth:
+        [families] = tree.families(nodes)
+        levels.append(np.zeros(len(families), dtype=np.int64))
+        counts.add_to(levels[-1], tree, families)
+        nodes = families.children
         assert len(nodes) == tree.cells(nodes.level)
+    return levels
 
 
 def squared_changes(tree: FlowTree, before, after) -> list[int]:

@@ -1,0 +1,17 @@
+"""True counts of any nodes, by binary search in the sorted leaf counts: the same for each node, whatever its size."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flow_tree import FlowTree, Pairs
+from od_core.trips import TripCounts
+
+
+def trips_of(counts: TripCounts, tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:
+    """True trips of each node; shape (nodes,)."""
+    first = tree.first_rank(nodes)
+    start = np.searchsorted(counts.rank, first)
+    stop = np.searchsorted(counts.rank, first + tree.leaf_pairs(nodes))
+    return counts.before[stop] - counts.before[start]
