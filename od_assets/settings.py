@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 from od_assets.project import project_root
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core.archive.files import file_digest
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
@@ -71,11 +73,8 @@ class ReleaseSettings:
 
     def geography_from(self, path: Path) -> Geography:
         """The geography from a zone list at any place."""
-        zones = read_zones(path)
-        try:
-            return Geography.from_frame(zones, self.levels, unknown=self.unknown_zone)
-        except OdError as error:
-            raise error.in_file(path.name) from None
+        digest = file_digest(path) if path.is_file() else None
+        return _geography(path, digest, self.levels, self.unknown_zone)
 
     def plan(self, geography: Geography) -> ReleasePlan:
         """The plan over that geography, from public facts alone."""
@@ -88,3 +87,18 @@ class ReleaseSettings:
                 next_step="ask for less, or raise the cap with a stated reason",
             )
         return plan
+
+
+@lru_cache(maxsize=8)
+def _geography(
+    path: Path,
+    digest: str | None,  # noqa: ARG001  # tells one content of the file from another
+    levels: tuple[str, ...],
+    unknown: str | None,
+) -> Geography:
+    """The geography in a file with this digest: every step of a run asks for it, and a large one takes its time."""
+    zones = read_zones(path)
+    try:
+        return Geography.from_frame(zones, levels, unknown=unknown)
+    except OdError as error:
+        raise error.in_file(path.name) from None

@@ -162,7 +162,7 @@ def release_flows(
         return run_plan(plan, trips, source, MemoryMeasurements())
     refuse_uncertified(source)
     key = ReleaseKey.parse(release_id)
-    with exclusive(ledger.path.parent):
+    with exclusive(ledger.path.parent), ledger.kept_open():
         confidential = ConfidentialFolder(ledger.path.parent / "confidential")
         measurements = begin_release(confidential, ledger, key, key.release, plan, trips)
         return replace(run_plan(plan, trips, source, measurements), spent=ledger.spent(key, plan))

@@ -23,6 +23,9 @@ FAULT_THRESHOLD = Fraction(1, 1000)
 
 MAX_COUNT = 1 << 53
 
+FEW_PAIRS = 16
+"""Up to so many leaf pairs a child, each is placed for itself; else the ends of the children's runs are searched."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TripCounts:
@@ -73,6 +76,7 @@ class TripCounts:
             families.first_child,
             split.first_zone[at[side]],
             split.ancestors(at[side]),
+            FEW_PAIRS,
         )
 
     @classmethod
@@ -230,12 +234,8 @@ def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
     return pairs
 
 
-_FEW = 16
-"""Up to so many leaf pairs a child, each is placed for itself; else the ends of the children's runs are searched."""
-
-
 @kernel
-def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of):  # type: ignore[no-untyped-def]
+def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
     """Add the trips below every child; ``first_zone`` and ``area_of`` are those of the areas that are divided."""
     start = 0
     for parent in range(len(first_rank)):
@@ -245,7 +245,7 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
         end = base + width * (np.int64(first_zone[child + last - first]) - zone)
         start = _position(rank, start, base)
         stop = _position(rank, start, end)
-        if stop - start <= _FEW * (last - first):
+        if stop - start <= few * (last - first):
             for leaf in range(start, stop):
                 area = area_of[zone + (rank[leaf] - base) // width]
                 noisy[first + area - child] += before[leaf + 1] - before[leaf]

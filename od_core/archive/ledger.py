@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from od_core.archive.chain import Entries, broken, transaction
+from od_core.archive.chain import Entries, broken, kept_open, transaction
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.plan import ReleasePlan
@@ -67,6 +67,10 @@ class Ledger:
     def _transaction(self) -> AbstractContextManager[Entries]:
         return transaction(self.path, self.path.parent / "confidential" / "ledger.head")
 
+    def kept_open(self) -> AbstractContextManager[None]:
+        """While this lasts, entries cost less; for a run that makes many of them."""
+        return kept_open(self.path)
+
     def declare(self, domain: PrivacyDomain) -> None:
         """Declare a data set's privacy domain, or a new cap of it with its reason.
 
@@ -106,20 +110,21 @@ class Ledger:
             if _is_reserved(entries, key, domain, plan):
                 return
             declared = entries.newest(DOMAIN, domain=domain)
-            facts = PrivacyDomain(domain, plan.unit, Fraction(1), "-").facts()
-            if declared is None or declared["content"] != facts:
+            unit = PrivacyDomain(domain, plan.unit, Fraction(1), "-").facts()
+            if declared is None or declared["content"] != unit:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
                     f"the release's unit is not that of the privacy domain {domain!r}",
                     next_step="declare the domain once, with the unit and neighbours of all its releases",
                 )
             _check_cap(entries, domain, key, plan.spent.rho)
+            facts = plan.facts()
             for step in plan.steps:
                 content = {
                     "mechanism": plan.mechanism.name,
                     "sensitivity_squared": step.sensitivity_squared,
                     "variance": str(step.variance),
-                    "plan": plan.facts(),
+                    "plan": facts,
                 }
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, rho=step.rho, content=content)
 
@@ -187,7 +192,7 @@ class Ledger:
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Newest state of a level; None where it was never set aside."""
         with self._transaction() as entries:
-            row = _levels(entries, key).get(level)
+            row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:

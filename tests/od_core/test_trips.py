@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import FlowTree, Geography, OdError
+from od_core import FlowTree, Geography, OdError, flow_tree, trips
 from od_core.flow_tree import Pairs
 from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
 from tests.od_core.strategies import TREES, worlds
@@ -62,12 +62,29 @@ def test_counts_equal_a_group_by_at_every_level(world, order, data):
             expected = grouped.sum().to_dict() if len(flows) else {}
             nodes = world.nodes(tree, level, public)
             assert trips_of(counts, tree, nodes).tolist() == [expected.get(n, 0) for n in public]
-            if level < tree.depth:
-                [families] = tree.families(nodes)
+
+
+@given(
+    world=worlds(),
+    order=st.sampled_from(TREES),
+    data=st.data(),
+    size=st.integers(1, 9),
+    few=st.sampled_from([0, 1, 16]),
+)
+def test_children_of_any_nodes_get_their_trips_added(world, order, data, size, few):
+    """Some nodes of a level, in pieces of any size, whether pairs are placed one by one or runs are searched."""
+    tree, reference = world.trees(order)
+    counts = count_trips(world.frame, tree)
+    for level, public in enumerate(reference.levels()[:-1]):
+        some = [node for node in public if data.draw(st.booleans())] if len(public) < 30 else public[::2]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+            patch.setattr(trips, "FEW_PAIRS", few)
+            for families in tree.families(world.nodes(tree, level, some)):
                 noisy = np.arange(len(families), dtype=np.int64)
                 counts.add_to(noisy, tree, families)
-                below = trips_of(counts, tree, families.children)
-                assert (noisy - np.arange(len(families))).tolist() == below.tolist()
+                expected = trips_of(counts, tree, families.children) + np.arange(len(families))
+                assert noisy.tolist() == expected.tolist()
 
 
 any_zone = st.sampled_from(["01", "02", "10", *UNLISTED])
@@ -131,9 +148,9 @@ def test_the_default_threshold_is_one_trip_in_a_thousand():
 def test_a_refusal_says_the_same_whatever_the_records_hold():
     """The numbers stand in the confidential detail alone, which no text, representation or copy carries."""
     errors = []
-    for zone, trips in (("CANARY-7731", 417), (None, 7731)):
+    for zone, number in (("CANARY-7731", 417), (None, 7731)):
         with pytest.raises(OdError) as caught:
-            count_trips(records(("01", "02", 90), (zone, "10", trips)), TREE)
+            count_trips(records(("01", "02", 90), (zone, "10", number)), TREE)
         errors.append(caught.value)
     assert str(errors[0]) == str(errors[1])
     assert repr(errors[0]) == repr(errors[1])

@@ -1,0 +1,49 @@
+"""A release does not tell how its work was cut: the same files, byte for byte, for any pieces and any threads."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from od_core import Budget, PrivacyUnit, flow_tree, plan_release
+from od_core.archive import noisy_vector
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import begin_release
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.domain import PrivacyDomain
+from od_core.release import run_plan
+from od_core.trips import count_trips
+from tests.od_core.doubles import ListedNoise
+
+KEY = ReleaseKey("flights", "2001-06")
+WORK = [(1 << 17, "1"), (1 << 17, "2"), (500, "1"), (500, "2"), (61, "3")]
+
+
+@pytest.mark.parametrize("order", ["destination", "origin"])
+def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
+    tmp_path, monkeypatch, flights, airport_geography, order
+):
+    """Noise is a function of level and position. Measurement files of several row groups, and the leaves."""
+    monkeypatch.setattr(noisy_vector, "ROW_GROUP", 3000)
+    noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
+    plan = plan_release(airport_geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), tree=order)
+    trips = count_trips(flights["2001-06"], plan.tree)
+    found = set()
+    for number, (chunk, threads) in enumerate(WORK):
+        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setenv("OD_THREADS", threads)
+        folder = tmp_path / str(number)
+        ledger = Ledger(folder / "ledger.sqlite")
+        ledger.declare(PrivacyDomain("flights", plan.unit, 1, "a test"))
+        confidential = ConfidentialFolder(folder / "confidential")
+        measurements = begin_release(confidential, ledger, KEY, "flights", plan, trips)
+        release = run_plan(plan, trips, noise, measurements)
+        assert sum(len(m.noisy) for m in release.measured) > 20_000
+        files = sorted(folder.rglob("noisy_measurement_*.parquet"))
+        assert len(files) == 8
+        digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        leaves = release.leaves.origin, release.leaves.destination, release.leaves.trips
+        found.add((*digests, *(column.tobytes() for column in leaves)))
+    assert len(found) == 1

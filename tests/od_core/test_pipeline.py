@@ -1,0 +1,76 @@
+"""Work on threads: results in order, few pieces at a time, errors where they belong."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from od_core.pipeline import in_order, threads
+
+
+@pytest.mark.parametrize("number", ["1", "2", "5"])
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3, 40])
+def test_results_come_in_the_order_of_the_pieces(monkeypatch, number, pieces):
+    """Even where later pieces are ready first."""
+    monkeypatch.setenv("OD_THREADS", number)
+
+    def work(piece: int) -> int:
+        time.sleep(0.002 * ((pieces - piece) % 3))
+        return piece * piece
+
+    assert list(in_order(work, iter(range(pieces)))) == [piece * piece for piece in range(pieces)]
+
+
+def test_few_pieces_are_in_flight_and_all_threads_work(monkeypatch):
+    """The pieces are made as they are needed, never more than a few ahead of the results taken."""
+    monkeypatch.setenv("OD_THREADS", "2")
+    made, taken, ahead, workers = 0, 0, [], set()
+
+    def pieces():
+        nonlocal made
+        for piece in range(200):
+            made += 1
+            ahead.append(made - taken)
+            yield piece
+
+    def work(piece: int) -> int:
+        workers.add(threading.current_thread().name)
+        time.sleep(0.0005)
+        return piece
+
+    for _ in in_order(work, pieces()):
+        taken += 1
+    assert max(ahead) <= 7
+    assert len(workers) == 2
+    assert threading.current_thread().name not in workers
+
+
+@pytest.mark.parametrize("bad", [0, 1, 7, 19])
+def test_an_error_comes_out_at_its_place_and_ends_the_work(monkeypatch, bad):
+    monkeypatch.setenv("OD_THREADS", "2")
+    begun: list[int] = []
+
+    def work(piece: int) -> int:
+        begun.append(piece)
+        if piece == bad:
+            raise ValueError(str(piece))
+        return piece
+
+    results = []
+    with pytest.raises(ValueError, match=f"^{bad}$"):
+        results.extend(in_order(work, range(1000)))
+    assert len(begun) < 40
+    assert threading.active_count() < 20
+
+
+def test_the_number_of_threads_is_the_operators_or_the_machines(monkeypatch):
+    monkeypatch.delenv("OD_THREADS", raising=False)
+    own = threads()
+    assert own >= 1
+    for unusable in ("", "0", "two", "-1"):
+        monkeypatch.setenv("OD_THREADS", unusable)
+        assert threads() == own
+    monkeypatch.setenv("OD_THREADS", "3")
+    assert threads() == 3
