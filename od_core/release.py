@@ -213,4 +213,4 @@ def refuse_unbuilt_unit(unit: PrivacyUnit) -> None:
 
 def area_codes(geography: Geography, level: int, areas: Numbers) -> pd.Series:
     """Codes of area numbers, as text; shape of ``areas``."""
-    return pd.Series(np.asarray(geography.codes[level], dtype=object)[areas], dtype="str")
+    return geography.codes_of(level, areas)
