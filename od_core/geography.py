@@ -258,7 +258,8 @@ class Geography:
         """Number of the zone of each code, -1 where it is not in the list; shape (len(codes),)."""
         if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
             found = pc.index_in(pa.array(codes), pa.array(self.zones, pa.large_string()))
-            return np.array(found.fill_null(-1), dtype=np.int32)
+            numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
+            return numbers
         return pd.Index(self.zones, dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
