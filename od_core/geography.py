@@ -11,10 +11,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
@@ -254,21 +257,31 @@ class Geography:
 
     def zone_numbers(self, codes: pd.Series) -> Numbers:
         """Number of the zone of each code, -1 where it is not in the list; shape (len(codes),)."""
+        if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
+            found = pc.index_in(pa.array(codes), self.code_array(self.depth))
+            numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
+            return numbers
         return pd.Index(self.zones, dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
+
+    def codes_of(self, level: int, areas: Numbers) -> pd.Series:
+        """Codes of area numbers of a level, as text; shape of ``areas``."""
+        return pd.Series(self.code_array(level).take(pa.array(areas)), dtype="str")
+
+    def code_array(self, level: int) -> pa.Array:
+        """Codes of a level as one Arrow array of text; shape (areas of level,)."""
+        return pa.array(self.codes[level], pa.large_string())
 
     def to_frame(self) -> pd.DataFrame:
         """One row a zone, one column a level: the inverse of :meth:`from_frame`."""
         return pd.DataFrame(
-            {
-                name: pd.Series([self.codes[level][area] for area in self.ancestors(level)], dtype="str")
-                for level, name in enumerate(self.levels, start=1)
-            }
+            {name: self.codes_of(level, self.ancestors(level)) for level, name in enumerate(self.levels, start=1)}
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the levels, the paths of all zones and the unknown zone."""
-        content = [list(self.levels), self.to_frame().to_numpy().tolist(), self.unknown]
+        paths = list(zip(*(column.to_list() for _, column in self.to_frame().items()), strict=True))
+        content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
@@ -303,9 +316,10 @@ def _check_named_once(table: pd.DataFrame) -> None:
 
 
 def _text_codes(column: pd.Series, name: str) -> list[str]:
-    """The codes of a public column, checked one by one."""
+    """The codes of a public column, all checked."""
     codes = list(column.astype(object))
-    _check_codes(codes, name)
+    is_text = isinstance(column.dtype, pd.StringDtype)
+    _check_codes(list(dict.fromkeys(codes)) if is_text else codes, name)  # text repeats in the upper levels
     return codes
 
 
@@ -333,7 +347,7 @@ def _check_codes(codes: Sequence[Any], name: str) -> None:
 
 def _check_case(codes: Sequence[str], name: str) -> None:
     seen: dict[str, str] = {}
-    for code in codes:
+    for code in dict.fromkeys(codes):
         other = seen.setdefault(code.casefold(), code)
         if other != code:
             raise _fault("OD-GEOGRAPHY-CASE", f"column {name!r}: codes {other!r} and {code!r} differ in case alone")

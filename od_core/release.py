@@ -19,7 +19,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement, estimate, measure, published_root
 from od_core.flow_tree import Nodes, TreeOrder
-from od_core.geography import Geography, Numbers
+from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.accounting import float_above
@@ -84,14 +84,13 @@ class Release:
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
         origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
-        table: pd.DataFrame = pa.table(
+        return pd.DataFrame(
             {
-                "origin": area_codes(tree.origin, o_level, origin),
-                "destination": area_codes(tree.destination, d_level, destination),
+                "origin": tree.origin.codes_of(o_level, origin),
+                "destination": tree.destination.codes_of(d_level, destination),
                 "trips": trips,
             }
-        ).to_pandas()
-        return table
+        )
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Noisy measurements of one level: level, origin, destination (codes), noisy (int64), variance (float).
@@ -219,7 +218,7 @@ def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.R
     """The cells of one measurement as they are published, in tree order, piece by piece."""
     step, tree = measurement.step, plan.tree
     o_level, d_level = tree.level_pair(step.level)
-    origins, destinations = _codes(tree.origin, o_level), _codes(tree.destination, d_level)
+    origins, destinations = tree.origin.code_array(o_level), tree.destination.code_array(d_level)
     for cells, noisy in measurement.pieces(plan):
         columns = [
             pa.array(np.full(len(cells), step.level, dtype=np.int64)),
@@ -229,12 +228,3 @@ def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.R
             pa.array(np.full(len(cells), float_above(step.variance))),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
-
-
-def area_codes(geography: Geography, level: int, areas: Numbers) -> pa.Array:
-    """Codes of area numbers, as text; shape of ``areas``."""
-    return _codes(geography, level).take(pa.array(areas))
-
-
-def _codes(geography: Geography, level: int) -> pa.Array:
-    return pa.array(geography.codes[level], type=pa.large_string())

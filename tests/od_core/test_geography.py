@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 
 import numpy as np
@@ -92,6 +94,43 @@ def test_zone_numbers_are_exact_matches_alone():
     assert geography.zone_numbers(asked).tolist() == [0, 3] + [-1] * 8
 
 
+@given(zones=zone_lists(), data=st.data())
+def test_zone_numbers_of_text_are_those_of_objects(zones, data):
+    """Text columns are looked up by Arrow, all others by pandas; both against a search of the list."""
+    geography = geography_of(zones)
+    known = [code for zone in zones for code in zone]
+    value = st.sampled_from([*known, None]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+    asked = data.draw(st.lists(value, max_size=20))
+    texts = pd.Series(asked, dtype="str")
+    expected = [geography.zones.index(code) if code in geography.zones else -1 for code in asked]
+    pieces = pd.concat([texts[:7], texts[7:]])
+    for column in (texts, pieces, texts.astype("string"), texts.astype(object), pd.Series(asked, dtype=object)):
+        numbers = geography.zone_numbers(column)
+        assert numbers.tolist() == expected
+        assert numbers.dtype == np.int32
+        assert numbers.flags.writeable
+
+
+@given(zones=zone_lists(), data=st.data())
+def test_codes_of_numbers_are_those_of_the_list(zones, data):
+    geography = geography_of(zones)
+    level = data.draw(st.integers(0, geography.depth))
+    areas = data.draw(st.lists(st.integers(0, geography.size(level) - 1), max_size=20))
+    codes = geography.codes_of(level, np.array(areas, dtype=np.int32))
+    assert codes.tolist() == [geography.codes[level][area] for area in areas]
+    assert codes.dtype == "str"
+    assert codes.index.equals(pd.RangeIndex(len(areas)))
+
+
+@given(zones=zone_lists(), known=st.booleans())
+def test_the_digest_is_that_of_the_levels_the_paths_and_the_unknown_zone(zones, known):
+    zones = [(f"Ä{zone[0]}", *zone[1:]) for zone in zones]
+    names, unknown = level_names(zones), zones[0][-1] if known else None
+    geography = Geography.from_frame(pd.DataFrame(zones, columns=names), names, unknown=unknown)
+    content = json.dumps([names, [list(zone) for zone in sorted(zones)], unknown])
+    assert geography.digest == hashlib.sha256(content.encode("ascii")).hexdigest()
+
+
 def test_the_digest_tells_geographies_apart():
     geography = Geography.from_frame(ZONES, LEVELS)
     others = [
@@ -155,6 +194,27 @@ def test_faults_of_a_zone_list_are_named(zones, levels, code, named):
     assert error.value.code == code
     assert named in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "named"),
+    [
+        (None, "OD-GEOGRAPHY-MISSING-CODE", "'town'"),
+        ("", "OD-GEOGRAPHY-BLANK-CODE", "'town'"),
+        ("03 ", "OD-GEOGRAPHY-PADDED-CODE", "'03 '"),
+        ("=3", "OD-GEOGRAPHY-FORMULA", "'=3'"),
+        ("\u00b503", "OD-GEOGRAPHY-CASE", "'\u03bc03' and '\u00b503'"),
+    ],
+)
+def test_faults_of_a_text_column_are_named_in_any_row(value, code, named):
+    """Repeated codes of a text column are looked at once."""
+    for row in (2, 3):
+        zones = ZONES.astype("str").replace("01", "\u03bc03")
+        zones.loc[row, "town"] = value
+        with pytest.raises(OdError) as error:
+            Geography.from_frame(zones, LEVELS)
+        assert error.value.code == code
+        assert named in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,351 @@
+"""Synthetic trips with a known truth, for evaluation and benchmarks (spec 2, "Synthetic data").
+
+All of it is drawn from a generator with a seed, by design: the same seed gives the same data (with the same NumPy).
+So none of it may ever serve as noise, and it says by its type that it protects nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.geography import WHOLE_SPACE, Geography, Numbers
+
+OWN_TOWN_SHARE = Fraction(11, 20)
+"""Share of the trips of the Italy-shaped sets that stay in their town, where the number of pairs leaves the choice."""
+
+TOWN = 3
+"""Level of the towns in the Italy-shaped geographies."""
+
+Reals = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticFlows:
+    """Made-up flows between the zones of a made-up geography.
+
+    Attributes:
+        name: of the data set, for tables and figures.
+        geography: of origins and destinations.
+        origin, destination: zone numbers of the pairs with trips, each pair once; shape (pairs,).
+        trips: trips of each pair, at least 1; shape (pairs,).
+    """
+
+    name: str
+    geography: Geography
+    origin: Numbers
+    destination: Numbers
+    trips: Counts
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a pair: origin, destination (zone codes), trips, as :func:`od_core.release_flows` takes them."""
+        return pd.DataFrame(
+            {
+                "origin": self.geography.codes_of(self.geography.depth, self.origin),
+                "destination": self.geography.codes_of(self.geography.depth, self.destination),
+                "trips": self.trips,
+            }
+        )
+
+
+def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
+    """Every area has two halves; Pareto flows on a random part of the pairs (Boninsegna & Silvestri, section 5).
+
+    Args:
+        seed: of the generator.
+        levels: levels below the whole space; there are 2^levels zones.
+        filled: share of the pairs that have trips.
+        trips: of all pairs. Theirs: 1,051,271 where all pairs are filled, 734,688 at 1/2, 23,302 at 1/100.
+
+    Raises:
+        OdError: fewer trips than filled pairs, or no pair.
+    """
+    fan_outs = [np.full(2**level, 2) for level in range(levels)]
+    return _pareto_flows(_generator(seed), "binary", _digit_geography(fan_outs), filled, trips)
+
+
+def random_tree(
+    seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
+) -> SyntheticFlows:
+    """Every area has 2 to 10 children; Pareto flows on a random part of the pairs (Boninsegna & Silvestri, section 5).
+
+    Args:
+        seed: of the generator.
+        levels: levels below the whole space.
+        zones: number of zones; trees are drawn until one has as many.
+        filled: share of the pairs that have trips.
+        trips: of all pairs. Theirs: 2,019,580 where all pairs are filled, 1,003,943 at 1/2, 67,840 at 1/100.
+
+    Raises:
+        OdError: fewer trips than filled pairs, no pair, or no tree with as many zones was drawn.
+    """
+    generator = _generator(seed)
+    for _ in range(100_000):
+        fan_outs = [generator.integers(2, 11, 1)]
+        while len(fan_outs) < levels:
+            fan_outs.append(generator.integers(2, 11, fan_outs[-1].sum()))
+        if fan_outs[-1].sum() == zones:
+            return _pareto_flows(generator, "random", _digit_geography(fan_outs), filled, trips)
+    raise _fault(f"no random tree of {levels} levels with {zones} zones was drawn")
+
+
+def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
+    """Commuting between 8,092 towns in 110 provinces and 20 regions (T = 6); see :func:`italy_sections`."""
+    generator = _generator(seed)
+    province_counts, town_counts, town_size = _italian_towns(generator, _shrinking(8_092, scale))
+    geography = _italian_geography(province_counts, town_counts)
+    reach = {2: 0.5, 1: 0.3, 0: 0.2}
+    return _gravity_flows(generator, "italy", geography, town_size, reach, *_scaled(geography, scale, pairs, trips))
+
+
+def italy_sections(
+    seed: int, *, scale: float = 1.0, pairs: int = 23_140_000, trips: int = 28_800_000
+) -> SyntheticFlows:
+    """Commuting between 357,708 census sections in 9,249 section areas of the towns of :func:`italy` (T = 10).
+
+    Towns have heavy-tailed sizes. Who lives where and goes where follows gravity: an origin is drawn by size, how
+    far the trip goes (its town, province, region or anywhere) by fixed chances, a destination so far by size; the
+    distinct pairs get one trip each, and the other trips again by gravity, with heavy tails.
+
+    Args:
+        seed: of the generator.
+        scale: zones, pairs and trips shrink (or grow, to 10) by it; the levels above in proportion of logarithms,
+            and pairs to at most a quarter of all.
+        pairs: with trips, at scale 1; among them that of each zone with itself.
+        trips: of all pairs, at scale 1.
+
+    Raises:
+        OdError: a scale out of range; fewer trips than pairs; too few or too many pairs for the zones.
+    """
+    generator = _generator(seed)
+    power = _shrinking(357_708, scale)
+    province_counts, town_counts, town_size = _italian_towns(generator, power)
+    area_counts = _split(town_size, round(9_249**power), round(62**power))
+    area_size = np.repeat(town_size / area_counts, area_counts)
+    appeal = area_size**0.7 * generator.gamma(8.0, size=len(area_size))
+    section_counts = _split(appeal, round(357_708**power), round(185**power))
+    geography = _italian_geography(province_counts, town_counts, area_counts, section_counts)
+    size = generator.gamma(4.0, size=len(geography.zones))
+    reach = {TOWN: 0.55, 2: 0.25, 1: 0.12, 0: 0.08}
+    sizes = _scaled(geography, scale, pairs, trips)
+    return _gravity_flows(generator, "italy_sections", geography, size, reach, *sizes)
+
+
+def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> Iterator[pa.Table]:
+    """One row a trip, in random order: text columns origin and destination (zone codes), ``batch`` rows a table.
+
+    Held at a time are 4 bytes a trip, for their order, and one table.
+    """
+    zones = pa.array(flows.geography.zones)
+    order = np.repeat(np.arange(len(flows.trips), dtype=np.int32), flows.trips)
+    _generator(seed).shuffle(order)
+    for start in range(0, len(order), batch):
+        pair = order[start : start + batch]
+        yield pa.table({"origin": zones.take(flows.origin[pair]), "destination": zones.take(flows.destination[pair])})
+
+
+def write_records(flows: SyntheticFlows, folder: Path, *, files: int = 10, seed: int = 0) -> list[Path]:
+    """Write :func:`records` into Parquet files of about equal length, and return their paths in order."""
+    paths = []
+    batch = -(-int(flows.trips.sum()) // files)
+    for number, table in enumerate(records(flows, seed=seed, batch=batch)):
+        paths.append(folder / f"records-{number:03d}.parquet")
+        pq.write_table(table, paths[-1], compression="zstd")
+    return paths
+
+
+def _pareto_flows(
+    generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
+) -> SyntheticFlows:
+    """Pareto flows of exponent 1 on a random share of the pairs, rescaled to [1, max_flow] and floored.
+
+    The published sets are told apart by their numbers of trips, so max_flow is what gives that number.
+    """
+    zones = len(geography.zones)
+    pairs = int(filled * zones**2)
+    if not 1 <= pairs <= min(trips, zones**2):
+        raise _fault(f"{trips} trips on {pairs} of {zones**2} pairs: give each filled pair a trip, and fill some")
+    chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
+    above_least = _pareto(generator, pairs, 1.0) - 1
+    least, most = 0.0, (trips - pairs + 1) / above_least.max()
+    for _ in range(100):  # bisection: the number of trips grows with the factor
+        factor = (least + most) / 2
+        least, most = (least, factor) if np.floor(above_least * factor).sum() > trips - pairs else (factor, most)
+    flow = 1 + np.floor(above_least * least).astype(np.int64)
+    return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_zones_of(chosen, zones), flow)
+
+
+def _shrinking(zones: int, scale: float) -> float:
+    """The power that makes ``scale * zones`` of ``zones``; of the numbers of larger areas it makes fitting ones."""
+    if not 0 < scale <= 10 or scale * zones < 2:
+        raise _fault(f"a scale of {scale} leaves no zones, or is above 10")
+    return math.log(scale * zones) / math.log(zones)
+
+
+def _scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
+    """Pairs and trips for a geography that is already as small as ``scale`` says."""
+    return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
+
+
+def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts, Counts, Reals]:
+    """Provinces of each region, towns of each province, and sizes of the towns."""
+    regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
+    province_counts = _split(generator.gamma(4.0, size=regions), provinces, round(11**power))
+    town_counts = _split(generator.gamma(3.0, size=provinces), towns, round(190**power))
+    return province_counts, town_counts, _pareto(generator, towns, 1.2)
+
+
+def _split(weights: Reals, total: int, most: int) -> Counts:
+    """Whole numbers from 1 to ``most`` with a sum of ``total``, in proportion to weights; shape of ``weights``.
+
+    Where ``total`` would not fit, the largest is as large as it must be.
+    """
+    most = max(most, math.ceil(total / len(weights)))
+    low, high = 0.0, 2 * total / weights.min()
+    for _ in range(100):  # bisection: the sum grows with the factor
+        factor = (low + high) / 2
+        low, high = (
+            (low, factor) if np.clip(weights * factor, 1, most).astype(np.int64).sum() > total else (factor, high)
+        )
+    parts = np.clip(weights * low, 1, most).astype(np.int64)
+    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights step up together
+    return parts
+
+
+def _digit_geography(fan_outs: Sequence[Counts]) -> Geography:
+    """An area's code is its parent's and one more digit."""
+    codes = [[""]]
+    for counts in fan_outs:
+        codes.append(
+            [f"{above}{child}" for above, count in zip(codes[-1], counts, strict=True) for child in range(count)]
+        )
+    return _geography([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
+
+
+def _italian_geography(*fan_outs: Counts) -> Geography:
+    """Codes in the style of the national institute: of towns after their province, of sections after their town."""
+    province_counts, town_counts, *_ = fan_outs
+    fan_outs = (np.array([len(province_counts)]), *fan_outs)
+    codes = [_numbered([""], [len(province_counts)], 2), _numbered([""], [len(town_counts)], 3)]
+    codes.append(_numbered(codes[-1], town_counts, 3))
+    if len(fan_outs) > TOWN:
+        area_counts, section_counts = fan_outs[TOWN:]
+        first_area = np.cumsum(area_counts) - area_counts
+        codes.append(_numbered(codes[-1], area_counts, 3))
+        codes.append(_numbered(codes[TOWN - 1], np.add.reduceat(section_counts, first_area), 6))
+    return _geography(["region", "province", "town", "section_area", "section"][: len(codes)], codes, fan_outs)
+
+
+def _numbered(prefixes: Sequence[str], counts: Sequence[int] | Counts, width: int) -> list[str]:
+    """Each prefix with the numbers 1 to its count, in ``width`` digits."""
+    return [
+        f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
+    ]
+
+
+def _geography(levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Counts]) -> Geography:
+    parents = [np.repeat(np.arange(len(counts), dtype=np.int32), counts) for counts in fan_outs]
+    return Geography(tuple(levels), ((WHOLE_SPACE,), *map(tuple, codes)), (np.empty(0, dtype=np.int32), *parents))
+
+
+def _gravity_flows(
+    generator: np.random.Generator,
+    name: str,
+    geography: Geography,
+    size: Reals,
+    reach: dict[int, float],
+    pairs: int,
+    trips: int,
+) -> SyntheticFlows:
+    """Flows between zones of some sizes; ``reach``: chance that a trip's ends lie in the same area of that level."""
+    zones = len(size)
+    if not zones < pairs <= min(trips, zones**2 // 2):
+        raise _fault(
+            f"{trips} trips on {pairs} of {zones**2} pairs: give more pairs than zones, at most half, a trip each"
+        )
+    pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
+    while len(pair) < pairs:
+        drawn = [
+            _draw_pairs(generator, geography, level, size**0.8, round((1.2 * (pairs - len(pair)) + zones) * chance))
+            for level, chance in reach.items()
+        ]
+        pair = _distinct(np.concatenate((pair, *drawn)))
+    inner = np.flatnonzero(pair % (zones + 1) != 0)
+    pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
+    origin, destination = _zones_of(pair, zones)
+    return SyntheticFlows(
+        name, geography, origin, destination, _gravity_trips(generator, geography, size, origin, destination, trips)
+    )
+
+
+def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Counts:
+    """Pairs (origin * zones + destination): an origin by size, a destination by size in its area of the level."""
+    origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
+    area = geography.ancestors(level)[origin]
+    first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
+    before = np.concatenate(([0.0], np.cumsum(size)))
+    at = before[first] + generator.random(count) * (before[end] - before[first])
+    destination = np.clip(np.searchsorted(before, at, side="right") - 1, first, end - 1)
+    pair: Counts = origin.astype(np.int64) * len(size) + destination
+    return pair
+
+
+def _gravity_trips(
+    generator: np.random.Generator,
+    geography: Geography,
+    size: Reals,
+    origin: Numbers,
+    destination: Numbers,
+    trips: int,
+) -> Counts:
+    """One trip for each pair, the others by the product of its sizes over that of the smallest area around both."""
+    weight = np.full(len(origin), 1 / size.sum())
+    for level in range(1, TOWN + 1):
+        area = geography.ancestors(level)
+        both = area[origin] == area[destination]
+        weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
+    weight *= size[origin]
+    weight *= size[destination]
+    own, other = np.flatnonzero(both), np.flatnonzero(~both)
+    weight[other] *= _pareto(generator, len(other), 1.2)
+    left = trips - len(origin)
+    own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
+    counts = np.ones(len(origin), dtype=np.int64)
+    for group, share in ((own, own_left), (other, left - own_left)):
+        counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
+    return counts
+
+
+def _pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
+    """Draws above 1, cut where one of ``count`` would go beyond, so that no single one outweighs all others."""
+    return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
+
+
+def _distinct(numbers: Counts) -> Counts:
+    """The numbers in order, each once; sorts in place, since there may be tens of millions."""
+    numbers.sort()
+    kept: Counts = numbers[np.append(True, numbers[1:] != numbers[:-1])]
+    return kept
+
+
+def _zones_of(pair: Counts, zones: int) -> tuple[Numbers, Numbers]:
+    return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-SYNTHETIC", message, next_step="choose other sizes for the synthetic data")
