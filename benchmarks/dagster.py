@@ -1,0 +1,95 @@
+"""What the Dagster job costs beyond ``release_flows``: the Italy-shaped table through both.
+
+    python -m benchmarks.dagster --json
+
+The job runs in this process on a Dagster instance of its own, in a temporary project: records in Parquet to a
+published, checked bundle and database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dagster as dg
+
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
+from od_assets.components import OdRelease
+from od_assets.defs.resources import resources
+from od_core import Budget, PrivacyUnit, release_flows
+from od_core.evaluation.rehearsal import rehearse
+from od_core.evaluation.synthetic import SyntheticFlows, italy
+
+SEED = 20010101
+PERIOD = "2001-06"
+
+
+def main() -> None:
+    """Run the job, then the same call of the library, and print their seconds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="a small table, to see that it runs")
+    parser.add_argument("--noise", default="table")
+    options = parser.parse_args()
+    rehearse()
+    flows = italy(SEED, scale=0.01 if options.small else 1.0)
+    reset_peak_memory()
+    with TemporaryDirectory(prefix="od-benchmark-") as folder:
+        job_seconds, steps = _job_seconds(flows, Path(folder), options.noise)
+    peak = peak_memory_gigabytes()
+    frame = flows.to_frame()
+    start = time.perf_counter()
+    release_flows(
+        frame, flows.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), noise=options.noise
+    )
+    library_seconds = time.perf_counter() - start
+    results = {
+        "machine": machine(),
+        "noise": options.noise,
+        "zones": len(flows.geography.zones),
+        "pairs": len(flows.trips),
+        "job_seconds": job_seconds,
+        "release_flows_seconds": library_seconds,
+        "overhead_seconds": job_seconds - library_seconds,
+        "peak_memory_gigabytes": peak,
+        "longest_steps": dict(sorted(steps.items(), key=lambda step: -step[1])[:8]),
+    }
+    printed(results, as_json=options.json)
+
+
+def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float, dict[str, float]]:
+    """Seconds of the whole job, and of each of its steps."""
+    os.environ |= {"OD_PROJECT": str(folder), "OD_VAR": str(folder / "var")}
+    flows.to_frame().to_parquet(folder / f"{PERIOD}.parquet")
+    flows.geography.to_frame().to_csv(folder / "zones.csv", index=False)
+    component = OdRelease.resolve_from_dict(
+        {
+            "name": "italy",
+            "owners": ["team:benchmarks"],
+            "trips": {"files": "{period}.parquet", "columns": {"trips": "trips"}},
+            "geography": {"file": "zones.csv", "levels": list(flows.geography.levels)},
+            "periods": {"first": PERIOD, "last": PERIOD},
+            "domain": {"name": "italy", "cap": {"rho": "1", "reason": "a benchmark"}},
+            "privacy": {"epsilon": "1", "delta": "1e-8"},
+            "noise": noise,
+        }
+    )
+    job = dg.Definitions.merge(component.build_defs(None), resources()).resolve_job_def("italy_release")
+    silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    (folder / "home").mkdir()
+    with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:
+        start = time.perf_counter()
+        result = job.execute_in_process(partition_key=PERIOD, instance=instance, run_config=silent)
+        seconds = time.perf_counter() - start
+        stats = instance.get_run_step_stats(result.run_id)
+    steps = {
+        s.step_key: s.end_time - s.start_time for s in stats if s.end_time is not None and s.start_time is not None
+    }
+    return seconds, steps
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Time and memory of whole releases, from counts in tree order to the released table.
+
+    python -m benchmarks.scale --json
+    python -m benchmarks.scale --case italy --epsilon 1 --noise table
+
+Ledger and durable measurement files are included; making and sorting the data is not, and is shown apart. Each case
+runs in a process of its own, so that its peak of memory is its own; the invariants are checked in every one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.durable import check_invariants, durable_release, figures
+from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from od_core import Budget, PrivacyUnit, plan_release, release_flows
+from od_core.evaluation.rehearsal import rehearse
+from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, italy_sections, random_tree
+from od_core.privacy.noise import noise_named
+from od_core.trips import TripCounts
+
+SEED = 20010101
+
+CASES: dict[str, Callable[[bool], SyntheticFlows]] = {
+    "binary": lambda small: binary(SEED, levels=4, trips=5_000) if small else binary(SEED),
+    "random": lambda small: random_tree(SEED, levels=2, zones=40, trips=20_000) if small else random_tree(SEED),
+    "italy": lambda small: italy(SEED, scale=0.01 if small else 1.0),
+    "italy_sections": lambda small: italy_sections(SEED, scale=0.002 if small else 1.0),
+}
+
+RUNS = [
+    ("italy", "1", "table"),
+    ("italy", "10", "table"),
+    ("italy", "1", "opendp"),
+    ("binary", "1", "table"),
+    ("random", "1", "table"),
+    ("italy_sections", "1", "table"),
+    ("italy_sections", "10", "table"),
+]
+
+
+def measured(case: str, epsilon: str, noise: str, *, repeats: int, small: bool) -> dict[str, Any]:
+    """Figures of one case, in this process: medians of some repeats after one that does not count."""
+    rehearse()  # kernels are loaded, or compiled, once a process
+    flows = CASES[case](small)
+    plan = plan_release(
+        flows.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
+    )
+    _ = plan.digest  # the geographies' digests are made once a process
+    reset_peak_memory()  # of making the data
+    start = time.perf_counter()
+    trips = TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)
+    result: dict[str, Any] = {
+        "case": case,
+        "epsilon": epsilon,
+        "noise": noise,
+        "threads": os.environ.get("OD_THREADS", "all"),
+        "zones": len(flows.geography.zones),
+        "pairs": len(trips.rank),
+        "trips": trips.total,
+        "levels": plan.tree.depth,
+        "sort_seconds": time.perf_counter() - start,
+    }
+    facade = None
+    if len(flows.trips) <= 1_000_000:  # as text, the pairs of the sections alone would fill the memory
+        facade = functools.partial(_facade_seconds, flows.to_frame(), flows, epsilon, noise)
+    del flows
+    phases: list[dict[str, float]] = []
+    for _repeat in range(repeats + 1):
+        with durable_release(plan, trips, noise_named(noise)) as (release, seconds):
+            phases.append(seconds)
+            check_invariants(release, trips.total)
+            result |= figures(release)
+            del release
+    kept = phases[1:] or phases
+    result["seconds"] = {phase: statistics.median(run[phase] for run in kept) for phase in kept[0]}
+    result["least_and_most"] = [min(run["total"] for run in kept), max(run["total"] for run in kept)]
+    result["peak_memory_gigabytes"] = peak_memory_gigabytes()
+    if facade is not None:
+        result["facade_seconds"] = statistics.median(facade() for _ in range(max(1, repeats)))
+    return result
+
+
+def _facade_seconds(frame: Any, flows: SyntheticFlows, epsilon: str, noise: str) -> float:
+    """``release_flows`` from table to table, without a ledger."""
+    start = time.perf_counter()
+    release = release_flows(
+        frame,
+        flows.geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=epsilon, delta="1e-8", conversion="tight"),
+        noise=noise,
+    )
+    _ = release.flows
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Run the cases, each in a process of its own, and print their figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--case", choices=CASES, help="one case alone, in this process")
+    parser.add_argument("--epsilon", default="1")
+    parser.add_argument("--noise", default="table")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    repeats = 1 if options.small else options.repeats
+    if options.case:
+        case = measured(options.case, options.epsilon, options.noise, repeats=repeats, small=options.small)
+        printed({"machine": machine(), "cases": [case]}, as_json=options.json)
+        return
+    cases = []
+    for name, epsilon, noise in steps(RUNS, "scale"):
+        chosen = ["--case", name, "--epsilon", epsilon, "--noise", noise, "--repeats", str(repeats)]
+        if options.small:
+            chosen.append("--small")
+        cases += json.loads(fresh_process("benchmarks.scale", *chosen))["cases"]
+    printed({"machine": machine(), "cases": cases}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
