@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -77,7 +78,8 @@ def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float
             "noise": noise,
         }
     )
-    job = dg.Definitions.merge(component.build_defs(None), resources()).resolve_job_def("italy_release")
+    with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
+        job = dg.Definitions.merge(component.build_defs(None), resources()).resolve_job_def("italy_release")
     silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     (folder / "home").mkdir()
     with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:
