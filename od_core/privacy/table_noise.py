@@ -27,6 +27,9 @@ MAX_TABLE_VARIANCE = 1 << 28
 _BLOCK = 1 << 15
 """Draws at a time: their words and the table stay in the second-level cache."""
 
+_UNDECIDED = -(1 << 15)
+"""In the guide. Never a value: a k that fills a cell of 2^-16 is one of 2 |k| + 1 with P >= 2^-16, so |k| < 2^15."""
+
 
 class TableNoise:
     """Noise drawn from certified tables, many times faster than OpenDP's and just as exact."""
@@ -70,10 +73,8 @@ class _Table:
         held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
         starts = np.concatenate([[0], np.cumsum(held)])
         values = starts[:-1] + least
-        narrow = np.abs(values[held == 0]).max(initial=0) <= np.iinfo(np.int16).max
-        self._sentinel = np.iinfo(np.int16 if narrow else np.int32).min
-        guide = values.astype(np.int16 if narrow else np.int32)
-        guide[held > 0] = self._sentinel
+        guide = values.astype(np.int16)  # wraps in undecided cells alone
+        guide[held > 0] = _UNDECIDED
         self._guide, self._starts, self._seconds, self._least = guide, starts.astype(np.int32), seconds, least
         for array in (self._guide, self._starts, self._seconds):
             array.setflags(write=False)
@@ -88,7 +89,7 @@ class _Table:
 
     def _fill(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
         firsts = source.words(self._first_bits, len(values))
-        count = _look_up(firsts, self._guide, self._sentinel, values, undecided)
+        count = _look_up(firsts, self._guide, values, undecided)
         seconds = source.words(self._further_bits, count)
         equal = np.empty(count, dtype=np.int32)
         table = self._starts, self._seconds, self._least
@@ -134,14 +135,14 @@ def _limbs(law: SymmetricLaw, first_bits: int, further_bits: int) -> tuple[NDArr
 
 
 @kernel
-def _look_up(words, guide, sentinel, values, undecided):  # type: ignore[no-untyped-def]  # compiled
+def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
     """The values that the first limbs decide; collects the places of the others, without a branch."""
     count = 0
     for i in range(len(words)):
         value = guide[words[i]]
         values[i] = value
         undecided[count] = i
-        count += value == sentinel
+        count += value == _UNDECIDED
     return count
 
 
