@@ -106,7 +106,7 @@ def test_both_backends_draw_one_law(variance):
     assert same_law_p_value(one, wrong, float(variance)) < ALPHA
 
 
-@pytest.mark.parametrize("sigma", [1000, 16_384])
+@pytest.mark.parametrize("sigma", [1000, 5000])
 def test_a_wide_table_draws_its_law(sigma):
     """Many or most draws need a second limb. Fails with probability 1e-6."""
     drawn = TableNoise().draw(Fraction(sigma**2), 1, 0, 10**6)
@@ -126,7 +126,7 @@ def test_narrow_limbs_draw_the_same_law(variance, first_bits, further_bits, draw
     assert law_p_value(drawn, 1.03**2 * float(variance)) < ALPHA
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(2), Fraction(2001, 100), Fraction(1000)], ids=str)
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(2), Fraction(2001, 100), Fraction(300)], ids=str)
 def test_the_discrete_laplace_law_is_accepted_and_a_scale_off_by_3_percent_rejected(scale):
     """Fails with probability 1e-6 if the noise is right."""
     values, chances = laplace_probabilities(float(scale))
