@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
 from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.privacy.table_noise import TableNoise
 
 
 @runtime_checkable
@@ -25,7 +26,7 @@ class NoiseSource(Protocol):
         ...
 
 
-BACKENDS = {"opendp": OpenDPNoise}
+BACKENDS: dict[str, type[NoiseSource]] = {"opendp": OpenDPNoise, "table": TableNoise}
 
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:

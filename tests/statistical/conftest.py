@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from od_core import Budget, NoiseSource, PrivacyUnit, Release, release_flows
+from od_core.privacy.noise import BACKENDS
 from tests.od_core.invariants import AIRPORT_LEVELS, areas_by_zone, grouped
 
 BUDGETS = ("0.1", "1", "10")
@@ -63,6 +66,18 @@ def make_release(flights, airports, airport_geography):
 
 
 @pytest.fixture(scope="session")
-def real_releases(make_release, flights) -> list[FlightRelease]:
-    """36 releases, about 850,000 noisy values."""
-    return [make_release(month, epsilon, order) for month in flights for epsilon in BUDGETS for order in TREES]
+def releases_with(make_release, flights):
+    """By backend: 36 releases, about 850,000 noisy values."""
+
+    @cache
+    def made(backend: str) -> list[FlightRelease]:
+        asked = itertools.product(flights, BUDGETS, TREES)
+        return [make_release(month, epsilon, order, backend) for month, epsilon, order in asked]
+
+    return made
+
+
+@pytest.fixture(scope="session", params=sorted(BACKENDS))
+def real_releases(request, releases_with) -> list[FlightRelease]:
+    """The releases of each backend in turn."""
+    return releases_with(request.param)

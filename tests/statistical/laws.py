@@ -21,34 +21,54 @@ def probabilities(variance: float) -> tuple[NDArray[np.int64], NDArray[np.float6
     return values, weights / math.fsum(weights)
 
 
-def bin_edges(variance: float, bins: int = 24) -> NDArray[np.int64]:
+def laplace_probabilities(scale: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Values k and P(k) = (1 - a) / (1 + a) a^|k|, a = exp(-1 / scale); what is left out weighs less than 1e-300."""
+    reach = math.ceil(700 * scale)
+    values, a = np.arange(-reach, reach + 1), math.exp(-1 / scale)
+    return values, (1 - a) / (1 + a) * np.exp(-np.abs(values) / scale)
+
+
+def bin_edges(
+    values: NDArray[np.int64], chances: NDArray[np.float64], sigma: float, bins: int = 24
+) -> NDArray[np.int64]:
     """Upper ends of bins of about equal probability and, as bins of their own, the tails beyond 3 sigma."""
-    values, chances = probabilities(variance)
     quantiles = np.searchsorted(np.cumsum(chances), np.arange(1, bins) / bins)
-    beyond = math.floor(3 * math.sqrt(variance))
+    beyond = math.floor(3 * sigma)
     inner = values[np.unique(quantiles)]
     return np.unique([-beyond - 1, *inner[np.abs(inner) < beyond], beyond])
 
 
 def law_p_value(drawn: NDArray[np.int64], variance: float) -> float:
-    """Of the discrete Gaussian: chi-square over bins, and the number beyond 3 sigma by the binomial law.
+    """Of the discrete Gaussian: see p_value."""
+    return p_value(drawn, *probabilities(variance), math.sqrt(variance))
+
+
+def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], chances: NDArray[np.float64], sigma: float) -> float:
+    """Of a law with these values and P: chi-square over bins, and the number beyond 3 sigma by the binomial law.
 
     Twice the smaller of the two p-values, so that it is at most alpha with probability alpha.
     """
-    values, chances = probabilities(variance)
-    edges = bin_edges(variance)
+    edges = bin_edges(values, chances, sigma)
     expected = np.bincount(np.searchsorted(edges, values), chances)
     observed = np.bincount(np.searchsorted(edges, drawn), minlength=len(expected))
     by_bins = stats.chisquare(observed, expected * len(drawn) / expected.sum()).pvalue
-    tail = math.fsum(chances[np.abs(values) > 3 * math.sqrt(variance)])
-    beyond = int((np.abs(drawn) > 3 * math.sqrt(variance)).sum())
+    tail = math.fsum(chances[np.abs(values) > 3 * sigma])
+    beyond = int((np.abs(drawn) > 3 * sigma).sum())
     by_tail = stats.binomtest(beyond, len(drawn), tail).pvalue
     return min(1.0, 2 * min(by_bins, by_tail))
 
 
+def same_law_p_value(one: NDArray[np.int64], other: NDArray[np.int64], variance: float) -> float:
+    """Of two samples having one law, whatever it is: chi-square of the table of bins by samples."""
+    edges = bin_edges(*probabilities(variance), math.sqrt(variance))
+    counts = [np.bincount(np.searchsorted(edges, drawn), minlength=len(edges) + 1) for drawn in (one, other)]
+    table = np.array(counts)
+    return float(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue)
+
+
 def chance_to_miss(variance: float, wrong_variance: float, draws: int) -> float:
     """Probability that the chi-square over bins accepts draws of a wrong variance (noncentral chi-square)."""
-    edges = bin_edges(variance)
+    edges = bin_edges(*probabilities(variance), math.sqrt(variance))
     right, wrong = (
         np.bincount(np.searchsorted(edges, values), chances, minlength=len(edges) + 1)
         for values, chances in (probabilities(variance), probabilities(wrong_variance))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.od_core.invariants import assert_invariants
 
 
-def test_all_releases_keep_the_invariants_at_every_pair_of_levels(real_releases, flights, airports):
-    """Nothing here is left to chance: the invariants hold for any noise."""
+def test_all_releases_keep_the_invariants_at_every_pair_of_levels(releases_with, flights, airports):
+    """Nothing here is left to chance: the invariants hold for any noise, so one backend's releases suffice."""
+    real_releases = releases_with("opendp")
     assert len({(r.month, r.epsilon, r.order) for r in real_releases}) == len(real_releases) == 36
     for r in real_releases:
         assert r.release.has_guarantee

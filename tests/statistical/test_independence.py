@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.privacy.noise import BACKENDS, noise_named
 from tests.od_core.doubles import SeededNoise
 from tests.statistical.laws import block_length, repeats_a_block
 
 VARIANCE = Fraction(10**6)
 
 
-class Replayed(OpenDPNoise):
-    """OpenDP's noise, drawn once and used again from the start for every level (and by every release)."""
+class Replayed:
+    """A backend's noise, drawn once and used again from the start for every level (and by every release)."""
 
-    def __init__(self) -> None:
-        self.kept = np.empty(0, dtype=np.int64)
+    def __init__(self, backend: str) -> None:
+        self.source, self.kept = noise_named(backend), np.empty(0, dtype=np.int64)
 
     def draw(self, variance, level, first, size):
         if len(self.kept) < first + size:
-            self.kept = np.append(self.kept, super().draw(variance, level, 0, first + size - len(self.kept)))
+            self.kept = np.append(self.kept, self.source.draw(variance, level, 0, first + size - len(self.kept)))
         return self.kept[first : first + size]
 
 
-class ReplayedByLevel(OpenDPNoise):
-    """OpenDP's noise, different for each level, but the same in every release."""
+class ReplayedByLevel:
+    """A backend's noise, different for each level, but the same in every release."""
 
-    def __init__(self) -> None:
-        self.levels: dict[int, Replayed] = {}
+    def __init__(self, backend: str) -> None:
+        self.backend, self.levels = backend, {}
 
     def draw(self, variance, level, first, size):
-        return self.levels.setdefault(level, Replayed()).draw(variance, level, first, size)
+        return self.levels.setdefault(level, Replayed(self.backend)).draw(variance, level, first, size)
 
 
 def vectors(releases) -> list[np.ndarray]:
@@ -57,13 +58,14 @@ def test_no_block_of_noise_stands_in_two_places(epsilon, real_releases):
     assert repeats(shifted, sigma)
 
 
-def test_noise_shared_by_levels_or_by_releases_is_rejected(make_release):
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_noise_shared_by_levels_or_by_releases_is_rejected(backend, make_release):
     """A source that replays gives itself away in one release (levels alike) or in two (releases alike)."""
-    shared = Replayed()
+    shared = Replayed(backend)
     one = make_release("2001-01", "1", "destination", shared)
     sigma = float(one.release.plan.steps[0].variance) ** 0.5
     assert repeats(vectors([one]), sigma)
-    by_level = ReplayedByLevel()
+    by_level = ReplayedByLevel(backend)
     first, second = (make_release(month, "1", "destination", by_level) for month in ("2001-01", "2001-02"))
     assert not repeats(vectors([first]), sigma)
     assert repeats(vectors([first, second]), sigma)
@@ -81,8 +83,19 @@ def drawn_in_two_processes(source, method: str) -> list[np.ndarray]:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_two_processes_draw_different_noise(method):
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_two_processes_draw_different_noise(backend, method):
     """Fails with probability 1e-6 for each way to start a process; a copied generator is caught."""
-    assert not repeats(drawn_in_two_processes(OpenDPNoise(), method), 1000.0)
+    assert not repeats(drawn_in_two_processes(noise_named(backend), method), 1000.0)
     copied = drawn_in_two_processes(SeededNoise(1), method)
     assert repeats(copied[1:3], 1000.0)
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_threads_draw_different_noise(backend):
+    """Eight threads at once on one source, over several blocks of the table. Fails with probability 1e-6."""
+    source = noise_named(backend)
+    with ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(lambda _: source.draw(VARIANCE, 1, 0, 5_000), range(16)))
+    assert not repeats(drawn, 1000.0)
+    assert repeats([*drawn, drawn[3][100:200]], 1000.0)

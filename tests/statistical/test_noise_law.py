@@ -1,4 +1,4 @@
-"""The OpenDP backend draws the discrete Gaussian: right draws are accepted, slightly wrong ones rejected."""
+"""The backends draw the discrete Gaussian: right draws are accepted, slightly wrong ones rejected."""
 
 from __future__ import annotations
 
@@ -7,32 +7,60 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.privacy.opendp_noise import OpenDPNoise
-from tests.statistical.laws import ALPHA, chance_to_miss, law_p_value, probabilities
+from od_core.privacy.certified_law import DiscreteGaussian
+from od_core.privacy.noise import noise_named
+from od_core.privacy.table_noise import TableNoise, _Table
+from tests.od_core.words import NarrowWords
+from tests.statistical.laws import (
+    ALPHA,
+    chance_to_miss,
+    laplace_probabilities,
+    law_p_value,
+    p_value,
+    probabilities,
+    same_law_p_value,
+)
 
 VARIANCES = [Fraction(1, 4), Fraction(1), Fraction(12345, 100), Fraction(10**4)]
-DRAWS = 120_000
+DRAWS = {"opendp": 120_000, "table": 10**7}
 
 
-@pytest.fixture(scope="module", params=VARIANCES, ids=str)
+def draw(backend: str, variance: Fraction) -> np.ndarray:
+    return noise_named(backend).draw(variance, 1, 0, DRAWS[backend])
+
+
+@pytest.fixture(scope="module", params=[(b, v) for b in DRAWS for v in VARIANCES], ids=lambda p: f"{p[0]}-{p[1]}")
 def drawn(request) -> tuple[Fraction, np.ndarray]:
-    """A variance, and draws of it."""
-    return request.param, OpenDPNoise().draw(request.param, 1, 0, DRAWS)
+    """A variance, and a backend's draws of it."""
+    backend, variance = request.param
+    return variance, draw(backend, variance)
 
 
-def test_the_planned_law_is_accepted(drawn):
+@pytest.mark.parametrize("location", [0, 2**40, -(2**40)])
+def test_the_planned_law_is_accepted(drawn, location):
     """Fails with probability 1e-6 for each variance if the noise is right."""
     variance, values = drawn
-    assert law_p_value(values, float(variance)) > ALPHA
+    noisy = np.array([location], dtype=np.int64) + values
+    assert law_p_value(noisy - location, float(variance)) > ALPHA
 
 
 @pytest.mark.parametrize("factor", [Fraction(97, 100), Fraction(103, 100)])
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
-def test_sigma_off_by_3_percent_is_rejected(variance, factor):
+@pytest.mark.parametrize("backend", DRAWS)
+def test_sigma_off_by_3_percent_is_rejected(backend, variance, factor):
     """Fails by chance with a probability below 1e-5: so often the draws of a wrong sigma pass as right."""
     wrong = variance * factor**2
-    assert chance_to_miss(float(variance), float(wrong), DRAWS) < 1e-5
-    assert law_p_value(OpenDPNoise().draw(wrong, 1, 0, DRAWS), float(variance)) < ALPHA
+    assert chance_to_miss(float(variance), float(wrong), DRAWS[backend]) < 1e-5
+    assert law_p_value(draw(backend, wrong), float(variance)) < ALPHA
+
+
+@pytest.mark.parametrize("factor", [Fraction(995, 1000), Fraction(1005, 1000)])
+@pytest.mark.parametrize("variance", VARIANCES, ids=str)
+def test_the_table_s_many_draws_reject_even_half_a_percent(variance, factor):
+    """Fails by chance with a probability below 1e-5."""
+    wrong = variance * factor**2
+    assert chance_to_miss(float(variance), float(wrong), DRAWS["table"]) < 1e-5
+    assert law_p_value(draw("table", wrong), float(variance)) < ALPHA
 
 
 def test_a_tail_clipped_at_3_sigma_is_rejected(drawn):
@@ -40,7 +68,7 @@ def test_a_tail_clipped_at_3_sigma_is_rejected(drawn):
     variance, values = drawn
     limit = int(3 * float(variance) ** 0.5)
     all_values, chances = probabilities(float(variance))
-    assert (1 - chances[np.abs(all_values) > limit].sum()) ** DRAWS < 1e-10
+    assert (1 - chances[np.abs(all_values) > limit].sum()) ** len(values) < 1e-10
     assert law_p_value(np.clip(values, -limit, limit), float(variance)) < ALPHA
 
 
@@ -48,21 +76,65 @@ def test_a_shifted_mean_and_a_rounded_normal_are_rejected(drawn):
     """Noise that is off by one in every twentieth draw; and continuous noise rounded, at a small sigma."""
     variance, values = drawn
     if variance <= 1:
-        shifted = values + (np.arange(DRAWS) % 20 == 0)
+        shifted = values + (np.arange(len(values)) % 20 == 0)
         assert law_p_value(shifted, float(variance)) < ALPHA
-        rounded = np.rint(np.random.default_rng(1).normal(0, float(variance) ** 0.5, DRAWS)).astype(np.int64)
+        rounded = np.rint(np.random.default_rng(1).normal(0, float(variance) ** 0.5, len(values))).astype(np.int64)
         assert law_p_value(rounded, float(variance)) < ALPHA
     else:
         assert law_p_value(values + int(float(variance) ** 0.5 / 10), float(variance)) < ALPHA
 
 
-def test_a_tiny_variance_follows_the_enumerated_law():
+@pytest.mark.parametrize("backend", DRAWS)
+def test_a_tiny_variance_follows_the_enumerated_law(backend):
     """At sigma^2 = 1/16 only -1, 0 and 1 come up: P(1) / P(0) = exp(-8). Fails with probability 1e-6."""
     variance = Fraction(1, 16)
     values, chances = probabilities(float(variance))
     at = dict(zip(values.tolist(), chances.tolist(), strict=True))
     assert at[1] / at[0] == pytest.approx(np.exp(-8), rel=1e-12)
     assert at[1] == pytest.approx(1 / (2 + np.exp(8)), rel=1e-6)
-    drawn = OpenDPNoise().draw(variance, 1, 0, DRAWS)
+    drawn = draw(backend, variance)
     assert law_p_value(drawn, float(variance)) > ALPHA
-    assert law_p_value(np.zeros(DRAWS, dtype=np.int64), float(variance)) < ALPHA
+    assert law_p_value(np.zeros(len(drawn), dtype=np.int64), float(variance)) < ALPHA
+
+
+@pytest.mark.parametrize("variance", VARIANCES, ids=str)
+def test_both_backends_draw_one_law(variance):
+    """Two samples, no formula of the law between them. Fails with probability 1e-6; 3 % more sigma are seen."""
+    one, other = (draw(backend, variance) for backend in DRAWS)
+    assert same_law_p_value(one, other, float(variance)) > ALPHA
+    wrong = draw("table", variance * Fraction(103, 100) ** 2)
+    assert same_law_p_value(one, wrong, float(variance)) < ALPHA
+
+
+@pytest.mark.parametrize("sigma", [1000, 5000])
+def test_a_wide_table_draws_its_law(sigma):
+    """Many or most draws need a second limb. Fails with probability 1e-6."""
+    drawn = TableNoise().draw(Fraction(sigma**2), 1, 0, 10**6)
+    assert law_p_value(drawn, float(sigma**2)) > ALPHA
+    assert chance_to_miss(1.03**2 * sigma**2, float(sigma**2), 10**6) < 1e-5
+    assert law_p_value(drawn, 1.03**2 * sigma**2) < ALPHA
+
+
+@pytest.mark.parametrize(("first_bits", "further_bits", "draws"), [(16, 8, 10**7), (4, 8, 200_000)])
+@pytest.mark.parametrize("variance", [Fraction(1), Fraction(12345, 100)], ids=str)
+def test_narrow_limbs_draw_the_same_law(variance, first_bits, further_bits, draws):
+    """Tens or thousands of the draws need a third limb and more. Fails with probability 1e-6."""
+    table = _Table(DiscreteGaussian(variance), first_bits, further_bits)
+    drawn = table.draw(NarrowWords(), draws)
+    assert law_p_value(drawn, float(variance)) > ALPHA
+    assert chance_to_miss(1.03**2 * float(variance), float(variance), draws) < 1e-5
+    assert law_p_value(drawn, 1.03**2 * float(variance)) < ALPHA
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(2), Fraction(2001, 100), Fraction(300)], ids=str)
+def test_the_discrete_laplace_law_is_accepted_and_a_scale_off_by_3_percent_rejected(scale):
+    """Fails with probability 1e-6 if the noise is right."""
+    values, chances = laplace_probabilities(float(scale))
+    sigma = float((values.astype(float) ** 2 * chances).sum() ** 0.5)
+    a = float(np.exp(-1 / float(scale)))
+    assert sigma**2 == pytest.approx(2 * a / (1 - a) ** 2, rel=1e-9)
+    drawn = TableNoise().draw_laplace(scale, 10**7)
+    assert p_value(drawn, values, chances, sigma) > ALPHA
+    for factor in (Fraction(97, 100), Fraction(103, 100)):
+        wrong = TableNoise().draw_laplace(scale * factor, 10**7)
+        assert p_value(wrong, values, chances, sigma) < ALPHA

@@ -1,0 +1,43 @@
+"""Random words: AES-256 in counter mode, keyed by the operating system."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+_ZEROS = memoryview(bytes(1 << 16))
+"""What is encrypted; small enough to stay in the processor's cache."""
+
+
+class Words(Protocol):
+    """Where uniform bits come from."""
+
+    def words(self, bits: int, size: int) -> NDArray[Any]:
+        """The next ``size`` words of so many bits, unsigned."""
+        ...
+
+
+class Keystream:
+    """Uniform words from a key of its own, which lives as long as this object and is known to nothing else.
+
+    Made anew for every call that draws: then no two threads, and no two processes after a fork, can share one.
+    """
+
+    __slots__ = ("_encryptor",)
+
+    def __init__(self) -> None:
+        key, nonce = os.urandom(32), os.urandom(16)
+        self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(nonce)).encryptor()
+
+    def words(self, bits: int, size: int) -> NDArray[Any]:
+        """The next ``size`` words of 16 or 64 bits, unsigned."""
+        words = np.empty(size, dtype=f"u{bits // 8}")
+        room = words.view(np.uint8).data
+        for start in range(0, len(room), len(_ZEROS)):
+            piece = room[start : start + len(_ZEROS)]
+            self._encryptor.update_into(_ZEROS[: len(piece)], piece)
+        return words

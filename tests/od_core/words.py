@@ -1,0 +1,56 @@
+"""Sources of words for tests of the table: chosen bits, few bits a word, and a record of what was given."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.privacy.keystream import Keystream, Words
+
+
+def _kind(bits: int) -> type[np.unsignedinteger]:
+    return np.uint16 if bits <= 16 else np.uint64
+
+
+class ExhaustedError(Exception):
+    """More bits were asked for than were listed."""
+
+
+class ListedWords:
+    """The bits of one number, from the highest on."""
+
+    def __init__(self, number: int, bits: int) -> None:
+        self.number, self.left = number, bits
+
+    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+        given = np.empty(size, dtype=_kind(bits))
+        for i in range(size):
+            if self.left < bits:
+                raise ExhaustedError
+            self.left -= bits
+            given[i] = self.number >> self.left & ((1 << bits) - 1)
+        return given
+
+
+class NarrowWords:
+    """Real words of which only the highest bits are used."""
+
+    def __init__(self) -> None:
+        self._keystream = Keystream()
+
+    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+        wide = 16 if bits <= 16 else 64
+        return self._keystream.words(wide, size) >> _kind(bits)(wide - bits)
+
+
+class RecordedWords:
+    """The words of another source, kept in the order of the calls."""
+
+    def __init__(self, source: Words) -> None:
+        self._source = source
+        self.given: list[tuple[int, NDArray[np.unsignedinteger]]] = []
+
+    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+        words = self._source.words(bits, size)
+        self.given.append((bits, words.copy()))
+        return words
