@@ -6,8 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.privacy.opendp_pool import Pool
+from od_core.privacy.opendp_worker import GAUSSIAN, LAPLACE
 from tests.statistical.laws import ALPHA, chance_to_miss, law_p_value, probabilities
 
 VARIANCES = [Fraction(1, 4), Fraction(1), Fraction(12345, 100), Fraction(10**4)]
@@ -66,3 +69,47 @@ def test_a_tiny_variance_follows_the_enumerated_law():
     drawn = OpenDPNoise().draw(variance, 1, 0, DRAWS)
     assert law_p_value(drawn, float(variance)) > ALPHA
     assert law_p_value(np.zeros(DRAWS, dtype=np.int64), float(variance)) < ALPHA
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Worker processes, however few processors there are."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OD_THREADS", "2")
+        workers = Pool(worth=0)
+        yield workers
+        workers.end()
+
+
+@pytest.mark.parametrize("variance", VARIANCES, ids=str)
+def test_workers_draw_the_planned_law(variance, pool):
+    """Fails with probability 1e-6 for each variance if the noise is right."""
+    drawn = pool.draw(GAUSSIAN, float(variance) ** 0.5, DRAWS)
+    assert all(worker.pid for worker in pool.workers)
+    assert law_p_value(drawn, float(variance)) > ALPHA
+
+
+def laplace_p_value(drawn: np.ndarray, scale: float) -> float:
+    """Chi-square over the values whose expected number is at least 10, the rest at each side in one bin.
+
+    P(k) = (1 - a) / (1 + a) a^|k| with a = exp(-1 / scale); beyond k on one side lies a^(k + 1) / (1 + a).
+    """
+    a = np.exp(-1 / scale)
+    reach = int(scale * np.log(len(drawn) * (1 - a) / 10))
+    inner = (1 - a) / (1 + a) * a ** np.abs(np.arange(-reach, reach + 1))
+    tail = a ** (reach + 1) / (1 + a)
+    expected = len(drawn) * np.array([tail, *inner, tail])
+    assert expected.sum() == pytest.approx(len(drawn))
+    clipped = np.clip(drawn, -reach - 1, reach + 1)
+    return float(stats.chisquare(np.bincount(clipped + reach + 1, minlength=2 * reach + 3), expected).pvalue)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(20)], ids=str)
+def test_laplace_draws_follow_the_planned_law_and_no_other(scale, pool):
+    """Fails with probability 2e-6 for each scale if the noise is right; off by 5 percent it passes below 1e-5."""
+    here, there = OpenDPNoise().draw_laplace(scale, DRAWS), pool.draw(LAPLACE, float(scale), DRAWS)
+    for drawn in (here, there):
+        assert laplace_p_value(drawn, float(scale)) > ALPHA
+        assert law_p_value(drawn, 2 * float(scale) ** 2) < ALPHA
+    wrong = OpenDPNoise().draw_laplace(scale * Fraction(105, 100), DRAWS)
+    assert laplace_p_value(wrong, float(scale)) < ALPHA
