@@ -19,7 +19,7 @@ from od_core.compiled import kernel
 from od_core.errors import OdError, nearest_known
 
 Order = Literal["ascending", "descending"]
-ORDERS = ("ascending", "descending")
+ORDERS: tuple[Order, ...] = ("ascending", "descending")
 
 _LIMIT = 3.0 * 2**60
 """Bound of sum |x| + c + b, checked in the kernel: every sum below it, twice over, fits 64 bits."""
