@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
-import opendp.prelude as dp
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-
-dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so; the discrete Gaussian is one
+from od_core.privacy.opendp_pool import POOL
+from od_core.privacy.opendp_worker import GAUSSIAN, LAPLACE, mechanism
 
 MAX_VARIANCE = 1 << 100
 """Above this, values could come near the 64-bit limits, where OpenDP saturates silently."""
 
 
 class OpenDPNoise:
-    """Noise drawn by OpenDP's discrete Gaussian on integers, from the operating system's generator."""
+    """Noise drawn by OpenDP's laws on integers, from the operating system's generator, on all processors."""
 
     __slots__ = ()  # nothing of an instance can be replaced
+    largest_variance: ClassVar[int] = MAX_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Draws of N_Z(0, sigma^2), sigma^2 at least ``variance`` and above it by rounding alone.
@@ -29,28 +31,37 @@ class OpenDPNoise:
             OdError: the variance is not above 0 or too large, or OpenDP's own privacy map says that the
                 noise would cost more than planned.
         """
-        measurement = _measurement(variance)
-        if size == 0:
-            return np.empty(0, dtype=np.int64)
-        return np.asarray(measurement(np.zeros(size, dtype=np.int64)), dtype=np.int64)
+        if not 0 < variance <= MAX_VARIANCE:
+            raise _refused("the variance is not above 0 or too large")
+        scale = _scale(GAUSSIAN, math.sqrt(variance), lambda scale: scale**2 >= variance, 1 / (2 * variance))
+        return POOL.draw(GAUSSIAN, scale, size)
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Draws k of probability proportional to exp(-|k| / s), s at least ``scale`` and above it by rounding alone.
+
+        At L1 sensitivity 1 the loss is epsilon = 1 / ``scale``, pure. Shape (size,).
+
+        Raises:
+            OdError: as ``draw``.
+        """
+        if scale <= 0 or 2 * scale**2 > MAX_VARIANCE:  # a discrete Laplace varies by less than 2 s^2
+            raise _refused("the scale is not above 0 or too large")
+        return POOL.draw(LAPLACE, _scale(LAPLACE, float(scale), lambda given: given >= scale, 1 / scale), size)
 
 
-def _measurement(variance: Fraction) -> dp.Measurement:
-    """OpenDP's mechanism, its float scale rounded up until its own map is within the plan.
+def _scale(law: bytes, nearest: float, suffices: Callable[[Fraction], bool], planned_loss: Fraction) -> float:
+    """The float scale, rounded up until it suffices and OpenDP's own map at sensitivity 1 is within the plan.
 
-    The map is read at sensitivity 1, where the loss planned for is 1 / (2 sigma^2) exactly: a scale of 0 has
-    an infinite loss and is refused here, and no rounding of sqrt(2) enters (spec 3, the traps).
+    At sensitivity 1 the planned loss is a fraction exactly, and no rounding of sqrt(2) enters; a scale of 0 has an
+    infinite loss and is refused here (spec 3, the traps). Nothing is drawn before this.
     """
-    if not 0 < variance <= MAX_VARIANCE:
-        raise _refused("the variance is not above 0 or too large")
-    scale = math.sqrt(variance)
+    sensitivity = 1.0 if law == GAUSSIAN else 1
+    scale = nearest
     for _ in range(4):
-        if Fraction(scale) ** 2 >= variance:
-            space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
-            measurement = dp.m.make_gaussian(*space, scale=scale)
-            loss = float(measurement.map(1.0))  # type: ignore[no-untyped-call]
-            if math.isfinite(loss) and Fraction(loss) <= 1 / (2 * variance):
-                return measurement
+        if suffices(Fraction(scale)):
+            loss = float(mechanism(law, scale).map(sensitivity))  # type: ignore[no-untyped-call]
+            if math.isfinite(loss) and Fraction(loss) <= planned_loss:
+                return scale
         scale = math.nextafter(scale, math.inf)
     raise _refused("OpenDP's privacy map exceeds the planned loss")
 

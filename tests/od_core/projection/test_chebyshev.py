@@ -90,6 +90,76 @@ def test_equals_the_transcription_at_large_fan_outs(children, order):
     assert branches == {True, False}
 
 
+def noisy_flows(rng: np.random.Generator, children: int) -> Case:
+    """Few or many children with trips, heavy-tailed, under noise; a total near theirs, or far below the noise."""
+    trips = np.where(rng.random(children) < rng.choice((0.02, 0.3, 1.0)), rng.pareto(1.1, children).clip(0, 1e5), 0.0)
+    noise = rng.normal(0.0, rng.choice((0.7, 4.0, 20.0, 400.0)), children)
+    total = int(trips.sum() + rng.integers(-4, 5) * rng.choice((0, 1, 30)))
+    return np.rint(np.ceil(trips) + noise).astype(np.int64).tolist(), max(0, total)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_equals_the_transcription_on_60000_noisy_flows_at_fan_outs_of_1_to_2000(order):
+    """Around the widths of vector instructions too, where whole vectors and what is left over meet."""
+    rng = np.random.default_rng(7)
+    sizes = [*rng.integers(1, 25, 58_500), *rng.integers(25, 140, 1_450), *rng.integers(140, 2001, 49), 2000]
+    cases = [noisy_flows(rng, size) for size in sizes]
+    assert len(cases) == 60_000
+    lifted = 0
+    for (noisy, total), projected in zip(cases, project_all(cases, order), strict=True):
+        assert projected == oracle.transcription(noisy, total, order), (noisy, total)
+        ceiling = -((sum(noisy) - total) // len(noisy))
+        start = max(abs(max(ceiling, -value)) for value in noisy)
+        lifted += max(abs(x - y) for x, y in zip(noisy, projected, strict=True)) > start
+    assert 5_000 < lifted < 55_000  # both branches come often
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_is_exact_up_to_the_bound_of_64_bit_sums_on_4000_inputs(order):
+    """Small cases blown up until sum |x| + c + b comes near 3 * 2^60, the most that is taken."""
+    rng = random.Random(f"near the bound {order}")  # noqa: S311
+    cases = []
+    while len(cases) < 4_000:
+        noisy, total = small_case(rng)
+        size = sum(map(abs, noisy)) + total
+        if size == 0:
+            continue
+        unit = 3 * 2**60 // size - 2**12
+        noisy = [value * unit + rng.randint(-3, 3) for value in noisy]
+        cases.append((noisy, max(0, total * unit + rng.randint(-3, 3))))
+    assert sum(total > 2**60 for _, total in cases) > 1_000
+    for (noisy, total), projected in zip(cases, project_all(cases, order), strict=True):
+        assert projected == oracle.closed_form(noisy, total, order), (noisy, total)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_parent_is_refused_from_the_bound_on(order):
+    """Wherever the size lies: in the values, in the total, or in the number of children."""
+    near, far = 1 << 40, 1 << 60
+    many = np.full(3 * (1 << 20) + 1, near - 1, dtype=np.int64)
+    for noisy, total, fits in [
+        ([far, -far, far - 2**20], 0, True),
+        ([far, -far, far + 2**20], 0, False),
+        ([5, -7], 3 * far - 2**20, True),
+        ([5, -7], 3 * far, False),
+        ([-(2**63), 0], 0, False),
+        ([2**63 - 1, 2**63 - 1], 0, False),
+        (many[: 1 << 20], 5, True),
+        (many, 5, False),
+    ]:
+        x = np.array(noisy, dtype=np.int64)
+        level = np.concatenate([[1, 2], x]), np.array([3, total]), np.array([0, 2, 2 + len(x)])
+        if fits:
+            y = project_children(*level, order)[2:]
+            assert int(y.sum()) == total
+            assert y.min() >= 0
+            if len(x) < 4:
+                assert y.tolist() == oracle.closed_form(x.tolist(), total, order)
+        else:
+            with pytest.raises(OdError, match="OD-INTOPT-OVERFLOW"):
+                project_children(*level, order)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_is_exact_where_floats_are_not_on_5000_inputs(order):
     """Small cases blown up to the size of 2^53 to 2^58, each value then moved by a few units."""

@@ -1,0 +1,130 @@
+"""Draws a second of each noise backend by sigma, beside the limits of the machine.
+
+The limits: 64-bit words a second of AES-256-CTR and of the operating system's generator, and copied bytes a second.
+
+python -m benchmarks.noise --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.measuring import machine, peak_memory_gigabytes, timed
+from od_core.pipeline import threads
+from od_core.privacy.noise import BACKENDS
+from od_core.privacy.opendp_pool import Pool
+from od_core.privacy.opendp_worker import GAUSSIAN, draws
+
+SIGMAS = ("1", "10", "18.8", "100", "300", "1000")
+BLOCK = 64 * 1024
+"""Bytes encrypted at a time: they stay in the cache."""
+
+
+def limits(megabytes: int, repeats: int) -> dict[str, float]:
+    """What the machine can do at most, one thread."""
+    zeros, block = bytes(BLOCK), bytearray(BLOCK + 15)
+    encryptor = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
+    blocks = megabytes * 1_000_000 // BLOCK
+    source = np.ones(megabytes * 125_000, dtype=np.int64)
+    target = np.empty_like(source)
+
+    def encrypt() -> None:
+        for _ in range(blocks):
+            encryptor.update_into(zeros, block)
+
+    def read() -> None:
+        for _ in range(blocks):
+            os.urandom(BLOCK)
+
+    words = blocks * BLOCK / 8
+    return {
+        "aes_256_ctr_words_a_second": words / timed(encrypt, repeats=repeats)["median"],
+        "urandom_words_a_second": words / timed(read, repeats=repeats)["median"],
+        "memcpy_gigabytes_a_second": source.nbytes
+        / timed(lambda: np.copyto(target, source), repeats=repeats)["median"]
+        / 1e9,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="few draws, to see that it runs")
+    options = parser.parse_args()
+    slow, fast, megabytes, repeats = (2_048, 10**5, 10, 1) if options.small else (131_072, 2 * 10**7, 500, 5)
+    machine_limits = limits(megabytes, repeats)
+    results: dict[str, Any] = {
+        "machine": machine(),
+        "limits": machine_limits,
+        "threads": threads(),
+        "draws_a_second": {},
+        "ratio_to_aes_words": {},
+        "ratio_to_opendp": {},
+    }
+    threaded, workers = Pool(worth=1 << 62), Pool(worth=0)
+    cases: dict[str, tuple[Callable[[str, int], object], int]] = {
+        "opendp, one process, one thread": (lambda sigma, size: draws(GAUSSIAN, float(sigma), size), slow),
+        "opendp, one process, all threads": (lambda sigma, size: threaded.draw(GAUSSIAN, float(sigma), size), slow),
+        "opendp, workers": (lambda sigma, size: workers.draw(GAUSSIAN, float(sigma), size), slow),
+    }
+    if "table" in BACKENDS:
+        table = BACKENDS["table"]()
+        results["table_first_draw_seconds"] = {}
+        for sigma in SIGMAS:  # the first draw of a variance builds its table
+            start = time.perf_counter()
+            table.draw(Fraction(sigma) ** 2, 1, 0, 1)
+            results["table_first_draw_seconds"][sigma] = time.perf_counter() - start
+        cases["table, one thread"] = (lambda sigma, size: table.draw(Fraction(sigma) ** 2, 1, 0, size), fast)
+    else:
+        results["table"] = "not there: skipped"
+
+    steps = [(name, sigma) for name in cases for sigma in SIGMAS]
+    for name, sigma in track(steps, "noise", console=Console(stderr=True), transient=True):
+        draw, size = cases[name]
+        # OpenDP needs no more repeats than make a second or two; the first of timed() starts the workers.
+        seconds = timed(lambda: draw(sigma, size), repeats=repeats if size == fast else min(repeats, 3))  # noqa: B023
+        rate = size / seconds["median"]
+        results["draws_a_second"].setdefault(name, {})[sigma] = rate
+        aes = rate / machine_limits["aes_256_ctr_words_a_second"]
+        results["ratio_to_aes_words"].setdefault(name, {})[sigma] = aes
+        alone = results["draws_a_second"]["opendp, one process, one thread"][sigma]
+        results["ratio_to_opendp"].setdefault(name, {})[sigma] = rate / alone
+    workers.end()
+    results["peak_memory_gigabytes"] = peak_memory_gigabytes()
+    if options.json:
+        print(json.dumps(results, indent=2))
+        return
+    _print(results)
+
+
+def _print(results: dict[str, Any]) -> None:
+    console = Console()
+    for name, figure in results["limits"].items():
+        console.print(f"{name.replace('_', ' ')}: {figure:,.4g}")
+    for what, digits in (("draws_a_second", ",.0f"), ("ratio_to_aes_words", ".2g"), ("ratio_to_opendp", ",.2f")):
+        table = Table(f"{what.replace('_', ' ')}, sigma", *SIGMAS)
+        for name, figures in results[what].items():
+            table.add_row(name, *(format(figures[sigma], digits) for sigma in SIGMAS))
+        console.print(table)
+    if "table" in results:
+        console.print(f"table backend {results['table']}")
+    else:
+        builds = ", ".join(f"{s} {seconds:.3f}" for s, seconds in results["table_first_draw_seconds"].items())
+        console.print(f"seconds of the table's first draw, by sigma: {builds}")
+
+
+if __name__ == "__main__":
+    main()
