@@ -61,7 +61,7 @@ class ConfidentialFolder:
         """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change."""
         mac = hmac.new(self.key(), digestmod=hashlib.sha256)
         for array in (trips.rank, trips.before):
-            mac.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+            mac.update(np.ascontiguousarray(array, dtype="<i8").data)
         return mac.hexdigest()
 
     @contextmanager
