@@ -17,11 +17,19 @@ from od_core.compiled import kernel
 from od_core.errors import OdError, nearest_only
 from od_core.flow_tree import Families, FlowTree, Pairs
 from od_core.geography import Geography, Numbers
+from od_core.trip_faults import (
+    FRACTION,
+    MAX_COUNT,
+    MISSING,
+    NEGATIVE,
+    SUM_TOO_LARGE,
+    TOO_LARGE,
+    bad_count,
+    refuse_too_many_faults,
+)
 
 FAULT_THRESHOLD = Fraction(1, 1000)
 """Share of the trips that may be faulty before the whole input is refused (spec 6)."""
-
-MAX_COUNT = 1 << 53
 
 FEW_PAIRS = 16
 """Up to so many leaf pairs a child, each is placed for itself; else the ends of the children's runs are searched."""
@@ -124,14 +132,7 @@ def place_trips(
     if "in_period" in flows.columns:
         in_period = flows["in_period"].eq(True).to_numpy(dtype=bool)  # missing is not in the period
     faulty = int(trips[(origin < 0) | (destination < 0) | ~in_period].sum())
-    if faulty > fault_threshold * int(trips.sum()):
-        raise OdError(
-            "OD-TRIPS-FAULTS",
-            f"more than {float(fault_threshold):.3%} of the trips are of another period, or have an origin or"
-            " destination that is not in the zone list (missing, misspelt, other case, spaces, or lost leading zeros)",
-            next_step="correct the records or the zone list, or raise the operator's fault threshold",
-            confidential_detail=f"{faulty} of {int(trips.sum())} trips",
-        )
+    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold)
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
     placed = (origin >= 0) & (destination >= 0) & in_period
@@ -163,30 +164,21 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
         if len(column) == 0:
             return np.empty(0, dtype=np.int64)
-        raise _bad_count("values that are not numbers")
-    _refuse_any(column.isna().to_numpy(), "a missing or not-a-number value")
+        raise bad_count("values that are not numbers")
+    _refuse_any(column.isna().to_numpy(), MISSING)
     values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column.dtype) else column.to_numpy()
-    _refuse_any(values < 0, "a negative number")
-    _refuse_any(values > MAX_COUNT, "a number above 2^53 or infinite")
+    _refuse_any(values < 0, NEGATIVE)
+    _refuse_any(values > MAX_COUNT, TOO_LARGE)
     counts = values.astype(np.int64)
-    _refuse_any(counts != values, "a fraction")
+    _refuse_any(counts != values, FRACTION)
     if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
-        raise _bad_count("numbers that sum to more than 2^53")
+        raise bad_count(SUM_TOO_LARGE)
     return counts
 
 
 def _refuse_any(faulty: NDArray[np.bool_], what: str) -> None:
     if faulty.any():
-        raise _bad_count(what, f"first in row {int(np.argmax(faulty)) + 1} of {len(faulty)}")
-
-
-def _bad_count(what: str, where: str | None = None) -> OdError:
-    return OdError(
-        "OD-TRIPS-COUNT",
-        f"column 'trips' holds {what}",
-        next_step="give every row a whole number of trips, from 0 to 2^53",
-        confidential_detail=where,
-    )
+        raise bad_count(what, row=int(np.argmax(faulty)), rows=len(faulty))
 
 
 def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:

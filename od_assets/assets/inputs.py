@@ -12,8 +12,8 @@ from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.errors import OdError
 from od_core.estimation.top_down import published_root
-from od_core.readers.records import load_records, read_flows
-from od_core.trips import count_trips
+from od_core.readers.counting import count_records
+from od_core.readers.records import load_records
 
 
 def input_assets(
@@ -66,7 +66,7 @@ def input_assets(
             plan = warehouse.plan(settings, key)
             staged = warehouse.staged(key)
             try:
-                trips = count_trips(read_flows(staged.records), plan.tree, fault_threshold=settings.fault_threshold)
+                trips = count_records(staged.records, plan.tree, fault_threshold=settings.fault_threshold)
             except OdError as error:
                 raise error.in_file(settings.records_path(key.period).name) from None
             hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))

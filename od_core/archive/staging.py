@@ -17,6 +17,9 @@ from od_core.trips import TripCounts
 
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
+ROW_GROUP = 1 << 20
+"""Leaf pairs that are written and read at a time."""
+
 
 class StagedRelease:
     """True counts and unpublished estimates of one release; each file is whole or absent.
@@ -44,14 +47,21 @@ class StagedRelease:
 
     def save_trip_counts(self, trips: TripCounts) -> None:
         """Keep the true leaf counts."""
-        table = pa.table({"rank": trips.rank, "trips": np.diff(trips.before)})
-        write_durably(self.folder / "trip_counts.parquet", lambda file: pq.write_table(table, file))
+        write_durably(self.folder / "trip_counts.parquet", lambda file: _write_counts(file, trips))
 
     def trip_counts(self) -> TripCounts:
         """The true leaf counts. Raises OdError where they are absent."""
-        table = self._read("trip_counts")
-        before = np.concatenate(([0], np.cumsum(table["trips"].to_numpy(), dtype=np.int64)))
-        return TripCounts(np.asarray(table["rank"].to_numpy(), dtype=np.int64), before)
+        with pq.ParquetFile(self._path("trip_counts")) as file:
+            pairs = file.metadata.num_rows
+            rank, before = np.empty(pairs, dtype=np.int64), np.empty(pairs + 1, dtype=np.int64)
+            before[0] = start = 0
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=["rank", "trips"])
+                end = start + len(table)
+                rank[start:end] = table["rank"].to_numpy()
+                before[start + 1 : end + 1] = before[start] + np.cumsum(table["trips"].to_numpy(), dtype=np.int64)
+                start = end
+        return TripCounts(rank, before)
 
     def save_estimate(self, level: int, pieces: Iterable[Nodes]) -> Path:
         """Keep the estimate of a level, given in consecutive pieces: area numbers and trips; returns its file."""
@@ -72,6 +82,9 @@ class StagedRelease:
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
     def _read(self, name: str) -> pa.Table:
+        return pq.read_table(self._path(name))
+
+    def _path(self, name: str) -> Path:
         path = self.folder / f"{name}.parquet"
         if not path.exists():
             raise OdError(
@@ -80,4 +93,14 @@ class StagedRelease:
                 next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
                 spent="what was set aside before stays charged",
             )
-        return pq.read_table(path)
+        return path
+
+
+def _write_counts(file: Path, trips: TripCounts) -> None:
+    """Rank and trips of each leaf pair, a row group at a time, so that no column is copied whole."""
+    schema = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
+    with pq.ParquetWriter(file, schema) as writer:
+        for start in range(0, len(trips.rank), ROW_GROUP):
+            end = min(start + ROW_GROUP, len(trips.rank))
+            columns = [trips.rank[start:end], np.diff(trips.before[start : end + 1])]
+            writer.write_table(pa.table(columns, schema=schema))

@@ -8,17 +8,14 @@ from its own fields alone (nothing is guessed from a sample of the file), and no
 from __future__ import annotations
 
 import csv
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 
 from od_core.archive.files import write_durably
 from od_core.errors import OdError, nearest_only
+from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -64,9 +61,9 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
     """
     if not source.is_file():
         raise _fault("OD-FILE-MISSING", f"there is no file {source.name}")
-    with _connection(target.parent) as connection:
+    with scratch_database(target.parent) as connection:
         try:
-            name = _literal(source)
+            name = file_name(source)
             if source.suffix == ".parquet":
                 relation = connection.read_parquet(name)
             else:
@@ -91,39 +88,6 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
             ) from None
 
 
-def read_flows(records: Path) -> pd.DataFrame:
-    """The loaded records as ``count_trips`` takes them: summed by pair, or as rows where they are flows.
-
-    Returns:
-        Columns origin, destination, in_period, trips. Rows of a flows file are not summed, so that each count
-        is checked for itself.
-    """
-    with _connection(records.parent) as connection:
-        relation = connection.read_parquet(_literal(records))
-        if "trips" in relation.columns:
-            chosen = relation.project("origin, destination, in_period, trips")
-        else:
-            chosen = relation.aggregate("origin, destination, in_period, count(*) AS trips")
-        flows: pd.DataFrame = chosen.df()
-    return flows
-
-
-@contextmanager
-def _connection(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory that spills into the confidential folder, and leaves nothing there."""
-    spill = folder / "spill"
-    try:
-        with duckdb.connect(config={"temp_directory": str(spill)}) as connection:
-            yield connection
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
-
-
-def _literal(path: Path) -> str:
-    """The path as DuckDB reads it, where signs that stand for many files stand for themselves."""
-    return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
-
-
 def _header(source: Path) -> list[str]:
     """Column names of a CSV file. Raises OdError where there are none, or one stands twice."""
     with source.open(encoding="utf-8-sig", newline="") as file:
@@ -136,8 +100,8 @@ def _header(source: Path) -> list[str]:
 
 def _csv_query(name: str, header: list[str]) -> str:
     """Every part of the dialect is stated: a guess from a sample would let one record change how others are read."""
-    columns = ", ".join(f"{_text(column)}: 'VARCHAR'" for column in header)
-    return f"SELECT * FROM read_csv({_text(name)}, columns = {{{columns}}}, {_DIALECT})"  # noqa: S608  # quoted
+    columns = ", ".join(f"{quoted_text(column)}: 'VARCHAR'" for column in header)
+    return f"SELECT * FROM read_csv({quoted_text(name)}, columns = {{{columns}}}, {_DIALECT})"  # noqa: S608  # quoted
 
 
 def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: str) -> str:
@@ -156,8 +120,8 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
     in_period = f"coalesce(starts_with(strftime({day}, '%Y-%m-%d'), '{period}'), {columns.date is None})"
     fields = [
         f"{date} AS date",
-        f"{_quoted(columns.origin)}::VARCHAR AS origin",
-        f"{_quoted(columns.destination)}::VARCHAR AS destination",
+        f"{quoted_name(columns.origin)}::VARCHAR AS origin",
+        f"{quoted_name(columns.destination)}::VARCHAR AS destination",
         f"{in_period} AS in_period",
     ]
     if columns.trips is not None:
@@ -170,7 +134,7 @@ def _date(source: Path, name: str, types: dict[str, str]) -> tuple[str, str]:
 
     The day is not taken from the time, whose microseconds may be rounded up into the next day.
     """
-    column = _quoted(name)
+    column = quoted_name(name)
     if types[name] in _TIME_TYPES:
         return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
     if types[name] == "VARCHAR":
@@ -183,19 +147,11 @@ def _date(source: Path, name: str, types: dict[str, str]) -> tuple[str, str]:
 
 
 def _count(source: Path, name: str, types: dict[str, str]) -> str:
-    """The counts as they stand, for ``count_trips`` to check one by one."""
+    """The counts as they stand, for ``count_records`` to check one by one."""
     kind = types[name].partition("(")[0]
     if kind not in _COUNT_TYPES:
         raise _fault("OD-TRIPS-COUNT", f"{source.name}: column {name!r} holds {kind}, not numbers of trips")
-    return f"{_quoted(name)}::BIGINT" if kind in _WHOLE_TYPES else f"TRY_CAST({_quoted(name)} AS DOUBLE)"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    return f"{quoted_name(name)}::BIGINT" if kind in _WHOLE_TYPES else f"TRY_CAST({quoted_name(name)} AS DOUBLE)"
 
 
 def _fault(code: str, message: str) -> OdError:

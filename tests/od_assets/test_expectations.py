@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,24 +17,81 @@ LISTED = tuple(ZONES["zone"])
 CANARY = "CANARY77Q"
 
 
-def loaded(faults: int) -> pd.DataFrame:
-    frame = records(2000).assign(date=pd.Timestamp("2001-01-15"), in_period=True)
-    frame.loc[: faults - 1, "origin"] = CANARY
-    return frame
+@pytest.fixture
+def met(tmp_path: Path) -> Callable[..., dict[str, bool]]:
+    """What is met by records; beside them nothing is left but the pages, which show no value."""
+
+    def look(frame: pd.DataFrame, threshold: Fraction = Fraction(1, 1000)) -> dict[str, bool]:
+        frame.to_parquet(tmp_path / "raw_trips.parquet", index=False)
+        outcome = records_meet_expectations(tmp_path / "raw_trips.parquet", LISTED, threshold, tmp_path / "docs")
+        assert {path.name for path in tmp_path.iterdir()} == {"raw_trips.parquet", "docs"}
+        pages = list(tmp_path.rglob("*.html"))
+        assert pages
+        assert not [page for page in pages if CANARY in page.read_text(encoding="utf-8")]
+        return outcome
+
+    return look
 
 
-@pytest.mark.parametrize(("faults", "met"), [(0, True), (2, True), (3, False)])
-def test_faulty_records_up_to_the_threshold(tmp_path: Path, faults: int, met: bool) -> None:
-    outcome = records_meet_expectations(loaded(faults), LISTED, Fraction(1, 1000), tmp_path)
-    assert all(outcome.values()) == met
-    pages = list(tmp_path.rglob("*.html"))
-    assert pages
-    assert not [page for page in pages if CANARY in page.read_text(encoding="utf-8")]
+def loaded(number: int = 2000) -> pd.DataFrame:
+    return records(number).assign(date=pd.Timestamp("2001-01-15"), in_period=True)
 
 
-def test_a_missing_column_is_found(tmp_path: Path) -> None:
-    outcome = records_meet_expectations(loaded(0).drop(columns="date"), LISTED, Fraction(1, 1000), tmp_path)
-    assert not outcome["expect_column_to_exist: date"]
+FAULTS = {
+    "origin_missing": ("origin", None),
+    "origin_unlisted": ("origin", CANARY),
+    "destination_missing": ("destination", None),
+    "destination_unlisted": ("destination", CANARY),
+    "outside_period": ("in_period", False),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]], kind: str) -> None:
+    """Of each kind for itself: as many as are allowed, and one more."""
+    column, value = FAULTS[kind]
+    for faults in (0, 2, 3):
+        frame = loaded()
+        frame.loc[: faults - 1, column] = value
+        unmet = [name for name, is_met in met(frame).items() if not is_met]
+        assert unmet == ([] if faults <= 2 else [f"expect_column_values_to_be_between: {kind}"])
+
+
+def test_the_threshold_is_an_exact_fraction(met: Callable[..., dict[str, bool]]) -> None:
+    """One in three is allowed, and one in three less a trifle that no float holds is not."""
+    frame = loaded(3)
+    frame.loc[0, "origin"] = CANARY
+    assert all(met(frame, Fraction(1, 3)).values())
+    assert not all(met(frame, Fraction(1, 3) - Fraction(1, 10**30)).values())
+
+
+def test_unlisted_zones_are_counted_among_those_that_are_there(met: Callable[..., dict[str, bool]]) -> None:
+    """As Great Expectations counts: half of the origins are missing, one of the other half is unlisted."""
+    frame = loaded(4)
+    frame["origin"] = [None, None, CANARY, LISTED[0]]
+    unmet = {name for name, is_met in met(frame, Fraction(2, 5)).items() if not is_met}
+    assert unmet == {f"expect_column_values_to_be_between: origin_{kind}" for kind in ("missing", "unlisted")}
+
+
+def test_no_records_at_all_meet_what_is_expected(met: Callable[..., dict[str, bool]]) -> None:
+    assert all(met(loaded()[:0].astype({"origin": "str", "destination": "str"})).values())
+
+
+@pytest.mark.parametrize("column", ["date", "origin", "destination", "in_period"])
+def test_a_missing_column_is_found(met: Callable[..., dict[str, bool]], column: str) -> None:
+    assert not met(loaded().drop(columns=column))[f"expect_column_to_exist: {column}"]
+
+
+def test_a_column_too_many_is_found(met: Callable[..., dict[str, bool]]) -> None:
+    for frame in (loaded().assign(more=CANARY), loaded().assign(trips=1, more=CANARY)):
+        assert not met(frame)["expect_table_column_count_to_equal: raw_records"]
+
+
+def test_of_flows_the_schema_alone_is_expected(met: Callable[..., dict[str, bool]]) -> None:
+    """Their rows weigh differently from trips."""
+    flows = loaded().assign(origin=CANARY, trips=1)
+    assert all(met(flows).values())
+    assert not met(flows.drop(columns="date"))["expect_column_to_exist: date"]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_an_unforeseen_error_holds_nothing_planted(kept_project: Project, monkey
         except KeyError as error:
             raise ValueError(f"could not convert {CANARY} {COUNT}") from error
 
-    monkeypatch.setattr(od_assets.assets.inputs, "count_trips", fail)
+    monkeypatch.setattr(od_assets.assets.inputs, "count_records", fail)
     result = kept_project.run()
     assert "OD-CONFIDENTIAL-ERROR" in failure_text(result)
     assert leaks(kept_project.root) == []

@@ -1,0 +1,148 @@
+"""Time and memory from a file of raw records to true counts in tree order, each step in a process of its own.
+
+python -m benchmarks.counting --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from benchmarks.measuring import machine, peak_memory_gigabytes
+from od_core import FlowTree, Geography
+from od_core.archive.staging import StagedRelease
+from od_core.readers.counting import count_records
+from od_core.readers.records import RecordColumns, load_records
+
+LEVELS = ("region", "province", "town", "district", "section")
+NATION = (20, 110, 7_900, 9_249, 357_708)
+REGION = (1, 5, 40, 50, 2_000)
+PERIOD = "2001-06"
+SEED = 20010601
+
+
+def geography(folder: Path) -> Geography:
+    """The public zones: census sections of twelve digits, in five levels."""
+    zones = pd.read_parquet(folder / "zones.parquet")
+    return Geography.from_frame(zones, LEVELS)
+
+
+def make_zones(sizes: tuple[int, ...], folder: Path) -> None:
+    """Areas of every level, evenly over those of the level above."""
+    area = np.arange(sizes[-1])
+    codes = {LEVELS[-1]: [f"{section:012d}" for section in area]}
+    for level in range(len(sizes) - 2, -1, -1):
+        area = area * sizes[level] // sizes[level + 1]
+        codes[LEVELS[level]] = [f"{LEVELS[level][0].upper()}{number:05d}" for number in area]
+    pd.DataFrame({level: codes[level] for level in LEVELS}).to_parquet(folder / "zones.parquet")
+
+
+def make_records(records: int, folder: Path) -> None:
+    """One row a trip, in random order: pairs of heavy-tailed size, seven in ten of them near each other.
+
+    Of 100 million records some 55 million pairs are distinct.
+    """
+    with duckdb.connect(config={"temp_directory": str(folder / "spill")}) as connection:
+        zones = connection.sql(f"SELECT count(*) FROM '{folder}/zones.parquet'").fetchall()[0][0]  # noqa: S608
+        connection.sql(f"""
+            WITH codes AS (SELECT section, row_number() OVER () - 1 AS number FROM '{folder}/zones.parquet'),
+            drawn AS (
+                SELECT i, floor({1.07 * records} * power(hash(i, {SEED}) / 18446744073709551616.0, 2))::BIGINT AS pair
+                FROM range({records}) AS numbers(i)
+            ),
+            located AS (SELECT i, pair, (hash(pair, 1) % {zones})::BIGINT AS origin FROM drawn),
+            ends AS (
+                SELECT i, origin,
+                    CASE WHEN hash(pair, 2) % 10 < 7 THEN (origin + (hash(pair, 3) % 5000)::BIGINT) % {zones}
+                        ELSE (hash(pair, 4) % {zones})::BIGINT END AS destination
+                FROM located
+            )
+            SELECT DATE '{PERIOD}-01' + (hash(i, 5) % 30)::INTEGER AS date, origins.section AS origin,
+                destinations.section AS destination
+            FROM ends JOIN codes AS origins ON ends.origin = origins.number
+            JOIN codes AS destinations ON ends.destination = destinations.number
+        """).write_parquet(str(folder / "trips.parquet"), compression="zstd")  # noqa: S608  # numbers, and our folder
+
+
+def load(folder: Path) -> Callable[[], object]:
+    """The raw file into the confidential folder."""
+    columns = RecordColumns(date="date")
+    return lambda: load_records(folder / "trips.parquet", columns, PERIOD, StagedRelease(folder).records)
+
+
+def count(folder: Path) -> Callable[[], object]:
+    """The loaded records to counts, and those into their file."""
+    public, staged = geography(folder), StagedRelease(folder)
+    tree = FlowTree(public, public)
+    tree.rank_terms(tree.depth)
+
+    def work() -> object:
+        start = time.perf_counter()
+        trips = count_records(staged.records, tree)
+        counted = time.perf_counter()
+        staged.save_trip_counts(trips)
+        return {"count": counted - start, "save": time.perf_counter() - counted, "pairs": len(trips.rank)}
+
+    return work
+
+
+def read(folder: Path) -> Callable[[], object]:
+    """The counts back from their file, as every measured level reads them."""
+    staged = StagedRelease(folder)
+    return lambda: {"pairs": len(staged.trip_counts().rank)}
+
+
+STEPS: dict[str, Callable[[Path], Callable[[], object]]] = {"load": load, "count": count, "read": read}
+
+
+def measure_step(name: str, folder: Path) -> dict[str, Any]:
+    """One step in this process."""
+    work = STEPS[name](folder)
+    at_start = peak_memory_gigabytes()
+    start, busy = time.perf_counter(), time.process_time()
+    found = work()
+    figures = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - busy}
+    figures |= {"peak_memory_gigabytes": peak_memory_gigabytes(), "of_it_before_the_step": at_start}
+    return figures | (found if isinstance(found, dict) else {})
+
+
+def main() -> None:
+    """Make the records, run every step in a child process and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="few records, to see that it runs")
+    parser.add_argument("--step", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.step:
+        print(json.dumps(measure_step(options.step[0], Path(options.step[1]))))
+        return
+    records = 100_000 if options.small else 100_000_000
+    results: dict[str, Any] = {"machine": machine(), "records": records}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_zones(REGION if options.small else NATION, folder)
+        make_records(records, folder)
+        for step in STEPS:
+            command = [sys.executable, "-m", "benchmarks.counting", "--step", step, name]
+            child = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # ourselves
+            results[step] = json.loads(child.stdout)
+    if options.json:
+        print(json.dumps(results, indent=2))
+        return
+    for step, figures in results.items():
+        print(f"{step}: {figures}")
+
+
+if __name__ == "__main__":
+    main()

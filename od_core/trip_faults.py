@@ -1,0 +1,43 @@
+"""What is wrong with trips, said alike wherever they are counted; no message holds a value of a record."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from od_core.errors import OdError
+
+MAX_COUNT = 1 << 53
+
+MISSING = "a missing or not-a-number value"
+NEGATIVE = "a negative number"
+TOO_LARGE = "a number above 2^53 or infinite"
+FRACTION = "a fraction"
+SUM_TOO_LARGE = "numbers that sum to more than 2^53"
+
+
+def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> OdError:
+    """The error for counts that are no counts.
+
+    Args:
+        what: one of the texts above.
+        row, rows: the first row where it was found, from 0, and the number of rows; confidential.
+    """
+    return OdError(
+        "OD-TRIPS-COUNT",
+        f"column 'trips' holds {what}",
+        next_step="give every row a whole number of trips, from 0 to 2^53",
+        confidential_detail=None if row is None else f"first in row {row + 1} of {rows}",
+    )
+
+
+def refuse_too_many_faults(faulty: int, trips: int, fault_threshold: Fraction) -> None:
+    """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults")."""
+    if faulty <= fault_threshold * trips:
+        return
+    raise OdError(
+        "OD-TRIPS-FAULTS",
+        f"more than {float(fault_threshold):.3%} of the trips are of another period, or have an origin or"
+        " destination that is not in the zone list (missing, misspelt, other case, spaces, or lost leading zeros)",
+        next_step="correct the records or the zone list, or raise the operator's fault threshold",
+        confidential_detail=f"{faulty} of {trips} trips",
+    )
