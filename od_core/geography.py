@@ -316,10 +316,9 @@ def _check_named_once(table: pd.DataFrame) -> None:
 
 
 def _text_codes(column: pd.Series, name: str) -> list[str]:
-    """The codes of a public column, all checked."""
+    """The codes of a public column, checked one by one."""
     codes = list(column.astype(object))
-    is_text = isinstance(column.dtype, pd.StringDtype)
-    _check_codes(list(dict.fromkeys(codes)) if is_text else codes, name)  # text repeats in the upper levels
+    _check_codes(codes, name)
     return codes
 
 
@@ -347,7 +346,7 @@ def _check_codes(codes: Sequence[Any], name: str) -> None:
 
 def _check_case(codes: Sequence[str], name: str) -> None:
     seen: dict[str, str] = {}
-    for code in dict.fromkeys(codes):
+    for code in codes:
         other = seen.setdefault(code.casefold(), code)
         if other != code:
             raise _fault("OD-GEOGRAPHY-CASE", f"column {name!r}: codes {other!r} and {code!r} differ in case alone")

@@ -208,7 +208,6 @@ def test_faults_of_a_zone_list_are_named(zones, levels, code, named):
     ],
 )
 def test_faults_of_a_text_column_are_named_in_any_row(value, code, named):
-    """Repeated codes of a text column are looked at once."""
     for row in (2, 3):
         zones = ZONES.astype("str").replace("01", "\u03bc03")
         zones.loc[row, "town"] = value
