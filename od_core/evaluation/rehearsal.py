@@ -30,6 +30,6 @@ def rehearse() -> None:
                     geography,
                     unit=PrivacyUnit("trip", neighbours),
                     budget=Budget(epsilon=1, delta="1e-8"),
-                    mechanism=InfTDA(order),  # type: ignore[arg-type]  # one of the two
+                    mechanism=InfTDA(order),
                     tree=tree,
                 )
