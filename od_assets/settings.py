@@ -16,6 +16,7 @@ from od_core.flow_tree import TreeOrder
 from od_core.mechanisms import Mechanism
 from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.noise import noise_named, refuse_too_wide
 from od_core.readers.records import RecordColumns
 from od_core.readers.zones import read_zones
 
@@ -86,6 +87,7 @@ class ReleaseSettings:
                 f" {float(self.domain.cap):.6g} of data set {self.domain.name!r}",
                 next_step="ask for less, or raise the cap with a stated reason",
             )
+        refuse_too_wide(noise_named(self.noise), (step.variance for step in plan.steps))
         return plan
 
 

@@ -24,7 +24,7 @@ from od_core.mechanisms import Mechanism
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.noise import NoiseSource, backend_name, noise_named
+from od_core.privacy.noise import NoiseSource, backend_name, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
 from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
 
@@ -153,6 +153,7 @@ def release_flows(
         geography, unit=unit, budget=budget, mechanism=mechanism, tree=tree, destination_geography=destination_geography
     )
     source = noise_named(noise)
+    refuse_too_wide(source, (step.variance for step in plan.steps))
     refuse_unbuilt_unit(plan.unit)
     if (ledger is None) != (release_id is None):
         raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")

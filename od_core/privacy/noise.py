@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
@@ -26,7 +27,7 @@ class NoiseSource(Protocol):
         ...
 
 
-BACKENDS: dict[str, type[NoiseSource]] = {"opendp": OpenDPNoise, "table": TableNoise}
+BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoise, "table": TableNoise}
 
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
@@ -40,6 +41,17 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
             next_step="choose a known noise backend",
         )
     return BACKENDS[noise]()
+
+
+def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
+    """Refuse a backend for noise that it cannot draw, before anything is charged. Raises OdError."""
+    name = backend_name(source)
+    if name is not None and max(variances) > BACKENDS[name].largest_variance:
+        raise OdError(
+            "OD-NOISE-TOO-WIDE",
+            f"the plan needs noise of a variance above {BACKENDS[name].largest_variance}, the most of backend {name!r}",
+            next_step="choose the noise backend opendp, or raise the budget",
+        )
 
 
 def backend_name(source: NoiseSource) -> str | None:

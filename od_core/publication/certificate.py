@@ -17,7 +17,19 @@ from od_core.release import Release
 
 FORMAT = "od-release certificate 1"
 
-SOFTWARE = ("od-release", "opendp", "numpy", "numba", "pandas", "pyarrow", "duckdb", "dagster", "great-expectations")
+SOFTWARE = (
+    "od-release",
+    "opendp",
+    "cryptography",
+    "python-flint",
+    "numpy",
+    "numba",
+    "pandas",
+    "pyarrow",
+    "duckdb",
+    "dagster",
+    "great-expectations",
+)
 
 TRIPS_OF_A_PERSON = 40
 """A person with so many trips stands as the example of what unit ``trip`` does not protect."""
