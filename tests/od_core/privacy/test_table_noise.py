@@ -71,6 +71,17 @@ def test_every_boundary_is_the_floor_of_the_true_one(law):
     assert words[-1] == 2**80 - 1
 
 
+@pytest.mark.parametrize("precision", [10, 53, 176])
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_every_ball_holds_the_true_probability(law, precision):
+    """At any precision, to the last one of the far tail, where what lies beyond is most of it."""
+    with flint.ctx.workprec(precision):
+        balls = law.tails(8)
+    assert balls[-1] < 2.0**-8 or precision < 53
+    with flint.ctx.workprec(400):
+        assert all(ball.overlaps(flint.arb(str(tail))) for ball, tail in zip(balls, inversion(law).tails, strict=False))
+
+
 @pytest.mark.parametrize("guard", [-60, -10, 0, 3])
 def test_floors_that_are_not_certain_are_computed_again(guard, monkeypatch):
     """With too few bits the balls hold whole numbers; nothing wrong comes out, it only takes longer."""
@@ -194,7 +205,7 @@ def decided_again(exact: Inversion, first_bits: int, further_bits: int, given, s
         (WIDEST, 16, 64, 40_000),
         (DiscreteLaplace(Fraction(2001, 100)), 16, 64, 70_000),
         (DiscreteGaussian(Fraction(12345, 100)), 4, 8, 70_000),
-        (DiscreteGaussian(Fraction(1, 4)), 3, 4, 10_000),
+        (DiscreteGaussian(Fraction(1, 4)), 3, 4, 30_000),
         (DiscreteLaplace(Fraction(2)), 2, 4, 10_000),
     ],
     ids=str,
@@ -206,7 +217,10 @@ def test_every_draw_of_a_vector_is_what_its_own_words_say(law, first_bits, furth
     expected, third = decided_again(inversion(law), first_bits, further_bits, words.given, size)
     assert drawn.tolist() == expected
     if further_bits < 64:
-        # The mean number is above 700 and it is a sum of independent yes and no: below 300 by chance under 1e-40.
+        # A sum of independent yes and no: as many cells as hold a boundary, each with probability 2^-bits.
+        bits = first_bits + further_bits
+        mean = size * len(set(inversion(law).boundaries(bits))) / 2**bits
+        assert mean > 900  # so that less than 300 has probability below exp(-295)
         assert third > 300
 
 
