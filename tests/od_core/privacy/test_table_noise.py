@@ -6,6 +6,7 @@ Its law is tested in tests/statistical.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -292,12 +293,18 @@ def test_no_two_calls_draw_the_same():
 
 def test_threads_that_begin_with_many_laws_at_once_get_the_right_tables():
     """Flint's precision is one for the process: builders must not spoil it for each other, or for anybody else."""
-    laws = [DiscreteGaussian(Fraction(2 + i, 7)) for i in range(16)]
-    before = flint.ctx.prec
-    with ThreadPoolExecutor(8) as pool:
-        built = list(pool.map(lambda law: floors_of_tails(law, 80), laws))
-    assert built == [floors(gaussian_tails(law.variance), 80) for law in laws]
-    assert flint.ctx.prec == before
+    laws = [DiscreteGaussian(Fraction(1000 + i, 7)) for i in range(32)]
+    before, interval = flint.ctx.prec, sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            built = list(pool.map(lambda law: floors_of_tails(law, 80 + law.variance.numerator % 9), laws))
+    finally:
+        after = flint.ctx.prec
+        flint.ctx.prec = before
+        sys.setswitchinterval(interval)
+    assert after == before
+    assert built == [floors(gaussian_tails(law.variance), 80 + law.variance.numerator % 9) for law in laws]
 
 
 @pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), MAX_TABLE_VARIANCE + Fraction(1, 3), Fraction(2**100)])
