@@ -38,6 +38,7 @@ workers = [worker.pid for worker in pool.workers]
 if sys.argv[1] == "forked" and os.fork() == 0:
     print(*workers, os.getpid(), flush=True)
     time.sleep(60)
+    os._exit(0)
 if sys.argv[1] == "alone":
     print(*workers, flush=True)
 while True:
