@@ -181,7 +181,8 @@ def kept_open(path: Path) -> Iterator[None]:
 
 def _renew(head: Path, newest: str) -> None:
     head.parent.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
-    write_durably(head, lambda file: file.write_text(newest, encoding="utf-8"))
+    # An older hash is an entry's too: after a crash it asks for less, and never wrongly.
+    write_durably(head, lambda file: file.write_text(newest, encoding="utf-8"), sync_name=False)
 
 
 def broken() -> OdError:

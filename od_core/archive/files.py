@@ -12,8 +12,13 @@ CONFIDENTIAL_FILE_MODE = 0o600
 PUBLIC_FILE_MODE = 0o644
 
 
-def write_durably(path: Path, write: Callable[[Path], object], *, mode: int = CONFIDENTIAL_FILE_MODE) -> None:
-    """Let ``write`` fill a temporary file, then make it and its name durable; an old file is replaced."""
+def write_durably(
+    path: Path, write: Callable[[Path], object], *, mode: int = CONFIDENTIAL_FILE_MODE, sync_name: bool = True
+) -> None:
+    """Let ``write`` fill a temporary file, then make it and its name durable; an old file is replaced.
+
+    Without ``sync_name`` a crash of the machine may bring the old file back, whole.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
@@ -21,7 +26,8 @@ def write_durably(path: Path, write: Callable[[Path], object], *, mode: int = CO
         temporary.chmod(mode)  # some writers put a file of their own in its place
         sync(temporary)
         temporary.replace(path)
-        sync(path.parent)
+        if sync_name:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
