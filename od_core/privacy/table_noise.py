@@ -24,8 +24,8 @@ from od_core.privacy.keystream import Keystream, Words
 MAX_TABLE_VARIANCE = 1 << 28
 """Sigma 16,384. Beyond it most draws need more than a look into the table, which takes seconds to certify."""
 
-_BLOCK = 1 << 15
-"""Draws at a time: their words and the table stay in the second-level cache."""
+_BLOCK = 1 << 18
+"""Draws at a time. Smaller ones stay in the cache, but threads would then meet more often at the interpreter's lock."""
 
 _UNDECIDED = -(1 << 15)
 """In the guide. Never a value: a k that fills a cell of 2^-16 is one of 2 |k| + 1 with P >= 2^-16, so |k| < 2^15."""
