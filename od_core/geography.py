@@ -240,7 +240,11 @@ class Geography:
 
     def ancestors(self, level: int) -> Numbers:
         """Number of each zone's area at ``level``; shape (zones,)."""
-        return np.repeat(np.arange(self.size(level), dtype=np.int32), np.diff(self.first_zone[level]))
+        return self._ancestors[level]
+
+    @cached_property
+    def _ancestors(self) -> tuple[Numbers, ...]:
+        return tuple(_frozen(np.repeat(_range(len(below)), below)) for below in self._zones_below)
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
         """Number of the area at level ``above`` that each area of ``level`` lies in; shape (areas of level,)."""
@@ -248,7 +252,11 @@ class Geography:
 
     def zones_below(self, level: int) -> Numbers:
         """Number of zones of each area of a level."""
-        return np.diff(self.first_zone[level])
+        return self._zones_below[level]
+
+    @cached_property
+    def _zones_below(self) -> tuple[Numbers, ...]:
+        return tuple(_frozen(np.diff(first)) for first in self.first_zone)
 
     def zones_skipped(self, level: int) -> Numbers:
         """Zones before each area of a level, below the same parent."""
@@ -287,6 +295,10 @@ class Geography:
 
 def _fault(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="correct the public geography")
+
+
+def _range(size: int) -> Numbers:
+    return np.arange(size, dtype=np.int32)
 
 
 def _frozen(array: Numbers) -> Numbers:

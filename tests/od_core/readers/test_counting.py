@@ -241,3 +241,18 @@ def test_counts_come_back_from_their_file(tmp_path, monkeypatch, pairs):
     assert list(tmp_path.iterdir()) == [path]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert pq.read_table(path)["trips"].to_pylist() == [k + 1 for k in range(pairs)]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])
+@pytest.mark.parametrize("counts", [[2**53 - 1, 1], [2**53, 1], [2**53 - 1, 2], [2**52] * 3])
+def test_trips_sum_to_no_more_than_2_to_the_53(tmp_path, kind, counts):
+    """At the limit itself they are counted; above it refused, though each count is allowed."""
+    zones = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+    rows = len(counts)
+    columns = {"origin": ["a"] * rows, "destination": ["b"] * (rows - 1) + ["a"], "in_period": [True] * rows}
+    records = written(tmp_path, pa.table({**columns, "trips": pa.array(counts).cast(kind)}))
+    if sum(counts) <= 2**53:
+        assert count_records(records, FlowTree(zones, zones)).total == sum(counts)
+        return
+    with pytest.raises(OdError, match=r"OD-TRIPS-COUNT.*sum to more than"):
+        count_records(records, FlowTree(zones, zones))
