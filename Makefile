@@ -11,7 +11,7 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m od_core.compiled
+	$(BIN)/python -m od_core.evaluation.rehearsal
 	touch $@
 
 release: install

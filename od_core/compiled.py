@@ -2,7 +2,7 @@
 
 Numba keeps the code of a function by that function's own source and not by that of the functions it calls: after a
 change in a helper it would go on running the old code. So the cache of every state of the sources is a folder of its
-own. ``python -m od_core.compiled`` (which ``make install`` calls) compiles all kernels and removes older folders.
+own. ``python -m od_core.evaluation.rehearsal`` (which ``make install`` calls) compiles all kernels at once.
 """
 
 from __future__ import annotations
@@ -69,18 +69,9 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def main() -> None:
-    """Compile every kernel by a small release, and remove the code of older sources."""
+def remove_older() -> None:
+    """Remove the machine code of older sources from this environment; elsewhere, others may be using theirs."""
     folder = cache_folder()
-    if folder is None:
-        return
-    if folder.parent == _environment_cache():  # elsewhere, other installations may be using theirs
+    if folder is not None and folder.parent == _environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
             shutil.rmtree(older)
-    from od_core.evaluation.rehearsal import rehearse
-
-    rehearse()
-
-
-if __name__ == "__main__":
-    main()

@@ -49,7 +49,8 @@ class Release:
         leaves: released leaf nodes, in tree order.
         measured: the noisy measurements behind them, top first.
         spent: what was spent: the plan's levels, and draws that were lost, where a ledger was kept.
-        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
+        noise: name of the noise backend (of two, where the setting changed before all was measured); None for a
+            test double, whose release carries no guarantee.
     """
 
     plan: ReleasePlan
@@ -164,8 +165,9 @@ def release_flows(
     key = ReleaseKey.parse(release_id)
     with exclusive(ledger.path.parent), ledger.kept_open():
         confidential = ConfidentialFolder(ledger.path.parent / "confidential")
-        measurements = begin_release(confidential, ledger, key, key.release, plan, trips)
-        return replace(run_plan(plan, trips, source, measurements), spent=ledger.spent(key, plan))
+        measurements = begin_release(confidential, ledger, key, key.release, plan, trips, backend_name(source))
+        release = run_plan(plan, trips, source, measurements)
+        return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:

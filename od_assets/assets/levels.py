@@ -68,7 +68,9 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             parents = None if level == 0 else staged.estimate(level - 1)
             warehouse.refuse_published_unknown(key)
             ledger.declare(settings.domain)
-            measurements = begin_release(warehouse.confidential, ledger, key, settings.domain.name, plan, trips)
+            measurements = begin_release(
+                warehouse.confidential, ledger, key, settings.domain.name, plan, trips, settings.noise
+            )
             noise = noise_named(settings.noise)
             noisy = measurements.once(step, partial(measure, plan, step, parents, trips, noise))
             digest = ledger.measured_digest(key, level)

@@ -109,7 +109,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             for step in plan.steps
         ]
         return finish(
-            plan, staged.estimate(plan.tree.depth), measured, noise=settings.noise, spent=ledger.spent(key, plan)
+            plan, staged.estimate(plan.tree.depth), measured, noise=ledger.noise(key), spent=ledger.spent(key, plan)
         )
 
     @contextmanager

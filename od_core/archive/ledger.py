@@ -133,10 +133,10 @@ class Ledger:
         with self._transaction() as entries:
             _is_reserved(entries, key, domain, plan)
 
-    def start_draw(self, key: ReleaseKey, level: int) -> int:
+    def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
         """Mark a level as being drawn, durably, before the first random bit; returns the number of the draw.
 
-        A level that is marked already was lost: it is set aside once more.
+        A level that is marked already was lost: it is set aside once more. ``noise`` names the backend.
 
         Raises:
             OdError: the level is not set aside, or is measured; the cap does not allow drawing it once more.
@@ -158,7 +158,7 @@ class Ledger:
                 _check_cap(entries, row["domain"], key, rho, lost_draw=True)
                 draw += 1
                 entries.append(RESERVED, row["domain"], key, level=level, draw=draw, rho=rho, content=lost["content"])
-            entries.append(DRAWING, row["domain"], key, level=level, draw=draw)
+            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
             return draw
 
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
@@ -213,6 +213,13 @@ class Ledger:
         """Whether any level of the release was ever drawn, or began to be."""
         with self._transaction() as entries:
             return entries.newest(DRAWING, release=str(key)) is not None
+
+    def noise(self, key: ReleaseKey) -> str:
+        """Names of the backends that drew a release: one, but where the setting changed between two levels."""
+        with self._transaction() as entries:
+            drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
+        # Entries of before there were two backends name none: OpenDP was the only one.
+        return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
 
     def is_published(self, key: ReleaseKey) -> bool:
         """Whether the release was published."""

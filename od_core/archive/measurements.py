@@ -45,11 +45,18 @@ class MemoryMeasurements:
 
 
 def begin_release(
-    confidential: ConfidentialFolder, ledger: Ledger, key: ReleaseKey, domain: str, plan: ReleasePlan, trips: TripCounts
+    confidential: ConfidentialFolder,
+    ledger: Ledger,
+    key: ReleaseKey,
+    domain: str,
+    plan: ReleasePlan,
+    trips: TripCounts,
+    noise: str | None = None,
 ) -> DurableMeasurements:
     """The measurements of a release that is set aside and held to its input; the same at every resume.
 
-    The charge comes first: a release that the cap refuses leaves nothing behind.
+    The charge comes first: a release that the cap refuses leaves nothing behind. ``noise`` names the backend that
+    what is not measured yet will be drawn by.
 
     Raises:
         OdError: the cap refuses; the release was begun with another plan or other records.
@@ -59,7 +66,7 @@ def begin_release(
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
         left_behind.unlink()
-    return DurableMeasurements(folder, ledger, key)
+    return DurableMeasurements(folder, ledger, key, noise)
 
 
 class DurableMeasurements:
@@ -69,7 +76,8 @@ class DurableMeasurements:
     the file is durable, under its final name, before MEASURED; nothing reads the values before that.
     """
 
-    def __init__(self, folder: Path, ledger: Ledger, key: ReleaseKey) -> None:
+    def __init__(self, folder: Path, ledger: Ledger, key: ReleaseKey, noise: str | None = None) -> None:
+        self._noise = noise
         self._folder = folder
         self._ledger = ledger
         self._key = key
@@ -88,7 +96,7 @@ class DurableMeasurements:
             digest = file_digest(self._path(step.level, state.draw))
             self._ledger.finish_draw(self._key, step.level, state.draw, digest)
         elif state is None or state.kind != MEASURED:
-            number = self._ledger.start_draw(self._key, step.level)
+            number = self._ledger.start_draw(self._key, step.level, self._noise)
             path = self._path(step.level, number)
             write_durably(path, lambda file: write_noisy(file, draw()))
             self._ledger.finish_draw(self._key, step.level, number, file_digest(path))

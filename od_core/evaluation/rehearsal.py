@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import pandas as pd
 
+from od_core.compiled import remove_older
 from od_core.flow_tree import TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms.inftda import InfTDA
@@ -34,3 +35,8 @@ def rehearse() -> None:
             tree=tree,
             noise=noise,
         )
+
+
+if __name__ == "__main__":
+    remove_older()
+    rehearse()
