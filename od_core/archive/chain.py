@@ -105,7 +105,7 @@ class Entries:
 
     def hold_to(self, head: Path) -> None:
         """Refuse entries that lack the newest hash ever written. Raises OdError."""
-        if head.exists() and not self.select("hash = ?", head.read_text(encoding="utf-8")):
+        if head.exists() and not self._has(head.read_text(encoding="utf-8")):
             self.verify()  # an entry that was edited is told from one that is missing
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -113,6 +113,11 @@ class Entries:
                 next_step="restore the newest ledger; an older one has forgotten what was spent",
                 spent="what was set aside before stays charged",
             )
+
+    def _has(self, entry_hash: str) -> bool:
+        """Whether some entry has this hash; looks at the newest first."""
+        newest_first = "SELECT 1 FROM entries WHERE hash = ? ORDER BY number DESC LIMIT 1"
+        return self._connection.execute(newest_first, (entry_hash,)).fetchone() is not None
 
     def verify(self) -> None:
         """Refuse entries whose chain of hashes is broken. Raises OdError."""
