@@ -166,10 +166,8 @@ def draw(points: list[Point], path: Path) -> None:
             cells, seconds = [p["cells"] for p in own], [p["seconds"] for p in own]
             axes.loglog(cells, seconds, marker, label=f"more {family}", markersize=5, fillstyle="none")
         largest = max(points, key=lambda point: int(point["cells"]))
-        end = (largest["cells"], largest["seconds"])
-        axes.loglog(
-            [end[0] / LARGER, end[0]], [end[1] / LARGER, end[1]], "--", color="0.5", linewidth=1, label="slope 1"
-        )
+        line = [(largest["cells"] / factor, largest["seconds"] / factor) for factor in (LARGER, 1)]
+        axes.loglog(*zip(*line, strict=True), "--", color="0.5", linewidth=1, label="slope 1")
         axes.set_xlabel("measured cells")
         axes.set_ylabel("seconds")
         axes.legend(frameon=False)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -98,9 +99,10 @@ def _table(name: str, rows: list[dict[str, Any]]) -> Table:
     lines += [[_text(row.get(column, "")) for column in columns] for row in rows]
     if len(columns) > len(rows):
         lines = [list(line) for line in zip(*lines, strict=True)]
-    table = Table(title=_words(name), title_justify="left")
-    for number, heading in enumerate(lines[0]):
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    table = Table(title=_words(name), title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column(lines[0][0], no_wrap=True)
+    for heading in lines[0][1:]:
+        table.add_column(_words(heading), justify="right", overflow="fold")
     for line in lines[1:]:
         table.add_row(*line)
     return table
@@ -111,7 +113,7 @@ def _words(name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A figure to three digits or whole, large ones in millions; lists and groups by their members."""
+    """A figure to two or three digits or whole, large ones in millions; lists and groups by their members."""
     if value is None:
         return "-"
     if isinstance(value, dict):
@@ -121,7 +123,7 @@ def _text(value: Any) -> str:
     if isinstance(value, (int, float)) and abs(value) >= MILLION:
         return f"{value / MILLION:,.1f} M"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.2g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

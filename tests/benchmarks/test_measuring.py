@@ -18,7 +18,7 @@ WIDE = [
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The words of every printed line, without the borders."""
-    printed_lines = capsys.readouterr().out.translate(dict.fromkeys(map(ord, "│┃┏┓┗┛━┳┻╇┡┩└┘─┴"), " ")).splitlines()
+    printed_lines = capsys.readouterr().out.translate(dict.fromkeys(map(ord, "─"), " ")).splitlines()
     return [line.split() for line in printed_lines if line.strip()]
 
 

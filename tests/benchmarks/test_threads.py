@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -72,4 +73,7 @@ def test_ended_when_the_benchmark_is_killed():
     finally:
         holder.kill()
         holder.communicate()
-    assert waited_for(lambda: not any(map(running, pids)))
+    ended = waited_for(lambda: not any(map(running, pids)), seconds=10)
+    for pid in filter(running, pids):
+        os.kill(pid, signal.SIGKILL)
+    assert ended
