@@ -1,8 +1,8 @@
 # make install | release | ui | test | test-slow | lint. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
-FAST := --ignore=tests/statistical --ignore=tests/faults --ignore=tests/browser
-SLOW := $(wildcard tests/statistical tests/faults tests/browser)
+FAST := --ignore=tests/statistical --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
+SLOW := $(wildcard tests/statistical tests/faults tests/browser tests/benchmarks)
 
 .PHONY: install release ui test test-slow lint
 

@@ -19,7 +19,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from benchmarks.measuring import machine, peak_memory_gigabytes
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed
 from od_core import FlowTree, Geography
 from od_core.archive.staging import StagedRelease
 from od_core.readers.counting import count_records
@@ -128,7 +128,7 @@ def main() -> None:
         print(json.dumps(measure_step(options.step[0], Path(options.step[1]))))
         return
     records = 100_000 if options.small else 100_000_000
-    results: dict[str, Any] = {"machine": machine(), "records": records}
+    figures = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_zones(REGION if options.small else NATION, folder)
@@ -136,12 +136,8 @@ def main() -> None:
         for step in STEPS:
             command = [sys.executable, "-m", "benchmarks.counting", "--step", step, name]
             child = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # ourselves
-            results[step] = json.loads(child.stdout)
-    if options.json:
-        print(json.dumps(results, indent=2))
-        return
-    for step, figures in results.items():
-        print(f"{step}: {figures}")
+            figures.append({"step": step} | json.loads(child.stdout))
+    printed({"machine": machine(), "records": records, "steps": figures}, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ def main() -> None:
         "release_flows_seconds": library_seconds,
         "overhead_seconds": job_seconds - library_seconds,
         "peak_memory_gigabytes": peak,
-        "longest_steps": dict(sorted(steps.items(), key=lambda step: -step[1])[:8]),
+        "longest_steps": [
+            {"step": step, "seconds": took} for step, took in sorted(steps.items(), key=lambda step: -step[1])[:8]
+        ],
     }
     printed(results, as_json=options.json)
 

@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 
 Item = TypeVar("Item")
+
+MILLION = 1_000_000
 
 
 def machine() -> dict[str, Any]:
@@ -60,13 +64,67 @@ def fresh_process(module: str, *arguments: str, **environment: str) -> str:
 
 
 def printed(results: dict[str, Any], *, as_json: bool) -> None:
-    """Print the figures as JSON, or one line each."""
+    """Print the figures as JSON; or rows and groups of figures as tables, all else one line each."""
     if as_json:
         print(json.dumps(results, indent=2))
         return
+    console = Console(markup=False, highlight=False)
     for name, value in results.items():
-        for entry in value if isinstance(value, list) else [value]:
-            print(f"{name}: {entry}")
+        rows = _rows(value)
+        console.print(_table(name, rows) if rows else f"{_words(name)}: {_text(value)}")
+
+
+def _rows(value: Any) -> list[dict[str, Any]]:
+    """Rows of a table: of a list of figures, or of figures by name; of anything else none."""
+    if isinstance(value, dict) and all(isinstance(figures, dict) for figures in value.values()):
+        value = [{"": name} | figures for name, figures in value.items()]
+    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+        return [_flat(row) for row in value]
+    return []
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the figures of its groups beside its own."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        inner = value if isinstance(value, dict) else None
+        flat |= {name: value} if inner is None else {f"{name}, {part}": figure for part, figure in inner.items()}
+    return flat
+
+
+def _table(name: str, rows: list[dict[str, Any]]) -> Table:
+    """One line a row; where rows have more figures than there are rows, one column a row, to be narrow."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [[_words(column) for column in columns]]
+    lines += [[_text(row.get(column, "")) for column in columns] for row in rows]
+    if len(columns) > len(rows):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    table = Table(title=_words(name), title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column(lines[0][0], no_wrap=True)
+    for heading in lines[0][1:]:
+        table.add_column(_words(heading), justify="right", overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*line)
+    return table
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _text(value: Any) -> str:
+    """A figure to two or three digits or whole, large ones in millions; lists and groups by their members."""
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{_words(name)} {_text(figure)}" for name, figure in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, (int, float)) and abs(value) >= MILLION:
+        return f"{value / MILLION:,.1f} M"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.2g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def peak_memory_gigabytes() -> float:

@@ -8,7 +8,6 @@ python -m benchmarks.noise --json
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
@@ -17,11 +16,8 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from benchmarks.measuring import machine, peak_memory_gigabytes, timed
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
 from od_core.pipeline import threads
 from od_core.privacy.noise import BACKENDS
 from od_core.privacy.opendp_pool import Pool
@@ -91,8 +87,8 @@ def main() -> None:
     else:
         results["table"] = "not there: skipped"
 
-    steps = [(name, sigma) for name in cases for sigma in SIGMAS]
-    for name, sigma in track(steps, "noise", console=Console(stderr=True), transient=True):
+    runs = [(name, sigma) for name in cases for sigma in SIGMAS]
+    for name, sigma in steps(runs, "noise"):
         draw, size = cases[name]
         # OpenDP needs no more repeats than make a second or two; the first of timed() starts the workers.
         seconds = timed(lambda: draw(sigma, size), repeats=repeats if size == fast else min(repeats, 3))  # noqa: B023
@@ -104,26 +100,7 @@ def main() -> None:
         results["ratio_to_opendp"].setdefault(name, {})[sigma] = rate / alone
     workers.end()
     results["peak_memory_gigabytes"] = peak_memory_gigabytes()
-    if options.json:
-        print(json.dumps(results, indent=2))
-        return
-    _print(results)
-
-
-def _print(results: dict[str, Any]) -> None:
-    console = Console()
-    for name, figure in results["limits"].items():
-        console.print(f"{name.replace('_', ' ')}: {figure:,.4g}")
-    for what, digits in (("draws_a_second", ",.0f"), ("ratio_to_aes_words", ".2g"), ("ratio_to_opendp", ",.2f")):
-        table = Table(f"{what.replace('_', ' ')}, sigma", *SIGMAS)
-        for name, figures in results[what].items():
-            table.add_row(name, *(format(figures[sigma], digits) for sigma in SIGMAS))
-        console.print(table)
-    if "table" in results:
-        console.print(f"table backend {results['table']}")
-    else:
-        builds = ", ".join(f"{s} {seconds:.3f}" for s, seconds in results["table_first_draw_seconds"].items())
-        console.print(f"seconds of the table's first draw, by sigma: {builds}")
+    printed(results, as_json=options.json)
 
 
 if __name__ == "__main__":

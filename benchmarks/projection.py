@@ -6,17 +6,13 @@ python -m benchmarks.projection --json
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from benchmarks.measuring import machine, peak_memory_gigabytes, timed
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
 from od_core.projection.chebyshev import ORDERS, project_children
 
 FAN_OUTS = (2, 6, 20, 35, 62, 110, 190, 2000)
@@ -50,22 +46,24 @@ def main() -> None:
     children, repeats = (20_000, 1) if options.small else (CHUNK, 15)
     cases = [(order, filled, fan_out) for order in ORDERS for filled in FILLED for fan_out in FAN_OUTS]
     rates: list[dict[str, Any]] = []
-    for order, filled, fan_out in track(cases, "IntOpt", console=Console(stderr=True), transient=True):
+    for order, filled, fan_out in steps(cases, "IntOpt"):
         noisy, totals, offsets = noisy_level(fan_out, filled, children)
         project = partial(project_children, noisy, totals, offsets, order)
         seconds = timed(project, repeats=repeats)
         millions = {name: len(noisy) / seconds[of] / 1e6 for name, of in (("median", "median"), ("most", "least"))}
         rates.append({"order": order, "filled": filled, "fan_out": fan_out, "million_children_a_second": millions})
-    if options.json:
-        results = {"machine": machine(), "threads": 1, "sigma": SIGMA, "peak_memory_gigabytes": peak_memory_gigabytes()}
-        print(json.dumps(results | {"intopt": rates}, indent=2))
-        return
-    table = Table("order", "filled", *map(str, FAN_OUTS), title="IntOpt: million children a second, by fan-out")
-    for start in range(0, len(rates), len(FAN_OUTS)):
-        row = rates[start : start + len(FAN_OUTS)]
-        medians = [f"{rate['million_children_a_second']['median']:.0f}" for rate in row]
-        table.add_row(row[0]["order"], str(row[0]["filled"]), *medians)
-    Console().print(table)
+    results = {"machine": machine(), "threads": 1, "sigma": SIGMA, "peak_memory_gigabytes": peak_memory_gigabytes()}
+    figures = {"intopt": rates} if options.json else {"million_children_a_second_by_fan_out": _by_fan_out(rates)}
+    printed(results | figures, as_json=options.json)
+
+
+def _by_fan_out(rates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row an order and share, one column a fan-out."""
+    rows: dict[tuple[str, float], dict[str, Any]] = {}
+    for rate in rates:
+        row = rows.setdefault((rate["order"], rate["filled"]), {"order": rate["order"], "filled": rate["filled"]})
+        row[str(rate["fan_out"])] = rate["million_children_a_second"]["median"]
+    return list(rows.values())
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ python -m benchmarks.release --json
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from benchmarks.measuring import machine, peak_memory_gigabytes, timed
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, timed
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
 from od_core.evaluation.synthetic import italy
 
@@ -44,13 +43,8 @@ def main() -> None:
         "flights_one_month": (flights, 3),
         "national": (lambda: national(0.05 if options.small else 1.0), 1),
     }
-    results = {"machine": machine(), "epsilon": 1, "noise": "opendp"}
-    results |= {name: _case(make, repeats) for name, (make, repeats) in cases.items()}
-    if options.json:
-        print(json.dumps(results, indent=2))
-        return
-    for name, figures in results.items():
-        print(f"{name}: {figures}")
+    measured = [{"case": name} | _case(make, repeats) for name, (make, repeats) in cases.items()]
+    printed({"machine": machine(), "epsilon": 1, "noise": "opendp", "cases": measured}, as_json=options.json)
 
 
 def _case(make: Callable[[], tuple[pd.DataFrame, Geography]], repeats: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ CASES: dict[str, Callable[[bool], SyntheticFlows]] = {
     "binary": lambda small: binary(SEED, levels=4, trips=5_000) if small else binary(SEED),
     "random": lambda small: random_tree(SEED, levels=2, zones=40, trips=20_000) if small else random_tree(SEED),
     "italy": lambda small: italy(SEED, scale=0.01 if small else 1.0),
-    "italy_sections": lambda small: italy_sections(SEED, scale=0.002 if small else 1.0),
+    "italy_sections": lambda small: italy_sections(SEED, scale=0.01 if small else 1.0),
 }
 
 RUNS = [
@@ -119,9 +119,10 @@ def main() -> None:
         return
     cases = []
     for name, epsilon, noise in steps(RUNS, "scale"):
+        if options.small:  # too little to be worth a process
+            cases.append(measured(name, epsilon, noise, repeats=1, small=True))
+            continue
         chosen = ["--case", name, "--epsilon", epsilon, "--noise", noise, "--repeats", str(repeats)]
-        if options.small:
-            chosen.append("--small")
         cases += json.loads(fresh_process("benchmarks.scale", *chosen))["cases"]
     printed({"machine": machine(), "cases": cases}, as_json=options.json)
 

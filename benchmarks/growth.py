@@ -1,0 +1,206 @@
+"""Growth of the time of a release with the cells that it measures: by trips, by zones and by depth.
+
+    python -m benchmarks.growth --json
+    python -m benchmarks.growth --figure docs/growth.svg
+
+Ledger and durable measurement files are included; making and sorting the data is not. Each family of releases runs in
+a process of its own. A figure is written as SVG, and beside it as PNG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from benchmarks.durable import check_invariants, durable_release, figures
+from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, steps
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core.evaluation.rehearsal import rehearse
+from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, italy_sections
+from od_core.pipeline import threads
+from od_core.privacy.noise import noise_named
+from od_core.trips import TripCounts
+
+SEED = 20010101
+NOISE = "table"
+TRIPS = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000)
+TOWN_SCALES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+SECTION_SCALES = (0.01, 0.03, 0.1, 0.2, 0.33)
+DEPTHS = range(2, 9)
+MARKERS = "os^D"
+LARGER = 30
+"""A slope is fitted over the points with at least the largest number of cells over this."""
+
+LEAST_SPAN = 4
+"""No slope is fitted where the largest of them has less than so many times the cells of the smallest."""
+
+Point = dict[str, Any]
+
+
+def by_trips(small: bool) -> Iterator[SyntheticFlows]:
+    """More and more trips between the same towns, on as many pairs."""
+    for trips in TRIPS[:2] if small else TRIPS:
+        yield italy(SEED, scale=0.01 if small else 1.0, trips=trips)
+
+
+def by_towns(small: bool) -> Iterator[SyntheticFlows]:
+    """More and more towns, with pairs and trips in proportion (6 levels): at most 6.5 million pairs."""
+    for scale in (0.01, 0.03) if small else TOWN_SCALES:
+        yield italy(SEED, scale=scale)
+
+
+def by_sections(small: bool) -> Iterator[SyntheticFlows]:
+    """More and more census sections, with pairs and trips in proportion (10 levels): at most 7.6 million pairs."""
+    for scale in (0.0002, 0.001) if small else SECTION_SCALES:
+        yield italy_sections(SEED, scale=scale)
+
+
+def by_levels(small: bool) -> Iterator[SyntheticFlows]:
+    """The same flows between 4,096 zones, with more and more levels of areas between the whole space and them."""
+    halvings = 8 if small else 12
+    flows = binary(SEED, levels=halvings, filled=Fraction(1, 20), trips=80_000 if small else 20_000_000)
+    zones = flows.geography.to_frame()
+    for depth in (2, 3) if small else DEPTHS:
+        levels = [f"level_{round(halvings * level / depth)}" for level in range(1, depth + 1)]
+        yield replace(flows, geography=Geography.from_frame(zones, levels))
+
+
+FAMILIES: dict[str, Callable[[bool], Iterator[SyntheticFlows]]] = {
+    "trips": by_trips,
+    "towns": by_towns,
+    "sections": by_sections,
+    "levels": by_levels,
+}
+
+
+def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
+    """The points of a family, in this process.
+
+    ``fixed_seconds`` is what the same plan takes for a single trip: the ledger, the file and the wait for the disk of
+    every level, and the first steps of everything.
+    """
+    rehearse()  # kernels are loaded, or compiled, once a process
+    points = []
+    for flows in FAMILIES[family](small):
+        plan = plan_release(
+            flows.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8", conversion="tight")
+        )
+        _ = plan.digest  # the geographies' digests are made once a process
+        trips = TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)
+        one_trip = TripCounts.from_pairs(plan.tree, flows.origin[:1], flows.destination[:1], flows.trips[:1] * 0 + 1)
+        runs = []
+        for _ in range(repeats + 1):  # in turn, so that both meet the same load of the machine
+            seconds, cells = _release(plan, trips)
+            runs.append((cells, seconds, _release(plan, one_trip)[0]))
+        cells, seconds, fixed_seconds = map(statistics.median, zip(*runs[1:], strict=True))
+        points.append(
+            {
+                "family": family,
+                "zones": len(flows.geography.zones),
+                "levels": plan.tree.depth,
+                "pairs": len(trips.rank),
+                "trips": trips.total,
+                "cells": int(cells),
+                "seconds": seconds,
+                "fixed_seconds": fixed_seconds,
+            }
+        )
+    return points
+
+
+def _release(plan: ReleasePlan, trips: TripCounts) -> tuple[float, int]:
+    """Seconds and measured cells of a durable release."""
+    with durable_release(plan, trips, noise_named(NOISE)) as (release, phases):
+        check_invariants(release, trips.total)
+        return phases["total"], figures(release)["draws"]
+
+
+def slopes(points: list[Point]) -> list[dict[str, Any]]:
+    """Slope of log seconds on log measured cells over the larger points of each family, and of all.
+
+    1 is time in proportion to the cells. Given with the fixed seconds and without them; None where the points span
+    too few sizes, or do not stand out from the fixed seconds.
+    """
+    groups = {family: [point for point in points if point["family"] == family] for family in FAMILIES}
+    return [{"family": name} | _slopes(group) for name, group in (groups | {"all": points}).items()]
+
+
+def _slopes(points: list[Point]) -> dict[str, Any]:
+    least = max(point["cells"] for point in points) / LARGER
+    larger = [point for point in points if point["cells"] >= least]
+    cells = [point["cells"] for point in larger]
+    seconds = [point["seconds"] for point in larger]
+    rest = [point["seconds"] - point["fixed_seconds"] for point in larger]
+    return {"points": len(larger), "slope": _slope(cells, seconds), "slope_without_fixed": _slope(cells, rest)}
+
+
+def _slope(cells: list[int], seconds: list[float]) -> float | None:
+    if max(cells) < LEAST_SPAN * min(cells) or min(seconds) <= 0:
+        return None
+    return statistics.linear_regression([math.log(x) for x in cells], [math.log(y) for y in seconds]).slope
+
+
+def draw(points: list[Point], path: Path) -> None:
+    """Write seconds by measured cells on logarithmic axes; the same points give the same bytes.
+
+    Args:
+        points: as :func:`measured` gives them.
+        path: of the SVG; the PNG stands beside it.
+    """
+    with mpl.rc_context({"svg.hashsalt": "growth", "font.size": 10, "axes.spines.top": False}):
+        figure = Figure(figsize=(6, 4.2), layout="constrained")
+        axes = figure.subplots()
+        axes.spines["right"].set_visible(False)
+        for family, marker in zip(FAMILIES, MARKERS, strict=True):
+            own = [point for point in points if point["family"] == family]
+            cells, seconds = [p["cells"] for p in own], [p["seconds"] for p in own]
+            axes.loglog(cells, seconds, marker, label=f"more {family}", markersize=5, fillstyle="none")
+        largest = max(points, key=lambda point: int(point["cells"]))
+        line = [(largest["cells"] / factor, largest["seconds"] / factor) for factor in (LARGER, 1)]
+        axes.loglog(*zip(*line, strict=True), "--", color="0.5", linewidth=1, label="slope 1")
+        axes.set_xlabel("measured cells")
+        axes.set_ylabel("seconds")
+        axes.legend(frameon=False)
+        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path.with_suffix(".png"), dpi=200)
+
+
+def main() -> None:
+    """Run the families, each in a process of its own, and print their points and slopes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--family", choices=FAMILIES, help="one family alone, in this process")
+    parser.add_argument("--figure", type=Path, help="write the figure there (.svg), and beside it as .png")
+    options = parser.parse_args()
+    results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": threads()}
+    if options.family:
+        results["points"] = measured(options.family, repeats=1 if options.small else 3, small=options.small)
+        results["peak_memory_gigabytes"] = peak_memory_gigabytes()
+        printed(results, as_json=options.json)
+        return
+    small = ["--small"] if options.small else []
+    runs = [
+        json.loads(fresh_process("benchmarks.growth", "--family", family, *small))
+        for family in steps(list(FAMILIES), "growth")
+    ]
+    points = [point for run in runs for point in run["points"]]
+    results |= {"points": points, "slopes": slopes(points)}
+    results["peak_memory_gigabytes"] = max(run["peak_memory_gigabytes"] for run in runs)
+    if options.figure:
+        draw(points, options.figure)
+    printed(results, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Every benchmark runs at a small size and says what it measured; how fast that was is not asked here."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = sorted(
+    path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
+)
+MAY_BE_ZERO = ("slope", "slope_without_fixed", "overhead_seconds", "busy_processes")
+"""Or less: at small sizes slopes and differences are noise."""
+
+
+def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Every number and the name nearest to it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from numbers(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from numbers(inner, name)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield name, value
+
+
+def files() -> set[Path]:
+    """What stands in the repository, apart from hidden folders, outputs of releases and compiled code."""
+    found = set()
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in ("var", "__pycache__")]
+        found |= {Path(folder, name) for name in names}
+    return found
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_runs_and_prints_figures(name, tmp_path):
+    work, temporary = tmp_path / "work", tmp_path / "temporary"
+    work.mkdir()
+    temporary.mkdir()
+    before = files()
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--small", "--json"],
+        cwd=work,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert {"processor", "cores", "python"} <= results["machine"].keys()
+    measured = list(numbers({key: value for key, value in results.items() if key != "machine"}))
+    assert measured
+    for figure, value in measured:
+        assert math.isfinite(value), figure
+        assert value > 0 or figure in MAY_BE_ZERO, figure
+    assert not list(work.iterdir())
+    assert not list(temporary.iterdir())
+    assert files() == before
+
+
+def test_every_benchmark_is_known():
+    """The figures that the documentation quotes come from these."""
+    assert {"scale", "growth", "threads", "dagster", "counting", "noise", "projection", "release"} <= set(BENCHMARKS)
