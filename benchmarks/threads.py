@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small table, to see that it runs")
     options = parser.parse_args()
     size = ["--small"] if options.small else ["--repeats", "3"]
+    before = machine()  # its load, without that of the busy processes
     settings: list[dict[str, Any]] = []
     for name, (threads, others) in steps(list(SETTINGS.items()), "threads"):
         with busy_processes(others):
@@ -59,7 +60,7 @@ def main() -> None:
         )
     alone_on_one, alone, beside_others = (setting["seconds"] for setting in settings)
     results = {
-        "machine": machine(),
+        "machine": before,
         "pairs": case["pairs"],
         "draws": case["draws"],
         "settings": settings,
