@@ -13,8 +13,8 @@ from typing import TypeVar
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-_WINDOW = 3
-"""Pieces in flight a thread: enough that no thread waits for the one that takes the results."""
+_WINDOW = 8
+"""Pieces in flight a thread: no thread waits while whoever takes the results writes a million of them at once."""
 
 
 def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:

@@ -39,22 +39,21 @@ class NoisyVector:
         return next(self.pieces([len(self)]))
 
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """The values in consecutive pieces of the given sizes, each a new array; reads a row group at a time."""
+        """The values in consecutive pieces of the given sizes, not to be changed; reads a row group at a time."""
         with self._opened() as file:
-            groups = (
-                file.read_row_group(number)["noisy"].combine_chunks().to_numpy()
-                for number in range(file.num_row_groups)
-            )
-            group, used = np.empty(0, dtype=np.int64), 0
+            groups = map(file.read_row_group, range(file.num_row_groups))
+            rest = np.empty(0, dtype=np.int64)
             for size in sizes:
-                piece = np.empty(size, dtype=np.int64)
-                filled = 0
-                while filled < size:
-                    if used == len(group):
-                        group, used = next(groups), 0
-                    count = min(size - filled, len(group) - used)
-                    piece[filled : filled + count] = group[used : used + count]
-                    filled, used = filled + count, used + count
+                parts, missing = [], size
+                while missing > len(rest):
+                    parts.append(rest)
+                    missing -= len(rest)
+                    rest = next(groups)["noisy"].combine_chunks().to_numpy()
+                parts.append(rest[:missing])
+                rest = rest[missing:]
+                # Most pieces lie in one group and are not copied.
+                piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                piece.flags.writeable = False
                 yield piece
 
     def _opened(self) -> pq.ParquetFile:
@@ -67,7 +66,8 @@ def write_noisy(sink: Path | pa.BufferOutputStream, pieces: Iterable[NDArray[np.
     Small differences packed in bits, without a codec: as many bits as the noise has, any reader reads it, and
     encoding is as fast as the kernels (measured beside the alternatives in spec 7).
     """
-    group, used = np.empty(ROW_GROUP, dtype=np.int64), 0
+    group: list[pa.Array] = []
+    room = ROW_GROUP
     with pq.ParquetWriter(
         sink,
         _SCHEMA,
@@ -78,17 +78,15 @@ def write_noisy(sink: Path | pa.BufferOutputStream, pieces: Iterable[NDArray[np.
         store_schema=False,
     ) as writer:
         for piece in pieces:
-            taken = 0
-            while taken < len(piece):
-                count = min(len(piece) - taken, ROW_GROUP - used)
-                group[used : used + count] = piece[taken : taken + count]
-                taken, used = taken + count, used + count
-                if used == ROW_GROUP:
-                    _write_group(writer, group)
-                    used = 0
-        if used:
-            _write_group(writer, group[:used])
+            values = pa.array(piece)
+            while len(values) >= room:
+                _write_group(writer, [*group, values[:room]])
+                values, group, room = values[room:], [], ROW_GROUP
+            group.append(values)
+            room -= len(values)
+        if room < ROW_GROUP:
+            _write_group(writer, group)
 
 
-def _write_group(writer: pq.ParquetWriter, values: NDArray[np.int64]) -> None:
-    writer.write_table(pa.table([pa.array(values)], schema=_SCHEMA), row_group_size=ROW_GROUP)
+def _write_group(writer: pq.ParquetWriter, values: list[pa.Array]) -> None:
+    writer.write_table(pa.table([pa.chunked_array(values)], schema=_SCHEMA), row_group_size=ROW_GROUP)
