@@ -60,14 +60,24 @@ class TimedMeasurements:
         return noisy
 
 
+class NothingKept:
+    """Measurements that are let go as soon as they are estimated."""
+
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
+        """Draws the level; what is given back is empty."""
+        for _ in draw():
+            pass
+        return NoisyVector.in_memory([])
+
+
 @contextmanager
 def durable_release(
     plan: ReleasePlan, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[tuple[Release, dict[str, float]]]:
     """A release with its ledger and files in a temporary folder, and the seconds it took, by phase.
 
-    ``ledger`` is every transaction of the ledger, each of them synced; ``fingerprint`` that of the input; ``measure``
-    draws, writes, and waits for the disk.
+    ``ledger`` is every transaction of the ledger, each of them synced; ``fingerprint`` that of the input; ``levels``
+    draws, estimates, writes, and waits for the disk.
     """
     with TemporaryDirectory(prefix="od-benchmark-") as name:
         folder = Path(name)
@@ -85,9 +95,16 @@ def durable_release(
             "total": total,
             "ledger": ledger.seconds,
             "fingerprint": begun - start - reserving,
-            "measure": measurements.seconds - (ledger.seconds - reserving),
+            "levels": measurements.seconds - (ledger.seconds - reserving),
         }
-        yield release, seconds | {"estimate": 2 * total - sum(seconds.values())}
+        yield release, seconds | {"rest": 2 * total - sum(seconds.values())}
+
+
+def unwritten_seconds(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource) -> float:
+    """Seconds of the same work where nothing is kept: draw, add, project, on all threads; no ledger, no files."""
+    start = time.perf_counter()
+    run_plan(plan, trips, noise, NothingKept())
+    return time.perf_counter() - start
 
 
 def figures(release: Release) -> dict[str, Any]:

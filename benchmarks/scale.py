@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.durable import check_invariants, durable_release, figures
+from benchmarks.durable import check_invariants, durable_release, figures, unwritten_seconds
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from od_core import Budget, PrivacyUnit, plan_release, release_flows
 from od_core.evaluation.rehearsal import rehearse
@@ -79,6 +79,8 @@ def measured(case: str, epsilon: str, noise: str, *, repeats: int, small: bool) 
             check_invariants(release, trips.total)
             result |= figures(release)
             del release
+    unwritten = [unwritten_seconds(plan, trips, noise_named(noise)) for _ in range(max(1, repeats))]
+    result["seconds_without_ledger_and_files"] = statistics.median(unwritten)
     kept = phases[1:] or phases
     result["seconds"] = {phase: statistics.median(run[phase] for run in kept) for phase in kept[0]}
     result["least_and_most"] = [min(run["total"] for run in kept), max(run["total"] for run in kept)]

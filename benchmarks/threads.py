@@ -56,16 +56,24 @@ def main() -> None:
             chosen = ["--case", "italy_sections", "--epsilon", "1", "--noise", "table", *size]
             case = json.loads(fresh_process("benchmarks.scale", *chosen, OD_THREADS=threads))["cases"][0]
         settings.append(
-            {"setting": name, "threads": int(threads), "busy_processes": others, "seconds": case["seconds"]["total"]}
+            {
+                "setting": name,
+                "threads": int(threads),
+                "busy_processes": others,
+                "seconds": case["seconds"]["total"],
+                "seconds_without_ledger_and_files": case["seconds_without_ledger_and_files"],
+            }
         )
-    alone_on_one, alone, beside_others = (setting["seconds"] for setting in settings)
+    one, two, beside_others = settings
+    without_files = "seconds_without_ledger_and_files"
     results = {
         "machine": before,
         "pairs": case["pairs"],
         "draws": case["draws"],
         "settings": settings,
-        "ratio_of_one_thread_to_two": alone_on_one / alone,
-        "ratio_of_beside_busy_processes_to_alone": beside_others / alone,
+        "ratio_of_one_thread_to_two": one["seconds"] / two["seconds"],
+        "ratio_of_one_thread_to_two_without_ledger_and_files": one[without_files] / two[without_files],
+        "ratio_of_beside_busy_processes_to_alone": beside_others["seconds"] / two["seconds"],
     }
     printed(results, as_json=options.json)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from od_core.archive.lock import exclusive
 from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.estimation.top_down import Measurement, estimate, measure, published_root
+from od_core.estimation.top_down import Measurement, published_root, run_level
 from od_core.flow_tree import Nodes, TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
@@ -175,9 +174,9 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     nodes = published_root(plan, trips)
     measured = []
     for step in plan.steps:
-        noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
+        noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
         measured.append(Measurement(step, nodes, noisy))
-        nodes = estimate(plan, step, nodes, noisy)
+        nodes = below
     return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent)
 
 

@@ -15,7 +15,11 @@ import numpy as np
 
 from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, sync, write_durably
 from od_core.errors import OdError
+from od_core.pipeline import in_order
 from od_core.trips import TripCounts
+
+_HASHED = 1 << 20
+"""Numbers that are hashed at a time, by one thread."""
 
 
 class ConfidentialFolder:
@@ -59,10 +63,14 @@ class ConfidentialFolder:
 
     def fingerprint(self, trips: TripCounts) -> str:
         """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change."""
-        mac = hmac.new(self.key(), digestmod=hashlib.sha256)
-        for array in (trips.rank, trips.before):
-            mac.update(np.ascontiguousarray(array, dtype="<i8").data)
-        return mac.hexdigest()
+        key = self.key()
+        pieces = [
+            np.ascontiguousarray(array[start : start + _HASHED], dtype="<i8")
+            for array in (trips.rank, trips.before)
+            for start in range(0, len(array), _HASHED)
+        ]
+        digests = in_order(lambda piece: hmac.new(key, piece.data, hashlib.sha256).digest(), pieces)
+        return hmac.new(key, len(trips.rank).to_bytes(8) + b"".join(digests), hashlib.sha256).hexdigest()
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:

@@ -1,17 +1,20 @@
 """The top-down pass: measure a level, estimate it below the level above (spec 1, "Algorithm").
 
-``measure`` is the last function that sees confidential counts; ``estimate`` sees noisy values alone. Both work in
-pieces of whole families, on all threads, and hold no more than the pieces in flight.
+``measure`` is the last function that sees confidential counts; ``estimate`` sees noisy values alone; ``run_level`` does
+the one and then the other. All work in pieces of whole families, on all threads, and hold no more than the pieces in
+flight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.archive.measurements import Measurements
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.errors import OdError
 from od_core.flow_tree import Families, Nodes, Pairs
@@ -59,6 +62,41 @@ def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
     return None if plan.noises_root else _root(trips.total)
 
 
+def run_level(
+    plan: ReleasePlan,
+    step: Step,
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
+) -> tuple[NoisyVector, Nodes]:
+    """Measure a level once, and estimate it below the released nodes of the level above.
+
+    A piece that is drawn now is estimated at once, while it is in the cache; one that was kept is read from its file.
+    The estimate is the same, and it is handed on only when the measurement is kept.
+
+    Raises:
+        OdError: as :func:`measure`, :func:`estimate` and the measurements say.
+    """
+    estimates: list[Nodes] = []
+
+    def draw() -> Iterator[NDArray[np.int64]]:
+        if parents is None:
+            yield from measure(plan, step, None, trips, noise)
+            return
+
+        def drawn(families: Families) -> tuple[NDArray[np.int64], Nodes]:
+            noisy = _measured(plan, step, trips, noise, families)
+            return noisy, _estimated(plan, parents, families, noisy)
+
+        for noisy, nodes in in_order(drawn, plan.tree.families(parents)):
+            estimates.append(nodes)
+            yield noisy
+
+    kept = measurements.once(step, draw)
+    return kept, Nodes.joined(step.level, estimates) if estimates else estimate(plan, step, parents, kept)
+
+
 def measure(
     plan: ReleasePlan, step: Step, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[NDArray[np.int64]]:
@@ -72,13 +110,7 @@ def measure(
     """
     if parents is None:
         return iter([_drawn(noise, step, 0, 1) + trips.total])
-
-    def measured(families: Families) -> NDArray[np.int64]:
-        noisy = _drawn(noise, step, families.first, len(families))
-        trips.add_to(noisy, plan.tree, families)
-        return noisy
-
-    return in_order(measured, plan.tree.families(parents))
+    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.families(parents))
 
 
 def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
@@ -104,13 +136,24 @@ def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy:
             next_step="restore the measurement file from the archive",
             spent="the level's charge stands",
         )
+    pieces = zip(families, noisy.pieces(map(len, families)), strict=True)
+    return in_order(lambda piece: _estimated(plan, parents, *piece), pieces)
 
-    def estimated(piece: tuple[Families, NDArray[np.int64]]) -> Nodes:
-        family, values = piece
-        totals = parents.trips[family.parents]
-        return family.with_trips(plan.mechanism.project(values, totals, family.offsets))
 
-    return in_order(estimated, zip(families, noisy.pieces(map(len, families)), strict=True))
+def _measured(
+    plan: ReleasePlan, step: Step, trips: TripCounts, noise: NoiseSource, families: Families
+) -> NDArray[np.int64]:
+    """Confidential in, public out: one piece of a level."""
+    noisy = _drawn(noise, step, families.first, len(families))
+    trips.add_to(noisy, plan.tree, families)
+    noisy.flags.writeable = False  # from here on it is what was measured
+    return noisy
+
+
+def _estimated(plan: ReleasePlan, parents: Nodes, families: Families, noisy: NDArray[np.int64]) -> Nodes:
+    """Public in and out: one piece of a level."""
+    totals = parents.trips[families.parents]
+    return families.with_trips(plan.mechanism.project(noisy, totals, families.offsets))
 
 
 def _root(total: int) -> Nodes:
