@@ -1,4 +1,6 @@
-"""Time and memory from a file of raw records to true counts in tree order, each step in a process of its own.
+"""Time and memory from a file of raw records to true counts in tree order, and on to a release at full depth.
+
+Each step runs in a process of its own; the last one is all of it in one process.
 
 python -m benchmarks.counting --json
 """
@@ -19,9 +21,11 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from benchmarks.durable import check_invariants, durable_release, figures
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed
-from od_core import FlowTree, Geography
+from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
 from od_core.archive.staging import StagedRelease
+from od_core.privacy.noise import noise_named
 from od_core.readers.counting import count_records
 from od_core.readers.records import RecordColumns, load_records
 
@@ -103,7 +107,28 @@ def read(folder: Path) -> Callable[[], object]:
     return lambda: {"pairs": len(staged.trip_counts().rank)}
 
 
-STEPS: dict[str, Callable[[Path], Callable[[], object]]] = {"load": load, "count": count, "read": read}
+def release(folder: Path) -> Callable[[], object]:
+    """The raw file to a durable release at full depth, epsilon 1, noise table; invariants checked."""
+    public, staged = geography(folder), StagedRelease(folder)
+    plan = plan_release(public, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8", conversion="tight"))
+    _ = plan.digest
+
+    def work() -> object:
+        load(folder)()
+        trips = count_records(staged.records, plan.tree)
+        with durable_release(plan, trips, noise_named("table")) as (released, seconds):
+            check_invariants(released, trips.total)
+            return figures(released) | {"release_seconds": seconds["total"]}
+
+    return work
+
+
+STEPS: dict[str, Callable[[Path], Callable[[], object]]] = {
+    "load": load,
+    "count": count,
+    "read": read,
+    "release": release,
+}
 
 
 def measure_step(name: str, folder: Path) -> dict[str, Any]:
@@ -112,9 +137,9 @@ def measure_step(name: str, folder: Path) -> dict[str, Any]:
     at_start = peak_memory_gigabytes()
     start, busy = time.perf_counter(), time.process_time()
     found = work()
-    figures = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - busy}
-    figures |= {"peak_memory_gigabytes": peak_memory_gigabytes(), "of_it_before_the_step": at_start}
-    return figures | (found if isinstance(found, dict) else {})
+    measured = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - busy}
+    measured |= {"peak_memory_gigabytes": peak_memory_gigabytes(), "of_it_before_the_step": at_start}
+    return measured | (found if isinstance(found, dict) else {})
 
 
 def main() -> None:
@@ -128,7 +153,7 @@ def main() -> None:
         print(json.dumps(measure_step(options.step[0], Path(options.step[1]))))
         return
     records = 100_000 if options.small else 100_000_000
-    figures = []
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_zones(REGION if options.small else NATION, folder)
@@ -136,8 +161,8 @@ def main() -> None:
         for step in STEPS:
             command = [sys.executable, "-m", "benchmarks.counting", "--step", step, name]
             child = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # ourselves
-            figures.append({"step": step} | json.loads(child.stdout))
-    printed({"machine": machine(), "records": records, "steps": figures}, as_json=options.json)
+            rows.append({"step": step} | json.loads(child.stdout))
+    printed({"machine": machine(), "records": records, "steps": rows}, as_json=options.json)
 
 
 if __name__ == "__main__":
