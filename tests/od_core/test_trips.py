@@ -239,3 +239,15 @@ def test_counts_out_of_tree_order_cannot_be_made():
     for rank, before in (([2, 1], [0, 1, 2]), ([1, 1], [0, 1, 2]), ([1, 2], [0, 1, 1]), ([1, 2], [0, 1])):
         with pytest.raises(OdError, match="OD-TRIPS-ORDER"):
             TripCounts(np.array(rank), np.array(before))
+
+
+@given(data=st.data(), bits=st.sampled_from([1, 10, 40, 57, 58, 59, 61]), pairs=st.integers(0, 30))
+def test_ranks_of_any_width_are_sorted_with_their_trips(data, bits, pairs):
+    """In one word with their position where both fit into 63 bits, else by an order of their own."""
+    rank = np.array(data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=pairs, max_size=pairs)), dtype=np.int64)
+    number = np.arange(pairs, dtype=np.int64) * 7
+    kept = rank.copy()
+    in_order, of_them = trips._sorted_by_rank(rank, number, 2**bits)
+    assert in_order.tolist() == sorted(kept.tolist())
+    assert of_them.tolist() == number[np.argsort(kept, kind="stable")].tolist()
+    assert rank.tolist() == kept.tolist()
