@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -41,17 +42,28 @@ def cache_folder() -> Path | None:
 
     Never a folder that others may write to: what stands in it is run.
     """
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    places = [Path(given)] if (given := os.environ.get("NUMBA_CACHE_DIR")) else [_environment_cache(), user]
-    for place in places:
+    for place in _places():
         folder = place / f"{_PREFIX}{_digest_of_sources()}"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK) and _is_ours(folder):
+                return folder
         except OSError:
             continue
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            return folder
     return None
+
+
+def _places() -> list[Path]:
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(given)]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home
+    return [_environment_cache(), Path(home)] if Path(home).is_absolute() else [_environment_cache()]
+
+
+def _is_ours(folder: Path) -> bool:
+    """A real folder that nobody else may write to."""
+    state = folder.lstat()
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
 def _environment_cache() -> Path:

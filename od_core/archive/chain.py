@@ -11,7 +11,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,8 @@ def kept_open(path: Path) -> Iterator[None]:
     Nothing else changes: every transaction still opens the file that stands there, and is as durable.
     """
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA schema_version").fetchone()  # the file is opened when it is first read
+        with suppress(sqlite3.Error):  # the next transaction says what is wrong with the file
+            connection.execute("PRAGMA schema_version").fetchone()  # the file is opened when it is first read
         yield
 
 

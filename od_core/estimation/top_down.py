@@ -20,7 +20,7 @@ from od_core.errors import OdError
 from od_core.flow_tree import Families, Nodes, Pairs
 from od_core.pipeline import in_order
 from od_core.plan import ReleasePlan, Step
-from od_core.privacy.noise import NoiseSource
+from od_core.privacy.noise import NoiseSource, backend_name
 from od_core.trips import TripCounts
 
 _NOISE_LIMIT = 1 << 61
@@ -78,23 +78,29 @@ def run_level(
     Raises:
         OdError: as :func:`measure`, :func:`estimate` and the measurements say.
     """
-    estimates: list[Nodes] = []
+    estimates: list[Nodes | None] = []
 
     def draw() -> Iterator[NDArray[np.int64]]:
         if parents is None:
             yield from measure(plan, step, None, trips, noise)
             return
 
-        def drawn(families: Families) -> tuple[NDArray[np.int64], Nodes]:
+        def drawn(families: Families) -> tuple[NDArray[np.int64], Nodes | None]:
             noisy = _measured(plan, step, trips, noise, families)
-            return noisy, _estimated(plan, parents, families, noisy)
+            try:
+                return noisy, _estimated(plan, parents, families, noisy)
+            except Exception:  # noqa: BLE001  # met again below, when the draw is kept and not lost with it
+                return noisy, None
 
         for noisy, nodes in in_order(drawn, plan.tree.families(parents)):
             estimates.append(nodes)
             yield noisy
 
     kept = measurements.once(step, draw)
-    return kept, Nodes.joined(step.level, estimates) if estimates else estimate(plan, step, parents, kept)
+    whole = [nodes for nodes in estimates if nodes is not None]
+    if whole and len(whole) == len(estimates):
+        return kept, Nodes.joined(step.level, whole)
+    return kept, estimate(plan, step, parents, kept)
 
 
 def measure(
@@ -167,8 +173,8 @@ def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.
     drawn = noise.draw(step.variance, step.level, first, size)
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not give one 64-bit integer a cell")
-    if not drawn.flags.writeable or drawn.base is not None:
-        drawn = drawn.copy()  # the counts are added in place, and may not reach what the source keeps
+    if backend_name(noise) is None:
+        drawn = drawn.copy()  # the counts are added in place, and may not reach what a foreign source keeps
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
         raise _bad_noise("gave values too large to add to a count")
     return drawn

@@ -6,6 +6,7 @@ A statement about a ball is made only where it holds for all of the ball, so no 
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ _GUARD_BITS = 96
 """Carried beyond the wanted bits. Too few cost time, never exactness: what stays open is computed again."""
 
 _PRECISION = Lock()
+os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
 """Flint's precision is one for the process. Somebody else who changes it makes our balls wider, not wrong."""
 
 

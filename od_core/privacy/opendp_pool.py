@@ -11,6 +11,7 @@ import atexit
 import logging
 import math
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -43,12 +44,15 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         # A group of its own, since an interrupt from the keyboard is for this process to act on.
-        command = [sys.executable, "-P", str(Path(opendp_worker.__file__).resolve())]
+        worker = str(Path(opendp_worker.__file__).resolve())
         self._line, theirs = socket.socketpair()
         with theirs:
-            ends = theirs.fileno()
+            command = [sys.executable, "-P", worker, str(theirs.fileno())]
+            nothing = subprocess.DEVNULL
             try:
-                self._process = subprocess.Popen(command, stdin=ends, stdout=ends, process_group=0)  # noqa: S603
+                self._process = subprocess.Popen(  # noqa: S603  # ourselves
+                    command, stdin=nothing, stdout=nothing, pass_fds=(theirs.fileno(),), process_group=0
+                )
             except OSError as error:
                 self._line.close()
                 _log.warning("no noise worker could be started (%s): noise is drawn in this process", error.strerror)
@@ -67,10 +71,11 @@ class Worker:
 
     def _drawn_there(self, law: bytes, scale: float, count: int) -> NDArray[np.int64] | None:
         """Draws of the process, None where it has ended."""
-        answer = bytearray(8 * count)
+        request = REQUEST.pack(law, scale, count, secrets.token_bytes(16))
+        answer = bytearray(REQUEST.size + 8 * count)
         missing = memoryview(answer)
         try:
-            self._line.sendall(REQUEST.pack(law, scale, count))
+            self._line.sendall(request)
             while missing and (received := self._line.recv_into(missing)):
                 missing = missing[received:]
         except OSError:
@@ -78,8 +83,9 @@ class Worker:
         finally:
             if missing:  # never asked again: its next answer could be to this request, at another scale
                 self.end()
-        if not missing:
-            return np.frombuffer(answer, dtype=np.int64)
+        if not missing and answer.startswith(request):
+            return np.frombuffer(answer, dtype=np.int64, offset=REQUEST.size)
+        self.end()  # what does not begin with this very request is not the answer to it
         _log.warning("a noise worker has ended: its share is drawn in this process from now on")
         return None
 

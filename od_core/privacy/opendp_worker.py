@@ -1,7 +1,9 @@
 """Draws by OpenDP, and a process that does nothing else (``opendp_pool`` starts a few of them).
 
 Run by its path with ``python -P``: it imports OpenDP alone, never the package, which would cost a second and 150 MB.
-A request is a law, a scale and a count; the answer is so many 64-bit integers. No count of trips is ever known here.
+A request is a law, a scale, a count and a token; the answer is the request once more, then so many 64-bit integers. No
+count of trips is ever known here. Both travel on a socket of their own, whose number is the one argument: standard
+output is anybody's to print to, and one foreign byte there would shift all the noise that follows.
 Its bits come from the operating system, as everywhere in OpenDP. It ends with its input, and so with the process
 that started it, however that one ends.
 """
@@ -9,6 +11,7 @@ that started it, however that one ends.
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import sys
 
@@ -19,8 +22,8 @@ from numpy.typing import NDArray
 dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so; these laws on integers are some
 
 GAUSSIAN, LAPLACE = b"g", b"l"
-REQUEST = struct.Struct("=cdq")
-"""Law, scale and count. The scale crosses bit by bit, so the law drawn is the law that was checked."""
+REQUEST = struct.Struct("=cdq16s")
+"""Law, scale, count, token. The scale crosses bit by bit, so the law drawn is the law that was checked."""
 
 
 def mechanism(law: bytes, scale: float) -> dp.Measurement:
@@ -40,11 +43,11 @@ def draws(law: bytes, scale: float, count: int) -> NDArray[np.int64]:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    while len(request := requests.read(REQUEST.size)) == REQUEST.size:
+    line = socket.socket(fileno=int(sys.argv[1]))
+    while len(request := line.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
+        law, scale, count, _ = REQUEST.unpack(request)
         try:
-            answers.write(draws(*REQUEST.unpack(request)).tobytes())
-            answers.flush()
+            line.sendall(request + draws(law, scale, count).tobytes())
         except OSError:  # nobody is left to answer, nor to be told
             os._exit(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from functools import lru_cache
 from threading import Lock
@@ -111,6 +112,7 @@ class _Table:
 
 
 _BUILDING = Lock()
+os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
 
 
 def _table(law: SymmetricLaw) -> _Table:

@@ -74,3 +74,17 @@ def test_the_number_of_threads_is_the_operators_or_the_machines(monkeypatch):
         assert threads() == own
     monkeypatch.setenv("OD_THREADS", "3")
     assert threads() == 3
+
+
+def test_the_pieces_of_a_piece_are_worked_on_by_its_own_thread(monkeypatch):
+    """Else threads would open threads, as many times as there are of them."""
+    monkeypatch.setenv("OD_THREADS", "4")
+
+    def inner(_: int) -> str:
+        return threading.current_thread().name
+
+    def outer(_: int) -> bool:
+        return set(in_order(inner, range(10))) == {threading.current_thread().name}
+
+    assert all(in_order(outer, range(20)))
+    assert threading.current_thread().name not in set(in_order(inner, range(10)))

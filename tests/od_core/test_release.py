@@ -226,3 +226,22 @@ def test_noise_too_wide_for_a_table_is_refused_before_anything_is_charged(tmp_pa
         release_flows(FLOWS, GEOGRAPHY, **asked, noise="table")
     assert ledger.balance("commuters", "2001-06").spent == 0
     assert release_flows(FLOWS, GEOGRAPHY, **asked, noise="opendp").spent.rho == Fraction(1, 10**9)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_counts_are_never_added_to_what_a_noise_source_keeps(read_only):
+    """A source may hand out parts of an array of its own; the truth must not come to stand there."""
+
+    class Kept:
+        def __init__(self) -> None:
+            self.values = {size: np.zeros(size, dtype=np.int64) for size in range(100)}
+            for values in self.values.values():
+                values.setflags(write=not read_only)
+
+        def draw(self, variance, level, first, size):
+            return self.values[size]
+
+    source = Kept()
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=source)
+    assert not any(values.any() for values in source.values.values())
+    assert release.flows["trips"].tolist() == sorted(FLOWS["trips"])[::-1]

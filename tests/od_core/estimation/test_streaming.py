@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from od_core import Budget, PrivacyUnit, flow_tree, plan_release
+from od_core import Budget, InfTDA, PrivacyUnit, flow_tree, plan_release, release_flows
 from od_core.archive import noisy_vector
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
@@ -54,3 +54,36 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
         leaves = release.leaves.origin, release.leaves.destination, release.leaves.trips
         found.add((*digests, *(column.tobytes() for column in leaves)))
     assert len(found) == 1
+
+
+class FailsOnce(InfTDA):
+    """A mechanism that fails at the first piece of level 2, and at no other."""
+
+    failed = False
+
+    def project(self, noisy, totals, offsets):
+        if len(totals) > 1 and not FailsOnce.failed:
+            FailsOnce.failed = True
+            raise ValueError("not now")
+        return super().project(noisy, totals, offsets)
+
+
+def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airport_geography, monkeypatch):
+    """The measurement is kept first and estimated once more from its file: nothing is drawn or charged again."""
+    monkeypatch.setattr(FailsOnce, "failed", False)
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("flights", PrivacyUnit("trip"), 1, "a test"))
+    release = release_flows(
+        flights["2001-06"],
+        airport_geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1, delta="1e-8"),
+        mechanism=FailsOnce(),
+        ledger=ledger,
+        release_id=str(KEY),
+        noise="table",
+    )
+    assert FailsOnce.failed
+    assert release.spent.rho == release.plan.spent.rho
+    assert ledger.lost_draws(KEY) == 0
+    assert int(release.flows["trips"].sum()) == len(flights["2001-06"])

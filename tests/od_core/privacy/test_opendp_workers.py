@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,9 +29,12 @@ SIGMA = 1000.0
 SIZE = 2_100  # just enough to be cut
 
 # No guard of __main__: a child that ran this again would start children of its own.
+REQUESTS = [(GAUSSIAN, 1000.0, 7), (LAPLACE, 1000.0, 0), (LAPLACE, 1000.0, 5)]
+
 HOLDER = """
-import os, sys, time
+import os, signal, sys, time
 from od_core.privacy import opendp_pool
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
 pool = opendp_pool.POOL
 pool._worth = 0
 pool.draw(b"g", 1000.0, 2_100)
@@ -308,18 +312,57 @@ def test_an_interrupt_ends_the_parent_and_its_workers_at_once(holder):
 
 
 def test_the_worker_imports_opendp_and_not_the_package_and_ends_with_its_input():
-    command = [sys.executable, "-X", "importtime", "-P", opendp_worker.__file__]
-    asked = REQUEST.pack(GAUSSIAN, SIGMA, 7) + REQUEST.pack(LAPLACE, SIGMA, 0) + REQUEST.pack(LAPLACE, SIGMA, 5)
-    done = subprocess.run(command, input=asked + b"broken", capture_output=True, check=True, timeout=60)
-    assert len(np.frombuffer(done.stdout, dtype=np.int64)) == 12
-    assert b"opendp.prelude" in done.stderr
-    assert b"od_core" not in done.stderr
-    assert b"numba" not in done.stderr
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-X", "importtime", "-P", opendp_worker.__file__, str(theirs.fileno())]
+        worker = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+        asked = [REQUEST.pack(*what, bytes([k] * 16)) for k, what in enumerate(REQUESTS)]
+        ours.sendall(b"".join(asked) + b"broken")
+        theirs.close()
+        ours.shutdown(socket.SHUT_WR)
+        _, imported = worker.communicate(timeout=60)
+        assert worker.returncode == 0
+        answers = [ours.recv(REQUEST.size + 8 * count, socket.MSG_WAITALL) for _, _, count in REQUESTS]
+        assert ours.recv(1) == b""
+    for request, answer, (_, _, count) in zip(asked, answers, REQUESTS, strict=True):
+        assert answer[: REQUEST.size] == request
+        assert len(answer) == REQUEST.size + 8 * count
+    assert b"opendp.prelude" in imported
+    assert b"od_core" not in imported
+    assert b"numba" not in imported
+
+
+def test_what_else_prints_in_a_worker_does_not_come_among_the_noise(tmp_path):
+    """A byte more or less would shift all the noise that follows. Sigma 10: 13 sigma by chance, below 1e-35."""
+    (tmp_path / "sitecustomize.py").write_text("import os\nprint('a note')\nos.write(1, b'bytes')\n")
+    code = (
+        "from od_core.privacy.opendp_pool import Pool\n"
+        "pool = Pool(worth=0)\n"
+        "drawn = pool.draw(b'g', 10.0, 60_000)\n"
+        "assert all(worker.pid for worker in pool.workers)\n"
+        "assert abs(drawn).max() < 130, 'noise is spoilt'\n"
+        "pool.end()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_answer_to_another_request_is_not_taken(pool, caplog):
+    """The worker is ended, and its piece is drawn here."""
+    draw(pool)
+    worker = pool.workers[0]
+    worker._line.sendall(REQUEST.pack(GAUSSIAN, SIGMA * 1000, 100, bytes(16)))  # whose answer nobody waits for
+    drawn = worker.draw(GAUSSIAN, SIGMA, 100)
+    assert worker.pid is None
+    assert np.abs(drawn).max() < 13 * SIGMA
+    assert "has ended" in caplog.text
 
 
 def test_a_request_holds_the_scale_to_the_last_bit():
     for scale in (1.0, 1 / 3, 5e-324, 1.7976931348623157e308):
-        assert REQUEST.unpack(REQUEST.pack(GAUSSIAN, scale, 1 << 40)) == (GAUSSIAN, scale, 1 << 40)
+        request = GAUSSIAN, scale, 1 << 40, bytes(range(16))
+        assert REQUEST.unpack(REQUEST.pack(*request)) == request
 
 
 def test_the_scale_that_was_checked_is_the_one_drawn_with(monkeypatch):
