@@ -31,10 +31,10 @@ def publish(folder: Path, point: str = "") -> None:
         reached("in the files")
         write(content, path)
 
-    def insert_or_die(connection: object, table: str, rows: object) -> None:
+    def insert_or_die(connection: object, table: str, *rest: object) -> None:
         if table == "checks":
             reached("in the transaction")
-        insert(connection, table, rows)
+        insert(connection, table, *rest)
 
     def sync_or_die(path: Path) -> None:
         if path == folder / "releases":

@@ -54,11 +54,11 @@ class DyingLedger(Ledger):
         if (level, point) == (self.level, self.point):
             die()
 
-    def start_draw(self, key: ReleaseKey, level: int) -> int:
+    def start_draw(self, key: ReleaseKey, level: int, *rest: object) -> int:
         self._die(level, "before DRAWING")
         if (level, self.point) == (self.level, "before the head"):
             chain._renew = lambda *_: die()
-        draw = super().start_draw(key, level)
+        draw = super().start_draw(key, level, *rest)
         self._die(level, "after DRAWING")
         return draw
 
@@ -101,16 +101,16 @@ def side_file(folder: Path, release_id: str = R1) -> Path:
 def run_and_die(folder: Path, level: int, point: str) -> None:
     """Run the release until it dies."""
     if point in ("while writing", "before the rename"):
-        write, replace = measurements.pq.write_table, Path.replace
+        write, replace = measurements.write_noisy, Path.replace
         if point == "while writing":
 
-            def half(table: object, path: Path, **options: object) -> None:
-                write(table, path, **options)
+            def half(path: Path, pieces: object) -> None:
+                write(path, pieces)
                 if f"measurement_{level}." in str(path):
                     os.truncate(path, path.stat().st_size // 2)
                     die()
 
-            measurements.pq.write_table = half
+            measurements.write_noisy = half
         else:
 
             def never(self: Path, target: Path) -> Path:
