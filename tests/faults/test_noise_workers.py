@@ -272,7 +272,7 @@ def holder() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
     def start(kind: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", HOLDER, kind]
-        root = Path(__file__).parents[3]
+        root = Path(__file__).parents[2]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, start_new_session=True
         )
@@ -343,7 +343,7 @@ def test_what_else_prints_in_a_worker_does_not_come_among_the_noise(tmp_path):
         "assert abs(drawn).max() < 130, 'noise is spoilt'\n"
         "pool.end()\n"
     )
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
