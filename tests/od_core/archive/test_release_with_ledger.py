@@ -180,3 +180,24 @@ def test_a_key_reads_its_own_text():
         assert ReleaseKey.parse(str(key)) == key
     assert str(ReleaseKey("us_flights", "2001-06")) == "us_flights/2001-06/r1"
     assert max(ReleaseKey.parse(f"a/2001-06/r{n}") for n in (2, 10, 9)).revision == 10
+
+
+def test_a_ledger_damaged_under_an_open_object_is_named(ledger, drawn):
+    """Also where the run keeps it open: one line and a code, nothing drawn."""
+    for kept in ledger.path.parent.glob("ledger.sqlite*"):
+        kept.write_bytes(b"this is no database " * 400)
+    with pytest.raises(OdError) as error:
+        released(ledger)
+    assert code_of(error) == "OD-LEDGER-BROKEN"
+    assert drawn == []
+
+
+def test_the_backends_that_drew_are_read_from_the_ledger(ledger):
+    """A setting that changed between two levels is told, not the setting of the last run."""
+    key = ReleaseKey.parse(R1)
+    assert released(ledger, noise="table").noise == "table"
+    assert released(ledger, noise="opendp").noise == "table"  # replayed: OpenDP drew nothing
+    assert ledger.noise(key) == "table"
+    second = "commuters/2001-06/r2"
+    released(ledger, release_id=second, noise="opendp")
+    assert ledger.noise(ReleaseKey.parse(second)) == "opendp"
