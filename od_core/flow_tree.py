@@ -192,13 +192,6 @@ class FlowTree:
         _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
-    def leaf_pairs(self, nodes: Pairs) -> NDArray[np.int64]:
-        """Number of leaf pairs below each node; shape (nodes,)."""
-        origin_level, destination_level = self.level_pair(nodes.level)
-        origin_zones = np.diff(self.origin.first_zone[origin_level]).astype(np.int64)
-        destination_zones = np.diff(self.destination.first_zone[destination_level]).astype(np.int64)
-        return origin_zones[nodes.origin] * destination_zones[nodes.destination]
-
     def families(self, parents: Pairs) -> Iterator[Families]:
         """The given nodes with all their public children, whether or not a trip was seen there (spec 1).
 

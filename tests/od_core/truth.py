@@ -13,5 +13,12 @@ def trips_of(counts: TripCounts, tree: FlowTree, nodes: Pairs) -> NDArray[np.int
     """True trips of each node; shape (nodes,)."""
     first = tree.first_rank(nodes)
     start = np.searchsorted(counts.rank, first)
-    stop = np.searchsorted(counts.rank, first + tree.leaf_pairs(nodes))
+    stop = np.searchsorted(counts.rank, first + leaf_pairs(tree, nodes))
     return counts.before[stop] - counts.before[start]
+
+
+def leaf_pairs(tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:
+    """Number of leaf pairs below each node; shape (nodes,)."""
+    origin_level, destination_level = tree.level_pair(nodes.level)
+    origin_zones = tree.origin.zones_below(origin_level).astype(np.int64)[nodes.origin]
+    return origin_zones * tree.destination.zones_below(destination_level)[nodes.destination]
