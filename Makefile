@@ -21,7 +21,7 @@ ui: install
 	$(BIN)/od-release ui
 
 test: install
-	$(BIN)/python -m pytest -q $(FAST) od_core tests
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
 test-slow: install
 	$(BIN)/python -m pytest -q $(SLOW)

@@ -21,7 +21,7 @@ from od_core.geography import Geography, Numbers
 
 TreeOrder = Literal["destination", "origin"]
 
-CHUNK_CHILDREN = 1 << 17
+CHUNK_CHILDREN = 1 << 18
 """Children worked on at a time: small enough for the caches, large enough that calls cost nothing (spec 7)."""
 
 

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -24,8 +24,9 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
     """``work(piece)`` of every piece, in the order of the pieces, a few of them at work at a time.
 
     The kernels release the interpreter's lock, so plain threads serve: no barrier, no shared output, and the
-    results are the same for any number of threads. A single piece is worked on here, and so are the pieces of
-    a piece. Memory is bounded by the pieces in flight.
+    results are the same for any number of threads. This thread is one of them: it works rather than wait, since one
+    more than there are processors would hold up the others at the lock. A single piece is worked on here, and so
+    are the pieces of a piece. Memory is bounded by the pieces in flight.
     """
     waiting = iter(pieces)
     first = list(islice(waiting, 2))
@@ -33,17 +34,48 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
         for piece in (*first, *waiting):
             yield work(piece)
         return
-    with ThreadPoolExecutor(threads(), thread_name_prefix="od", initializer=_take_pieces) as pool:
-        running: deque[Future[Result]] = deque(pool.submit(work, piece) for piece in first)
+    with ThreadPoolExecutor(threads() - 1, thread_name_prefix="od", initializer=_take_pieces) as others:
+        running: deque[tuple[Piece, Future[Result]]] = deque()
+
+        def submit(some: Iterable[Piece]) -> None:
+            running.extend((piece, others.submit(work, piece)) for piece in some)
+
+        submit(first)
         try:
-            running.extend(pool.submit(work, piece) for piece in islice(waiting, _WINDOW * threads() - 2))
+            submit(islice(waiting, _WINDOW * threads() - 2))
             while running:
-                yield running.popleft().result()
+                while not running[0][1].done() and _work_here(work, running):
+                    pass
+                yield running.popleft()[1].result()
                 with suppress(StopIteration):
-                    running.append(pool.submit(work, next(waiting)))
+                    submit([next(waiting)])
         finally:
-            for future in running:
+            for _piece, future in running:
                 future.cancel()
+
+
+def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
+    """Work on the first piece that no thread has begun; False where there is none."""
+    for place, (piece, future) in enumerate(running):
+        if future.cancel():
+            mine: Future[Result] = Future()
+            with _one_at_a_time():
+                try:
+                    mine.set_result(work(piece))
+                except Exception as error:  # noqa: BLE001  # raised where its result is taken, as any thread's is
+                    mine.set_exception(error)
+            running[place] = piece, mine
+            return True
+    return False
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    _THIS_THREAD.has_a_piece = True
+    try:
+        yield
+    finally:
+        _THIS_THREAD.has_a_piece = False
 
 
 def _take_pieces() -> None:

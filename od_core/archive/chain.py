@@ -7,8 +7,10 @@ newest hash stands also in a file beside the confidential data, so that a lost o
 from __future__ import annotations
 
 import datetime
+import fcntl
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -53,7 +55,7 @@ class Entries:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.added: str | None = None
-        """Hash of the last entry added in this transaction."""
+        """Number and hash of the last entry added in this transaction."""
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Entries for which a condition of ours holds, oldest first, their content read."""
@@ -101,11 +103,13 @@ class Entries:
             f"INSERT INTO entries ({names}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
             tuple(entry.values()),
         )
-        self.added = str(entry["hash"])
+        self.added = f"{entry['number']:012d} {entry['hash']}"
 
-    def hold_to(self, head: Path) -> None:
-        """Refuse entries that lack the newest hash ever written. Raises OdError."""
-        if head.exists() and not self._has(head.read_text(encoding="utf-8")):
+    def hold_to(self, head: str) -> None:
+        """Refuse entries that lack the newest one ever made, given as number and hash. Raises OdError."""
+        number, _, stated = head.partition(" ")
+        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+        if found is None or found["hash"] != stated:
             self.verify()  # an entry that was edited is told from one that is missing
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -113,11 +117,6 @@ class Entries:
                 next_step="restore the newest ledger; an older one has forgotten what was spent",
                 spent="what was set aside before stays charged",
             )
-
-    def _has(self, entry_hash: str) -> bool:
-        """Whether some entry has this hash; looks at the newest first."""
-        newest_first = "SELECT 1 FROM entries WHERE hash = ? ORDER BY number DESC LIMIT 1"
-        return self._connection.execute(newest_first, (entry_hash,)).fetchone() is not None
 
     def verify(self) -> None:
         """Refuse entries whose chain of hashes is broken. Raises OdError."""
@@ -134,61 +133,106 @@ def _entry_hash(entry: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 
-@contextmanager
-def transaction(path: Path, head: Path) -> Iterator[Entries]:
-    """One immediate transaction on the file: its writer is alone, and it is whole or absent.
+class Chain:
+    """The file of entries, and beside the confidential data the file of its head: number and hash of the newest one."""
 
-    Args:
-        path: the SQLite file; made where it is missing and nothing was ever entered.
-        head: file of the newest hash, renewed after every transaction that added entries.
+    def __init__(self, path: Path, head: Path) -> None:
+        self.path = path
+        self._head = head
+        self._kept: sqlite3.Connection | None = None
+        self._kept_file: tuple[int, int] | None = None
 
-    Raises:
-        OdError: the file cannot be used now, is damaged, or is older than its head.
-    """
+    @contextmanager
+    def transaction(self) -> Iterator[Entries]:
+        """One immediate transaction on the file: its writer is alone, and it is whole or absent.
+
+        The file is made where it is missing and nothing was ever entered.
+
+        Raises:
+            OdError: the file cannot be used now, is damaged, or is older than its head.
+        """
+        try:
+            with self._connected() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    entries = Entries(connection)
+                    if self._head.exists():
+                        entries.hold_to(self._head.read_text(encoding="utf-8"))
+                    yield entries
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                connection.execute("COMMIT")
+                if entries.added is not None:
+                    self._renew_head(entries.added)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
+                raise OdError(
+                    "OD-LEDGER-UNAVAILABLE",
+                    f"the ledger cannot be used: {error}",
+                    next_step="see to the disk and to other programs that have it open, then run the release again",
+                    spent="what was set aside before stays charged",
+                ) from None
+            raise broken() from None
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """While this lasts, transactions are cheaper: they share a connection, and are as durable as ever."""
+        with suppress(sqlite3.Error):  # the first transaction says what is wrong with the file
+            self._kept, self._kept_file = _connect(self.path), _identity(self.path)
+        try:
+            yield
+        finally:
+            if self._kept is not None:
+                self._kept.close()
+            self._kept = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """A connection to the file that stands there now."""
+        if self._kept is not None and _identity(self.path) == self._kept_file:
+            yield self._kept
+            return
+        with closing(_connect(self.path)) as connection:
+            yield connection
+
+    def _renew_head(self, newest: str) -> None:
+        """Overwrite the head in place, unless another process was faster and newer.
+
+        It is one short line in one sector, so it is the old or the new one after any crash; and an older head is an
+        entry's too: it asks for less, and never wrongly.
+        """
+        if not self._head.exists():
+            self._head.parent.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
+            write_durably(self._head, lambda file: file.write_text(newest, encoding="utf-8"))
+            return
+        with self._head.open("rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.read().decode() < newest:
+                os.pwrite(file.fileno(), newest.encode(), 0)
+                os.fdatasync(file.fileno())
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
     try:
-        with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)) as connection:
-            connection.row_factory = sqlite3.Row
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(_SCHEMA)
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                entries = Entries(connection)
-                entries.hold_to(head)
-                yield entries
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-            if entries.added is not None:
-                _renew(head, entries.added)
-    except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
-            raise OdError(
-                "OD-LEDGER-UNAVAILABLE",
-                f"the ledger cannot be used: {error}",
-                next_step="see to the disk and to other programs that have it open, then run the release again",
-                spent="what was set aside before stays charged",
-            ) from None
-        raise broken() from None
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
-@contextmanager
-def kept_open(path: Path) -> Iterator[None]:
-    """While this lasts, transactions on the file are cheaper: SQLite tidies up when the last connection closes.
-
-    Nothing else changes: every transaction still opens the file that stands there, and is as durable.
-    """
-    with closing(sqlite3.connect(path)) as connection:
-        with suppress(sqlite3.Error):  # the next transaction says what is wrong with the file
-            connection.execute("PRAGMA schema_version").fetchone()  # the file is opened when it is first read
-        yield
-
-
-def _renew(head: Path, newest: str) -> None:
-    head.parent.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
-    # An older hash is an entry's too: after a crash it asks for less, and never wrongly.
-    write_durably(head, lambda file: file.write_text(newest, encoding="utf-8"), sync_name=False)
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells the file that stands there from any other; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def broken() -> OdError:

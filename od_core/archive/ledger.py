@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from od_core.archive.chain import Entries, broken, kept_open, transaction
+from od_core.archive.chain import Chain, Entries, broken
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.plan import ReleasePlan
@@ -61,15 +61,16 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._chain = Chain(path, path.parent / "confidential" / "ledger.head")
         with self._transaction() as entries:
             entries.verify()
 
     def _transaction(self) -> AbstractContextManager[Entries]:
-        return transaction(self.path, self.path.parent / "confidential" / "ledger.head")
+        return self._chain.transaction()
 
     def kept_open(self) -> AbstractContextManager[None]:
         """While this lasts, entries cost less; for a run that makes many of them."""
-        return kept_open(self.path)
+        return self._chain.kept_open()
 
     def declare(self, domain: PrivacyDomain) -> None:
         """Declare a data set's privacy domain, or a new cap of it with its reason.

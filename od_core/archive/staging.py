@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.archive.files import write_durably
-from od_core.archive.row_groups import write_batches
+from od_core.archive.row_groups import ROWS, write_batches
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.trips import TripCounts
 
+_COUNTS = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
-
-ROW_GROUP = 1 << 20
-"""Leaf pairs that are written and read at a time."""
 
 
 class StagedRelease:
@@ -46,8 +45,14 @@ class StagedRelease:
         return self.folder / "flows.parquet"
 
     def save_trip_counts(self, trips: TripCounts) -> None:
-        """Keep the true leaf counts."""
-        write_durably(self.folder / "trip_counts.parquet", lambda file: _write_counts(file, trips))
+        """Keep the true leaf counts, a row group at a time, so that no column is copied whole."""
+        ends = [*range(0, len(trips.rank), ROWS), len(trips.rank)]
+        batches = (
+            pa.record_batch([trips.rank[start:end], np.diff(trips.before[start : end + 1])], schema=_COUNTS)
+            for start, end in pairwise(ends)
+        )
+        path = self.folder / "trip_counts.parquet"
+        write_durably(path, lambda file: write_batches(file, _COUNTS, batches, compression="snappy"))
 
     def trip_counts(self) -> TripCounts:
         """The true leaf counts. Raises OdError where they are absent."""
@@ -94,13 +99,3 @@ class StagedRelease:
                 spent="what was set aside before stays charged",
             )
         return path
-
-
-def _write_counts(file: Path, trips: TripCounts) -> None:
-    """Rank and trips of each leaf pair, a row group at a time, so that no column is copied whole."""
-    schema = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
-    with pq.ParquetWriter(file, schema) as writer:
-        for start in range(0, len(trips.rank), ROW_GROUP):
-            end = min(start + ROW_GROUP, len(trips.rank))
-            columns = [trips.rank[start:end], np.diff(trips.before[start : end + 1])]
-            writer.write_table(pa.table(columns, schema=schema))

@@ -9,8 +9,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-_ZEROS = memoryview(bytes(1 << 16))
-"""What is encrypted; small enough to stay in the processor's cache."""
+_ZEROS = memoryview(bytes(1 << 19))
+"""What is encrypted; small enough for the cache, large enough that threads seldom meet at the interpreter's lock."""
 
 
 class Words(Protocol):

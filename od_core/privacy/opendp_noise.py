@@ -25,7 +25,7 @@ class OpenDPNoise:
     largest_variance: ClassVar[int] = MAX_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Draws of N_Z(0, sigma^2), sigma^2 at least ``variance`` and above it by rounding alone.
+        """Draws of N_Z(0, sigma^2), sigma^2 at least ``variance`` and above it by rounding alone (1 part in 2^30).
 
         Raises:
             OdError: the variance is not above 0 or too large, or OpenDP's own privacy map says that the
@@ -50,20 +50,26 @@ class OpenDPNoise:
 
 
 def _scale(law: bytes, nearest: float, suffices: Callable[[Fraction], bool], planned_loss: Fraction) -> float:
-    """The float scale, rounded up until it suffices and OpenDP's own map at sensitivity 1 is within the plan.
+    """The scale, rounded up until it suffices and OpenDP's own map at sensitivity 1 is within the plan.
 
     At sensitivity 1 the planned loss is a fraction exactly, and no rounding of sqrt(2) enters; a scale of 0 has an
     infinite loss and is refused here (spec 3, the traps). Nothing is drawn before this.
     """
     sensitivity = 1.0 if law == GAUSSIAN else 1
-    scale = nearest
+    scale = _rounded_up(nearest)
     for _ in range(4):
         if suffices(Fraction(scale)):
             loss = float(mechanism(law, scale).map(sensitivity))  # type: ignore[no-untyped-call]
             if math.isfinite(loss) and Fraction(loss) <= planned_loss:
                 return scale
-        scale = math.nextafter(scale, math.inf)
+        scale = _rounded_up(math.nextafter(scale, math.inf))
     raise _refused("OpenDP's privacy map exceeds the planned loss")
+
+
+def _rounded_up(scale: float) -> float:
+    """The next number of 32 significant bits: OpenDP computes with it as a fraction, and long ones cost a twelfth."""
+    mantissa, exponent = math.frexp(scale)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, 32)), exponent - 32)
 
 
 def _refused(why: str) -> OdError:

@@ -43,8 +43,7 @@ def test_few_pieces_are_in_flight_and_all_threads_work(monkeypatch):
     for _ in in_order(work, pieces()):
         taken += 1
     assert max(ahead) <= 17
-    assert len(workers) == 2
-    assert threading.current_thread().name not in workers
+    assert workers == {"od_0", threading.current_thread().name}
 
 
 @pytest.mark.parametrize("bad", [0, 1, 7, 19])
@@ -81,10 +80,11 @@ def test_the_pieces_of_a_piece_are_worked_on_by_its_own_thread(monkeypatch):
     monkeypatch.setenv("OD_THREADS", "4")
 
     def inner(_: int) -> str:
+        time.sleep(0.0005)
         return threading.current_thread().name
 
     def outer(_: int) -> bool:
         return set(in_order(inner, range(10))) == {threading.current_thread().name}
 
     assert all(in_order(outer, range(20)))
-    assert threading.current_thread().name not in set(in_order(inner, range(10)))
+    assert len(set(in_order(inner, range(200)))) > 1

@@ -230,7 +230,7 @@ def test_records_that_cannot_be_read(tmp_path, what):
 @pytest.mark.parametrize("pairs", [0, 1, 5, 6, 7, 20])
 def test_counts_come_back_from_their_file(tmp_path, monkeypatch, pairs):
     """Whatever the number of row groups; for the owner's eyes alone."""
-    monkeypatch.setattr("od_core.archive.staging.ROW_GROUP", 3)
+    monkeypatch.setattr("od_core.archive.staging.ROWS", 3)
     kept = TripCounts(np.arange(pairs) * 7, np.concatenate(([0], np.cumsum(np.arange(pairs) + 1))))
     staged = StagedRelease(tmp_path)
     staged.save_trip_counts(kept)
