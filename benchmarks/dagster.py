@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import dagster as dg
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
-from od_assets.components import OdRelease
+from od_assets.components import OdRelease, domain
 from od_assets.defs.resources import resources
 from od_core import Budget, PrivacyUnit, release_flows
 from od_core.evaluation.rehearsal import rehearse
@@ -68,6 +68,8 @@ def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float
     os.environ |= {"OD_PROJECT": str(folder), "OD_VAR": str(folder / "var")}
     flows.to_frame().to_parquet(folder / f"{PERIOD}.parquet")
     flows.geography.to_frame().to_csv(folder / "zones.csv", index=False)
+    domain.DOMAINS = folder
+    (folder / "italy.yaml").write_text('{name: italy, cap: {rho: "1", reason: a benchmark}}', encoding="utf-8")
     component = OdRelease.resolve_from_dict(
         {
             "name": "italy",
@@ -75,7 +77,7 @@ def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float
             "trips": {"files": "{period}.parquet", "columns": {"trips": "trips"}},
             "geography": {"file": "zones.csv", "levels": list(flows.geography.levels)},
             "periods": {"first": PERIOD, "last": PERIOD},
-            "domain": {"name": "italy", "cap": {"rho": "1", "reason": "a benchmark"}},
+            "domain": "italy",
             "privacy": {"epsilon": "1", "delta": "1e-8"},
             "noise": noise,
         }

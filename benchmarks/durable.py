@@ -22,6 +22,7 @@ from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
 from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.plan import Step
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import NoiseSource
 from od_core.release import run_plan
@@ -82,7 +83,7 @@ def durable_release(
     with TemporaryDirectory(prefix="od-benchmark-") as name:
         folder = Path(name)
         ledger = TimedLedger(folder / "ledger.sqlite")
-        ledger.declare(PrivacyDomain("benchmark", plan.unit, Fraction(10**6), "a benchmark"))
+        ledger.declare(PrivacyDomain("benchmark", plan.unit, Cap(rho=Fraction(10**6)), "a benchmark"))
         ledger.seconds = 0.0
         start = time.perf_counter()
         with ledger.kept_open():

@@ -40,7 +40,7 @@ def plan(release: Annotated[str, typer.Argument(help="Release series.")] = "us_f
         f"One {settings.unit.kind}, {settings.unit.neighbours} neighbours. Spends rho {float(planned.spent.rho):.6g}"
         f" a period: epsilon {planned.spent.epsilon_tight:.6g} (tight), {planned.spent.epsilon_bun_steinke:.6g}"
         f" (Bun-Steinke) at delta {float(planned.spent.delta):.3g}. The cap of data set {settings.domain.name!r} is rho"
-        f" {float(settings.domain.cap):.6g} a period."
+        f" {float(settings.domain.cap.allowed_rho()):.6g} a period."
     )
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from od_assets.assets.metadata import flows_by_level
 from od_assets.components.od_release import OdRelease
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.archive.ledger import DRAWING, MEASURED, Ledger
+from od_core.archive.chain import DRAWING, MEASURED
+from od_core.archive.ledger import Ledger
 from od_core.archive.lock import exclusive
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
@@ -113,7 +115,7 @@ def period_status(component: OdRelease) -> list[dict[str, Any]]:
             balance = ledger.balance(settings.domain.name, period)
             cap, spent = balance.cap, balance.spent
         except OdError:  # the domain is declared by its first release
-            cap, spent = settings.domain.cap, settings.domain.cap * 0
+            cap, spent = settings.domain.cap.allowed_rho(), Fraction(0)
         state = "published" if ledger.is_published(key) else ("begun" if kinds else "not begun")
         rows.append(
             {

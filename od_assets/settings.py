@@ -80,11 +80,11 @@ class ReleaseSettings:
     def plan(self, geography: Geography) -> ReleasePlan:
         """The plan over that geography, from public facts alone."""
         plan = plan_release(geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree)
-        if plan.spent.rho > self.domain.cap:
+        if plan.spent.rho > self.domain.cap.allowed_rho():
             raise OdError(
                 "OD-LEDGER-CAP",
                 f"one release of {self.name} asks for rho {float(plan.spent.rho):.6g}, above the cap"
-                f" {float(self.domain.cap):.6g} of data set {self.domain.name!r}",
+                f" {float(self.domain.cap.allowed_rho()):.6g} of data set {self.domain.name!r}",
                 next_step="ask for less, or raise the cap with a stated reason",
             )
         refuse_too_wide(noise_named(self.noise), (step.variance for step in plan.steps))

@@ -9,7 +9,7 @@ import dagster as dg
 import pandas as pd
 
 from od_core import Release, ReleasePlan
-from od_core.archive.ledger import Balance
+from od_core.archive.balance import Balance
 from od_core.plan import Step
 from od_core.privacy.accounting import float_above
 

@@ -7,38 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import check_definitions
+from od_assets.components.domain import DOMAINS, read_domain
+from od_assets.components.section import Number, Section
 from od_assets.settings import ReleaseSettings
-from od_core import Budget, PrivacyUnit
+from od_core import Budget
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from od_core.privacy.budget import exact_fraction
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import noise_named
 from od_core.readers.records import RecordColumns
 from od_core.release import refuse_unbuilt_unit
 from od_core.trips import FAULT_THRESHOLD
-
-Number = float | int | str
-"""YAML reads 1e-8 as text and 1.0e-8 as a float; both are the same decimal number here."""
-
-
-class Section(dg.Model):
-    """A part of a declaration. YAML's true and false are no numbers and no names."""
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def refuse_truth_values(cls, value: Any) -> Any:
-        """Nothing in a declaration is true or false."""
-        if isinstance(value, bool):
-            raise ValueError("true and false have no meaning here")
-        return value
 
 
 class Columns(Section):
@@ -75,22 +61,6 @@ class Periods(Section):
     last: str | None = Field(None, description="Last month; leave out for a series that goes on.")
 
 
-class Cap(Section):
-    """Most that all releases of a data set may spend on one elementary period."""
-
-    rho: Number
-    reason: str = Field(..., description="Why; a changed cap needs a new reason, and both stand in the ledger.")
-
-
-class Domain(Section):
-    """The privacy domain of the data set: the same for all its releases."""
-
-    name: str
-    unit: str = "trip"
-    neighbours: str = "bounded"
-    cap: Cap
-
-
 class Privacy(Section):
     """What this release may spend: (epsilon, delta), or rho with the delta at which epsilon is stated."""
 
@@ -101,12 +71,24 @@ class Privacy(Section):
     shares: str | list[Number] | None = Field(None, description="uniform, [geometric, ratio], or one share a level.")
 
 
+_DOMAIN_EXAMPLE = """\
+# The privacy domain of this data set: declared once, charged by all its releases.
+name: {name}
+unit: trip
+neighbours: bounded
+elementary_period: month
+cap: {{rho: "0.1", reason: "five releases a month at epsilon 1"}}
+"""
+
+
 class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
     """Writes a complete example, since an empty declaration keeps the whole project from loading."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with every required field filled in."""
+        """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
         name = Path(request.target_path).name
+        if not (domain := DOMAINS / f"{name}.yaml").exists():
+            domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
         dg.scaffold_component(
             request,
             {
@@ -115,7 +97,7 @@ class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
                 "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"date": "date"}},
                 "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
                 "periods": {"first": "2026-01"},
-                "domain": {"name": name, "cap": {"rho": "0.1", "reason": "five releases a month at epsilon 1"}},
+                "domain": name,
                 "privacy": {"epsilon": "1", "delta": "1e-8"},
             },
         )
@@ -130,7 +112,8 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
     trips: Trips
     geography: Zones
     periods: Periods
-    domain: Domain
+    domain: str = Field(..., description="Data set whose privacy domain is charged, as defs/domains declares it.")
+    max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
     privacy: Privacy
     mechanism: str = "inftda"
     mechanism_options: dict[str, str] = Field(default_factory=dict)
@@ -148,8 +131,8 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
         ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
         self._check_files()
-        unit = PrivacyUnit(self.domain.unit, self.domain.neighbours)  # type: ignore[arg-type]  # checked in there
-        refuse_unbuilt_unit(unit)
+        domain = read_domain(self.domain).domain(self.max_trips)
+        refuse_unbuilt_unit(domain.unit)
         noise_named(self.noise)
         privacy = self.privacy
         return ReleaseSettings(
@@ -159,7 +142,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
             zones=self.geography.file,
             levels=tuple(self.geography.levels),
             unknown_zone=self.geography.unknown,
-            unit=unit,
+            unit=domain.unit,
             budget=Budget(
                 privacy.epsilon,
                 privacy.delta,
@@ -171,9 +154,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
             noise=self.noise,
             revision=self.revision,
-            domain=PrivacyDomain(
-                self.domain.name, unit, exact_fraction("the cap", self.domain.cap.rho), self.domain.cap.reason
-            ),
+            domain=domain,
             fault_threshold=_share(self.trips.fault_threshold),
         )
 

@@ -14,18 +14,23 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from od_core.archive.files import CONFIDENTIAL_FOLDER_MODE, write_durably
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.privacy.cap import Charge
 
 _LOCK_SECONDS = 60.0
 
 _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 """Errors of SQLite that say nothing about what stands in the file; any other means that it is damaged."""
+
+DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
+"""Kinds of entries."""
+
+_AMOUNTS = ("rho", "epsilon", "delta")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -38,6 +43,8 @@ CREATE TABLE IF NOT EXISTS entries (
     level INTEGER,
     draw INTEGER,
     rho TEXT,
+    epsilon TEXT,
+    delta TEXT,
     content TEXT NOT NULL,
     previous TEXT NOT NULL,
     hash TEXT NOT NULL
@@ -67,6 +74,11 @@ class Entries:
         found = self._read(f"{where} ORDER BY number DESC LIMIT 1", (*kinds, *columns.values()))
         return found[0] if found else None
 
+    def has(self, number: int, entry_hash: str) -> bool:
+        """Whether the entry of this number has this hash."""
+        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+        return found is not None and found["hash"] == entry_hash
+
     def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
         found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # ours
         return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
@@ -79,7 +91,7 @@ class Entries:
         *,
         level: int | None = None,
         draw: int | None = None,
-        rho: Fraction | None = None,
+        charge: Charge | None = None,
         content: dict[str, Any] | None = None,
     ) -> None:
         """Add an entry after the last one."""
@@ -93,7 +105,7 @@ class Entries:
             "release": None if key is None else str(key),
             "level": level,
             "draw": draw,
-            "rho": None if rho is None else str(rho),
+            **{name: None if charge is None else str(getattr(charge, name)) for name in _AMOUNTS},
             "content": json.dumps(content or {}, sort_keys=True),
             "previous": "" if last is None else last["hash"],
         }
@@ -108,8 +120,7 @@ class Entries:
     def hold_to(self, head: str) -> None:
         """Refuse entries that lack the newest one ever made, given as number and hash. Raises OdError."""
         number, _, stated = head.partition(" ")
-        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
-        if found is None or found["hash"] != stated:
+        if not (number.isdecimal() and self.has(int(number), stated)):
             self.verify()  # an entry that was edited is told from one that is missing
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -118,15 +129,16 @@ class Entries:
                 spent="what was set aside before stays charged",
             )
 
-    def verify(self) -> None:
-        """Refuse entries whose chain of hashes is broken. Raises OdError."""
-        previous = ""
+    def verify(self) -> int:
+        """Number of entries; refuses them where the chain of hashes is broken. Raises OdError."""
+        number, previous = 0, ""
         for number, found in enumerate(self._connection.execute("SELECT * FROM entries ORDER BY number"), start=1):
             entry = dict(found)
             stated = entry.pop("hash")
             if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
                 raise broken()
             previous = stated
+        return number
 
 
 def _entry_hash(entry: dict[str, Any]) -> str:

@@ -15,14 +15,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from od_core.archive.chain import Chain, Entries, broken
+from od_core.archive.balance import Balance, balances, charge_of, check_cap
+from od_core.archive.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.plan import ReleasePlan
 from od_core.privacy.budget import Spent
-from od_core.privacy.domain import PrivacyDomain
-
-DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
+from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,16 @@ class LevelState:
 
 
 @dataclass(frozen=True)
-class Balance:
-    """What a domain may spend in one elementary period, and has spent."""
+class EntryName:
+    """An entry of the ledger, named so that no other ledger has it.
 
-    domain: str
-    period: str
-    cap: Fraction
-    spent: Fraction
+    Attributes:
+        number: its place, from 1.
+        hash: its SHA-256, and with it that of all entries before it.
+    """
 
-    @property
-    def left(self) -> Fraction:
-        """What further reservations may ask for."""
-        return self.cap - self.spent
+    number: int
+    hash: str
 
 
 class Ledger:
@@ -88,17 +86,18 @@ class Ledger:
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
                     next_step="use the declared unit and neighbours; two promises of different kinds do not coexist",
                 )
-            cap = {"cap": str(domain.cap), "reason": domain.cap_reason.strip()}
-            stands = entries.newest(CAP, domain=domain.name)
-            if stands is None or stands["content"]["cap"] != cap["cap"]:
-                if stands is not None and stands["content"]["reason"] == cap["reason"]:
-                    raise OdError(
-                        "OD-LEDGER-CAP-REASON",
-                        f"the cap of {domain.name!r} changed from {stands['content']['cap']} to {cap['cap']}"
-                        " without a new reason",
-                        next_step="state why in the configuration's cap reason",
-                    )
-                entries.append(CAP, domain.name, content=cap)
+            caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
+            cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
+            if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
+                return
+            if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
+                raise OdError(
+                    "OD-LEDGER-CAP-REASON",
+                    f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
+                    " without a reason that was never given before",
+                    next_step="state why in the privacy domain's cap reason",
+                )
+            entries.append(CAP, domain.name, content=cap)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: ReleasePlan) -> None:
         """Set all levels of a release aside, or none; nothing where that same plan is set aside already.
@@ -111,23 +110,26 @@ class Ledger:
             if _is_reserved(entries, key, domain, plan):
                 return
             declared = entries.newest(DOMAIN, domain=domain)
-            unit = PrivacyDomain(domain, plan.unit, Fraction(1), "-").facts()
-            if declared is None or declared["content"] != unit:
+            unit = unit_facts(plan.unit)
+            if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
                     f"the release's unit is not that of the privacy domain {domain!r}",
                     next_step="declare the domain once, with the unit and neighbours of all its releases",
                 )
-            _check_cap(entries, domain, key, plan.spent.rho)
+            periods = charged_periods(key.period, declared["content"]["elementary_period"], plan.unit.kind)
+            check_cap(entries, domain, periods, Charge(rho=plan.spent.rho))
             facts = plan.facts()
             for step in plan.steps:
                 content = {
                     "mechanism": plan.mechanism.name,
+                    "periods": periods,
                     "sensitivity_squared": step.sensitivity_squared,
                     "variance": str(step.variance),
                     "plan": facts,
                 }
-                entries.append(RESERVED, domain, key, level=step.level, draw=1, rho=step.rho, content=content)
+                charge = Charge(rho=step.rho)
+                entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=charge, content=content)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: ReleasePlan) -> None:
         """Refuse another plan than the one that the release was set aside with, if it was. Raises OdError."""
@@ -155,10 +157,10 @@ class Ledger:
                 lost = entries.newest(RESERVED, release=str(key), level=level)
                 if lost is None:
                     raise broken()
-                rho = Fraction(lost["rho"])
-                _check_cap(entries, row["domain"], key, rho, lost_draw=True)
+                charge, content = charge_of(lost), lost["content"]
+                check_cap(entries, row["domain"], content["periods"], charge, lost_draw=True)
                 draw += 1
-                entries.append(RESERVED, row["domain"], key, level=level, draw=draw, rho=rho, content=lost["content"])
+                entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
             entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
             return draw
 
@@ -232,7 +234,7 @@ class Ledger:
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
         if row is None:
-            raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
+            raise _not_measured(key)
         return str(row["at"])
 
     def spent(self, key: ReleaseKey, plan: ReleasePlan) -> Spent:
@@ -249,10 +251,62 @@ class Ledger:
         with self._transaction() as entries:
             return len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
 
-    def balance(self, domain: str, period: str) -> Balance:
-        """Cap and spending of a domain in one elementary period. Raises OdError for an undeclared domain."""
+    def measured_entry(self, key: ReleaseKey) -> EntryName:
+        """The entry that recorded the last measurement of a release. Raises OdError where none did."""
         with self._transaction() as entries:
-            return _balance(entries, domain, period)
+            row = entries.newest(MEASURED, release=str(key))
+        if row is None:
+            raise _not_measured(key)
+        return EntryName(row["number"], row["hash"])
+
+    def hold_to(self, entry: EntryName, witness: str) -> None:
+        """Refuse to go on where the ledger lacks an entry that a public release names. Raises OdError."""
+        with self._transaction() as entries:
+            if not entries.has(entry.number, entry.hash):
+                raise OdError(
+                    "OD-LEDGER-ROLLED-BACK",
+                    f"{witness} is public, but the ledger lacks the entry that it names",
+                    next_step="restore the newest ledger; an older one has forgotten what was spent",
+                    spent="what was set aside before stays charged",
+                )
+
+    def verify(self) -> int:
+        """Number of entries, once the chain of all of them is found whole and as new as its head. Raises OdError."""
+        with self._transaction() as entries:
+            return entries.verify()
+
+    def published(self) -> list[ReleaseKey]:
+        """All published releases, oldest first."""
+        with self._transaction() as entries:
+            return [ReleaseKey.parse(entry["release"]) for entry in entries.select("kind = ?", PUBLISHED)]
+
+    def balance(self, domain: str, period: str) -> Balance:
+        """Cap and spending of a domain in the elementary period of a release's period that has least left.
+
+        Raises:
+            OdError: the domain is not declared.
+        """
+        with self._transaction() as entries:
+            declared = entries.newest(DOMAIN, domain=domain)
+            if declared is None:
+                raise OdError(
+                    "OD-DOMAIN-UNDECLARED",
+                    f"the privacy domain {domain!r} is not declared",
+                    next_step="run a release of it",
+                )
+            content = declared["content"]
+            periods = charged_periods(period, content["elementary_period"], content["unit"])
+            return min(balances(entries, domain, periods), key=lambda balance: balance.left)
+
+    def balances(self) -> list[Balance]:
+        """Every domain and elementary period that anything was charged to, in order."""
+        with self._transaction() as entries:
+            found = []
+            for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
+                charges = entries.select("kind = ? AND domain = ?", RESERVED, domain)
+                periods = sorted({period for charge in charges for period in charge["content"]["periods"]})
+                found += balances(entries, domain, periods)
+        return found
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
@@ -268,30 +322,12 @@ def _is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: ReleasePl
     return bool(found)
 
 
-def _balance(entries: Entries, domain: str, period: str) -> Balance:
-    cap = entries.newest(CAP, domain=domain)
-    if cap is None:
-        raise OdError(
-            "OD-DOMAIN-UNDECLARED",
-            f"the privacy domain {domain!r} is not declared",
-            next_step="run a release of it",
-        )
-    charges = entries.select("kind = ? AND domain = ? AND period = ?", RESERVED, domain, period)
-    spent = sum((Fraction(row["rho"]) for row in charges), start=Fraction(0))
-    return Balance(domain, period, Fraction(cap["content"]["cap"]), spent)
+def _cap_text(facts: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
-def _check_cap(entries: Entries, domain: str, key: ReleaseKey, asked: Fraction, *, lost_draw: bool = False) -> None:
-    balance = _balance(entries, domain, key.period)
-    if asked > balance.left:
-        what = "drawing a lost level again" if lost_draw else "the release"
-        raise OdError(
-            "OD-LEDGER-CAP",
-            f"{what} asks for rho {float(asked):.6g} in {key.period}, but of the cap {float(balance.cap):.6g}"
-            f" of data set {domain!r}, {float(balance.spent):.6g} is spent and {float(balance.left):.6g} is left",
-            next_step="ask for less, or raise the cap with a stated reason",
-            spent="nothing more was spent" if lost_draw else "nothing was spent",
-        )
+def _not_measured(key: ReleaseKey) -> OdError:
+    return OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
 
 
 def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: ReleasePlan) -> None:

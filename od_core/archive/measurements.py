@@ -9,10 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.archive.chain import DRAWING, MEASURED, RESERVED
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.files import file_digest, write_durably
 from od_core.archive.identity import hold_to_input
-from od_core.archive.ledger import DRAWING, MEASURED, RESERVED, Ledger, LevelState
+from od_core.archive.ledger import Ledger, LevelState
 from od_core.archive.noisy_vector import NoisyVector, write_noisy
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError

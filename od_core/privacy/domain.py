@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Literal
 
-from od_core.errors import OdError
-from od_core.privacy.unit import PrivacyUnit
+from od_core.errors import OdError, nearest_known
+from od_core.privacy.cap import Cap
+from od_core.privacy.unit import PrivacyUnit, UnitKind
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 """Names of data sets and of release series: one way to write each."""
 
+ElementaryPeriod = Literal["day", "month", "year"]
+ELEMENTARY_PERIODS: tuple[ElementaryPeriod, ...] = ("day", "month", "year")
+_LENGTHS = {"year": 4, "month": 7, "day": 10}
+"""Characters of a period, as 2001, 2001-06 and 2001-06-30."""
+
+ALL_PERIODS = "all"
+"""What a release charges where a user is protected for ever: the losses of all periods add up."""
+
 
 @dataclass(frozen=True)
 class PrivacyDomain:
-    """One data set, one unit, one relation, one cap for every elementary period.
+    """One data set, one unit, one relation, one elementary period, one cap for every such period.
 
     Attributes:
         name: of the data set; every release of it charges this domain.
-        unit: what is protected, and under which neighbours.
-        cap: most rho that all releases together may charge to one elementary period.
-        cap_reason: why the cap is what it is; a changed cap needs a new reason.
+        unit: what is protected, and under which neighbours; each release states its own max_trips.
+        cap: most that all releases together may charge to one elementary period.
+        cap_reason: why the cap is what it is; a changed cap needs a reason that was never given before.
+        elementary_period: the finest period in use; a unit of ``user_period`` is a user's trips in one of them.
     """
 
     name: str
     unit: PrivacyUnit
-    cap: Fraction
+    cap: Cap
     cap_reason: str
+    elementary_period: ElementaryPeriod = "month"
 
     def __post_init__(self) -> None:
-        if self.cap <= 0:
-            raise OdError("OD-DOMAIN-CAP", "the cap must be above 0", next_step="correct the privacy domain")
         if not NAME.fullmatch(self.name):
             raise OdError(
                 "OD-DOMAIN-NAME",
@@ -40,11 +50,46 @@ class PrivacyDomain:
             )
         if not self.cap_reason.strip():
             raise OdError("OD-DOMAIN-REASON", "a cap needs a reason", next_step="state it")
+        if self.elementary_period not in ELEMENTARY_PERIODS:
+            known = nearest_known(str(self.elementary_period), ELEMENTARY_PERIODS)
+            raise OdError(
+                "OD-DOMAIN-PERIOD",
+                f"there is no elementary period {self.elementary_period!r} ({known})",
+                next_step="correct the privacy domain",
+            )
 
-    def facts(self) -> dict[str, str | int | None]:
+    def facts(self) -> dict[str, str | None]:
         """What may not change once the domain is declared, as JSON-ready text."""
-        return {
-            "unit": self.unit.kind,
-            "neighbours": self.unit.neighbours,
-            "column": self.unit.column,
-        }
+        return {**unit_facts(self.unit), "elementary_period": self.elementary_period}
+
+
+def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:
+    """What all releases of a domain share of their unit; how many trips of a user are counted is each one's own."""
+    return {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
+
+
+def charged_periods(period: str, elementary: ElementaryPeriod, unit: UnitKind) -> tuple[str, ...]:
+    """Every elementary period that a release of a period charges.
+
+    A month touches all its days; a day of a domain whose elementary period is the month charges the month. The losses
+    of different periods concern different trips, or different pairs of user and period; those of a user add up.
+
+    Args:
+        period: of the release, as 2001, 2001-06 or 2001-06-30.
+        elementary: of the domain.
+        unit: kind of the domain's unit.
+    """
+    if unit == "user":
+        return (ALL_PERIODS,)
+    periods: tuple[str, ...] = (period[: _LENGTHS[elementary]],)
+    while len(periods[0]) < _LENGTHS[elementary]:
+        periods = tuple(finer for coarser in periods for finer in _parts(coarser))
+    return periods
+
+
+def _parts(period: str) -> list[str]:
+    """Months of a year, or days of a month."""
+    if len(period) == _LENGTHS["year"]:
+        return [f"{period}-{month:02d}" for month in range(1, 13)]
+    _, days = calendar.monthrange(int(period[:4]), int(period[5:]))
+    return [f"{period}-{day:02d}" for day in range(1, days + 1)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication import bundle, database
 from od_core.publication.certificate import CheckResult, certificate
@@ -48,7 +49,7 @@ def publish(folder: Path, point: str = "") -> None:
         facts = certificate(
             release,
             KEY,
-            PrivacyDomain("commuters", TRIP, Fraction(1), "a table"),
+            PrivacyDomain("commuters", TRIP, Cap(rho=Fraction(1)), "a table"),
             [CheckResult("flows", "sum to n", True)],
             measured_at=ledger.measured_at(KEY),
             lost_draws=ledger.lost_draws(KEY),

@@ -16,6 +16,7 @@ from od_core.archive import chain, confidential, files, measurements
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY, TRIP
@@ -85,7 +86,7 @@ def watched(side: Path, *, dies_at: int | None = None, seconds: float = 0.0) -> 
 
 def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost draws") -> Ledger:
     ledger = Ledger(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", TRIP, cap, reason))
+    ledger.declare(PrivacyDomain("commuters", TRIP, Cap(rho=cap), reason))
     return ledger
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
-from od_assets.components import OdRelease
+from od_assets.components import OdRelease, domain
 from od_assets.defs.resources import resources
 
 ZONES = pd.DataFrame(
@@ -25,10 +27,12 @@ ATTRIBUTES: dict[str, Any] = {
     "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
     "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
     "periods": {"first": "2001-01", "last": "2001-02"},
-    "domain": {"name": "trips", "cap": {"rho": "0.1", "reason": "first declaration"}},
+    "domain": "trips",
     "privacy": {"epsilon": "1", "delta": "1e-8"},
     "schedule": "0 6 2 * *",
 }
+
+DOMAIN: dict[str, Any] = {"name": "trips", "cap": {"rho": "0.1", "reason": "first declaration"}}
 
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -45,13 +49,15 @@ class Project:
         records.to_csv(self.root / f"{period}.csv", index=False)
 
     def component(self, **changes: Any) -> OdRelease:
-        attributes = copy.deepcopy(ATTRIBUTES)
+        """The release with changes; those whose names begin with ``domain__`` are of its data set's domain."""
+        attributes, declared = copy.deepcopy(ATTRIBUTES), copy.deepcopy(DOMAIN)
         for path, value in changes.items():
-            *parents, last = path.split("__")
-            place = attributes
+            *parents, last = path.removeprefix("domain__").split("__")
+            place = declared if path.startswith("domain__") else attributes
             for parent in parents:
                 place = place[parent]
             place[last] = value
+        (self.root / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
         return OdRelease.resolve_from_dict(attributes)
 
     def definitions(self, component: OdRelease) -> dg.Definitions:
@@ -92,6 +98,8 @@ def records(number: int = 2000) -> pd.DataFrame:
 def make_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Project]]:
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    shutil.copy(domain.DOMAINS / "us_flights.yaml", tmp_path)
+    monkeypatch.setattr(domain, "DOMAINS", tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
 
         def make() -> Project:

@@ -17,10 +17,11 @@ import pandas as pd
 import pytest
 import yaml
 
+from od_assets.components import domain
 from od_assets.declarations import DEFS, declaration, read_declaration
 from od_core.errors import OdError
 
-from .conftest import ATTRIBUTES
+from .conftest import ATTRIBUTES, DOMAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,8 +110,16 @@ def kinds_in_ledger(var: Path) -> set[str]:
         ({"mechanism": "inftd"}, "inftda"),
         ({"mechanism_options": {"order": "ascendin"}}, "ascending"),
         ({"noise": "open_dp"}, "opendp"),
-        ({"domain": {**ATTRIBUTES["domain"], "neighbours": "bound"}}, "bounded"),
-        ({"domain": {**ATTRIBUTES["domain"], "unit": "user"}}, "OD-UNIT-OPTIONS"),
+        ({"domain": {**DOMAIN, "neighbours": "bound"}}, "bounded"),
+        ({"domain": {**DOMAIN, "unit": "user"}}, "OD-UNIT-OPTIONS"),
+        ({"domain": {**DOMAIN, "unit": "user", "column": "id"}}, "OD-UNIT-MAX-TRIPS"),
+        ({"max_trips": 4}, "OD-UNIT-OPTIONS"),
+        ({"domain": {**DOMAIN, "elementary_period": "mnth"}}, "month"),
+        ({"domain": {**DOMAIN, "cap": {"reason": "none"}}}, "OD-DOMAIN-CAP"),
+        ({"domain": {**DOMAIN, "cap": {"epsilon": "1", "reason": "no delta"}}}, "OD-DOMAIN-CAP"),
+        ({"domain": {**DOMAIN, "cap": {"rho": "-1", "reason": "below 0"}}}, "OD-DOMAIN-CAP"),
+        ({"domain": {**DOMAIN, "neighbors": "bounded"}}, "neighbors"),
+        ({"domain": "trip"}, "trips"),
         ({"revision": 0}, "OD-RELEASE-KEY"),
         ({"trips": {"files": "x.csv", "colums": {}}}, "OD-CONFIG"),
         ({"periods": {"first": "2001-13"}}, "OD-PERIOD"),
@@ -119,13 +128,20 @@ def kinds_in_ledger(var: Path) -> set[str]:
         ({"privacy": {"epsilon": True, "delta": "1e-8"}}, "OD-CONFIG"),
         ({"privacy": {"epsilon": "1e999999999", "delta": "1e-8"}}, "OD-BUDGET-NUMBER"),
         ({"mechanism_options": {"ordr": "ascending"}}, "OD-MECHANISM-OPTIONS"),
-        ({"domain": {**ATTRIBUTES["domain"], "name": "trips "}}, "OD-DOMAIN-NAME"),
+        ({"domain": {**DOMAIN, "name": "trips "}}, "OD-CONFIG"),
         ({"trips": {"files": "all.csv"}}, "OD-TRIPS-FILES"),
         ({"trips": {"files": "{month}.csv"}}, "OD-TRIPS-FILES"),
     ],
 )
-def test_every_mistake_in_a_declaration_is_named(tmp_path: Path, change: dict[str, Any], expected: str) -> None:
+def test_every_mistake_in_a_declaration_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], expected: str
+) -> None:
+    monkeypatch.setattr(domain, "DOMAINS", tmp_path)
     path = tmp_path / "defs.yaml"
+    declared = DOMAIN
+    if isinstance(change.get("domain"), dict):
+        declared, change = change["domain"], {}
+    (tmp_path / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
     path.write_text(yaml.dump({"type": "x", "attributes": {**ATTRIBUTES, **change}}), encoding="utf-8")
 
     def use() -> None:

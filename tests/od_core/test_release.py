@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, release_flows
 from od_core.archive.ledger import Ledger
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
@@ -220,7 +221,7 @@ def test_no_trips_and_a_single_zone_are_released(order):
 def test_noise_too_wide_for_a_table_is_refused_before_anything_is_charged(tmp_path):
     """A small budget needs wider noise than a table is made for; OpenDP draws it."""
     ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Budget(rho=Fraction(1, 10**9), delta="1e-8")
-    ledger.declare(PrivacyDomain("commuters", USUAL["unit"], Fraction(1), "a test"))
+    ledger.declare(PrivacyDomain("commuters", USUAL["unit"], Cap(rho=Fraction(1)), "a test"))
     asked = {"unit": USUAL["unit"], "budget": budget, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
     with pytest.raises(OdError, match=r"OD-NOISE-TOO-WIDE.*nothing was spent.*opendp"):
         release_flows(FLOWS, GEOGRAPHY, **asked, noise="table")

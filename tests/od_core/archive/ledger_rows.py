@@ -15,6 +15,7 @@ import pandas as pd
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 
 ZONES = pd.DataFrame(
@@ -37,7 +38,7 @@ def small_plan(rho: object = Fraction(3, 7), **changes: Any) -> ReleasePlan:
 
 
 def domain(cap: object, reason: str = "decided by the board", unit: PrivacyUnit = TRIP) -> PrivacyDomain:
-    return PrivacyDomain("commuters", unit, Fraction(cap), reason)
+    return PrivacyDomain("commuters", unit, Cap(rho=Fraction(cap)), reason)
 
 
 def finish(ledger: Ledger, key: ReleaseKey, level: int, digest: str) -> None:

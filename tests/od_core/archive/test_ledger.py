@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from od_core import Geography, OdError, PrivacyUnit
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from tests.od_core.archive.ledger_rows import (
     ZONES,
     assert_chain,
@@ -41,14 +42,16 @@ def test_a_domain_is_declared_once(ledger):
     with pytest.raises(OdError) as refused:
         ledger.declare(domain(2))
     assert code_of(refused) == "OD-LEDGER-CAP-REASON"
-    assert "from 1 to 2" in str(refused.value)
+    assert "from rho 1 to rho 2" in str(refused.value)
     assert len(rows(ledger.path)) == 2
 
     ledger.declare(domain("7/3", "census year"))
     ledger.declare(domain("7/3", "census year"))
     caps = [json.loads(row["content"]) for row in rows(ledger.path) if row["kind"] == "CAP"]
-    assert [(cap["cap"], cap["reason"]) for cap in caps] == [("1", "decided by the board"), ("7/3", "census year")]
+    assert [(cap["rho"], cap["reason"]) for cap in caps] == [("1", "decided by the board"), ("7/3", "census year")]
     assert ledger.balance("commuters", "2001-06").cap == Fraction(7, 3)
+    with pytest.raises(OdError, match="OD-LEDGER-CAP-REASON"):
+        ledger.declare(domain(1))  # the first one's reason: two declarations may not take turns
     assert_chain(ledger.path)
 
 
@@ -106,7 +109,7 @@ def test_another_plan_of_the_same_release_is_refused(ledger, key, name):
 def test_a_release_is_charged_to_the_data_set_that_it_names(ledger, key):
     """A release set aside in one data set is not thereby set aside in another; an undeclared one is refused."""
     ledger.reserve(key, "commuters", small_plan())
-    ledger.declare(type(domain(1))("students", domain(1).unit, Fraction(1), "a second data set"))
+    ledger.declare(type(domain(1))("students", domain(1).unit, Cap(rho=Fraction(1)), "a second data set"))
     before = rows(ledger.path)
     with pytest.raises(OdError):
         ledger.reserve(key, "students", small_plan())

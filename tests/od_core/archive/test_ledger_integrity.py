@@ -63,10 +63,10 @@ EDITS = {
     "a row removed": "DELETE FROM entries WHERE number = 5",
     "the first row removed": "DELETE FROM entries WHERE number = 1",
     "two rows exchanged": "UPDATE entries SET number = CASE number WHEN 5 THEN -5 WHEN 6 THEN 5 ELSE number END",
-    "a row put in": "INSERT INTO entries SELECT 99, at, 'CAP', domain, period, release, level, draw, rho, content,"
-    " previous, hash FROM entries WHERE kind = 'CAP'",
+    "a row put in": "INSERT INTO entries SELECT 99, at, 'CAP', domain, period, release, level, draw, rho, epsilon,"
+    " delta, content, previous, hash FROM entries WHERE kind = 'CAP'",
     "a row written over": "REPLACE INTO entries SELECT 4, at, kind, domain, period, release, level, draw, '1/1000',"
-    " content, previous, hash FROM entries WHERE number = 4",
+    " epsilon, delta, content, previous, hash FROM entries WHERE number = 4",
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, release_flows
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY, TRIP, assert_chain, charged, code_of, rows, states
@@ -27,7 +28,7 @@ def released(ledger, release_id=R1, flows=FLOWS, **changes):
 @pytest.fixture
 def ledger(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", TRIP, Fraction(1), "a table and one correction"))
+    ledger.declare(PrivacyDomain("commuters", TRIP, Cap(rho=Fraction(1)), "a table and one correction"))
     return ledger
 
 
@@ -55,7 +56,7 @@ def assert_same(one, other):
 def test_a_release_is_charged_once_and_replayed(tmp_path, drawn, neighbours):
     """Twice in this process and with new objects: same tables, same rows, no further draw; the noise is real."""
     ledger, unit = Ledger(tmp_path / "ledger.sqlite"), PrivacyUnit("trip", neighbours)
-    ledger.declare(PrivacyDomain("commuters", unit, Fraction(1), "a table and one correction"))
+    ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(1)), "a table and one correction"))
     first = released(ledger, unit=unit)
     levels = [level for level, _ in drawn]
     assert levels == ([0, 1, 2, 3, 4] if neighbours == "unbounded" else [1, 2, 3, 4])

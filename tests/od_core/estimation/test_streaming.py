@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from fractions import Fraction
 
 import pytest
 
@@ -13,6 +14,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.estimation.top_down import estimate, published_root
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.release import run_plan
 from od_core.trips import count_trips
@@ -37,7 +39,7 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
         monkeypatch.setenv("OD_THREADS", threads)
         folder = tmp_path / str(number)
         ledger = Ledger(folder / "ledger.sqlite")
-        ledger.declare(PrivacyDomain("flights", plan.unit, 1, "a test"))
+        ledger.declare(PrivacyDomain("flights", plan.unit, Cap(rho=Fraction(1)), "a test"))
         confidential = ConfidentialFolder(folder / "confidential")
         measurements = begin_release(confidential, ledger, KEY, "flights", plan, trips)
         release = run_plan(plan, trips, noise, measurements)
@@ -72,7 +74,7 @@ def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airpor
     """The measurement is kept first and estimated once more from its file: nothing is drawn or charged again."""
     monkeypatch.setattr(FailsOnce, "failed", False)
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("flights", PrivacyUnit("trip"), 1, "a test"))
+    ledger.declare(PrivacyDomain("flights", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test"))
     release = release_flows(
         flights["2001-06"],
         airport_geography,

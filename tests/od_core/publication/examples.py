@@ -11,6 +11,7 @@ import pandas as pd
 
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.certificate import CheckResult, certificate
 
@@ -96,7 +97,7 @@ CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1
 def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
     """Its certificate."""
     given = {"measured_at": "2001-07-03T09:00:00+00:00", "lost_draws": 0, "fault_threshold": Fraction(1, 1000)}
-    charged = PrivacyDomain("survey", made.plan.unit, Fraction(5), "the yearly plan")
+    charged = PrivacyDomain("survey", made.plan.unit, Cap(rho=Fraction(5)), "the yearly plan")
     return certificate(made, key, charged, CHECKS, **(given | changes))
 
 

@@ -11,6 +11,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
 from od_core.publication.bundle import staged_bundle
@@ -121,7 +122,7 @@ def test_no_promise_is_rounded_down(rho):
 def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     """Spent = plan + lost draws; the sentences promise what was spent, not what was planned."""
     ledger, unit, draw = Ledger(tmp_path / "ledger.sqlite"), PrivacyUnit("trip"), OpenDPNoise.draw
-    ledger.declare(PrivacyDomain("commuters", unit, Fraction(3), "room for lost draws"))
+    ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(3)), "room for lost draws"))
 
     def released():
         budget = Budget(rho=Fraction("1.5"), delta="1e-8", shares="uniform")

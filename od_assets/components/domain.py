@@ -1,0 +1,79 @@
+"""The privacy domain of a data set as its YAML file declares it: once, for all its releases."""
+
+from pathlib import Path
+
+import yaml
+from pydantic import Field, ValidationError
+
+from od_assets.components.section import Number, Section
+from od_core import PrivacyUnit
+from od_core.errors import OdError, nearest_known
+from od_core.privacy.budget import exact_fraction
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+
+
+class CapSection(Section):
+    """Most that all releases of a data set may spend on one elementary period: rho, or epsilon and delta."""
+
+    rho: Number | None = None
+    epsilon: Number | None = None
+    delta: Number = 0
+    reason: str = Field(..., description="Why; a changed cap needs a new reason, and both stand in the ledger.")
+
+    def cap(self) -> Cap:
+        """The cap in the terms of od_core. Raises OdError for what is out of range."""
+        return Cap(
+            None if self.rho is None else exact_fraction("the cap", self.rho),
+            None if self.epsilon is None else exact_fraction("the cap", self.epsilon),
+            exact_fraction("the cap's delta", self.delta),
+        )
+
+
+class DomainSection(Section):
+    """What is protected in a data set, and how much may be spent."""
+
+    name: str
+    unit: str = Field("trip", description="trip, user, or user_period.")
+    column: str | None = Field(None, description="Column of the user id, for the user units.")
+    neighbours: str = Field("bounded", description="bounded (replaced) or unbounded (added or removed).")
+    elementary_period: str = Field("month", description="day, month or year: the finest period of any release.")
+    cap: CapSection
+
+    def domain(self, max_trips: int | None) -> PrivacyDomain:
+        """The domain as a release charges it that counts so many trips of a user. Raises OdError for a mistake."""
+        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips)  # type: ignore[arg-type]  # checked there
+        return PrivacyDomain(
+            self.name,
+            unit,
+            self.cap.cap(),
+            self.cap.reason,
+            self.elementary_period,  # type: ignore[arg-type]  # checked there
+        )
+
+
+DOMAINS = Path(__file__).parent.parent / "defs" / "domains"
+"""One file a data set."""
+
+
+def read_domain(name: str) -> DomainSection:
+    """The declared domain of a data set. Raises OdError with file and field where it is absent or does not fit."""
+    path = DOMAINS / f"{name}.yaml"
+    known = tuple(sorted(file.stem for file in DOMAINS.glob("*.yaml")))
+    if name not in known:
+        raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, known)})")
+    try:
+        declared = DomainSection.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        raise _fault(f"{path.name}: {place}: {first['msg']}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        raise _fault(f"{path.name} is not a readable YAML file") from None
+    if declared.name != name:
+        raise _fault(f"{path.name}: name: {declared.name!r} is not the name of its file")
+    return declared
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the privacy domains below od_assets/defs/domains")
