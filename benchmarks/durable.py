@@ -11,8 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from od_core import Release, ReleasePlan
 from od_core.archive.chain import Entries
 from od_core.archive.confidential import ConfidentialFolder
@@ -20,7 +18,6 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import Draw, Measurements, begin_release
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
-from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.plan import Step
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -127,15 +124,5 @@ def check_invariants(release: Release, total: int) -> None:
     if int(levels[0].trips.sum()) != total:  # type: ignore[attr-defined]  # parents of a pass have trips
         raise ValueError("the root is not n")
     for parents, children in pairwise(levels):
-        if not _sums_agree(tree, parents, children):  # type: ignore[arg-type]
+        if not tree.sums_agree(parents, children):  # type: ignore[arg-type]
             raise ValueError(f"level {children.level} does not sum to the level above")
-
-
-def _sums_agree(tree: FlowTree, parents: Nodes, children: Nodes) -> bool:
-    above: Pairs = tree.parents_of(children)
-    if not (np.array_equal(above.origin, parents.origin) and np.array_equal(above.destination, parents.destination)):
-        return False
-    own = tree.first_rank(parents)
-    starts = np.searchsorted(tree.first_rank(children), own)
-    sums = np.add.reduceat(children.trips, starts) if len(starts) else children.trips
-    return bool(np.array_equal(sums, parents.trips)) and int(children.trips.min(initial=1)) >= 1

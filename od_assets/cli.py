@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from od_assets.project import project_root, var_folder
+from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.errors import OdError
+from od_core.privacy.accounting import float_above
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
@@ -82,6 +84,82 @@ def status(as_json: Json = False) -> None:
         typer.echo(json.dumps(rows, indent=2))
     else:
         _print_frame("Releases", pd.DataFrame(rows))
+
+
+@app.command()
+def verify(
+    release: Annotated[
+        str | None, typer.Argument(help="As us_flights/2001-06/r1, or a series; all if left out.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Published releases made anew from their measurements, and held against bundle, database and ledger."""
+    from od_assets.verifying import verified
+
+    rows = verified(release)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        for row in rows:
+            _console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
+            for part, fault in row["faults"].items():
+                _console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+        _console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
+    if not all(row["verified"] for row in rows):
+        raise typer.Exit(1)
+
+
+ledger_app = typer.Typer(help="The budget ledger: what every data set has spent, and what is left of its cap.")
+app.add_typer(ledger_app, name="ledger")
+
+
+@ledger_app.callback(invoke_without_command=True)
+def ledger(context: typer.Context, as_json: Json = False) -> None:
+    """Cap, spent and left of every data set and elementary period; releases, and draws that were lost."""
+    from od_assets.resources.warehouse import Warehouse
+
+    if context.invoked_subcommand is not None:
+        return
+    balances = Warehouse().existing_ledger().balances()
+    if as_json:
+        typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
+        return
+    table = [
+        {
+            "domain": balance.domain,
+            "period": balance.period,
+            "cap_rho": float(balance.cap),
+            "spent_rho": float_above(balance.spent),
+            "left_rho": float(balance.left),
+            "releases": balance.releases,
+            "lost_draws": balance.lost_draws,
+        }
+        for balance in balances
+    ]
+    _print_frame("Ledger", pd.DataFrame(table))
+
+
+@ledger_app.command("verify")
+def verify_ledger(as_json: Json = False) -> None:
+    """Whether the ledger is whole: every entry as it was written, none missing, none older than its witnesses."""
+    from od_assets.resources.warehouse import Warehouse
+
+    entries = Warehouse().verify_ledger()
+    if as_json:
+        typer.echo(json.dumps({"whole": True, "entries": entries}))
+    else:
+        _console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
+
+
+def _balance_facts(balance: Balance) -> dict[str, Any]:
+    amounts = {"cap": balance.cap, "spent": balance.spent, "left": balance.left}
+    return {
+        "domain": balance.domain,
+        "period": balance.period,
+        **{name: {"rho": float(rho), "rho_exact": str(rho)} for name, rho in amounts.items()},
+        "releases": balance.releases,
+        "lost_draws": balance.lost_draws,
+    }
 
 
 @app.command()

@@ -219,6 +219,15 @@ class FlowTree:
                 first,
             )
 
+    def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
+        """Whether the children of every node of a level sum to it, and stand below none but these nodes."""
+        above = self.parents_of(children)
+        same = np.array_equal(above.origin, parents.origin) and np.array_equal(above.destination, parents.destination)
+        if not same or not len(parents):
+            return same
+        starts = np.searchsorted(self.first_rank(children), self.first_rank(parents))
+        return bool(np.array_equal(np.add.reduceat(children.trips, starts), parents.trips))
+
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:

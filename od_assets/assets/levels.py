@@ -66,7 +66,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
             trips = staged.trip_counts()
             parents = None if level == 0 else staged.estimate(level - 1)
-            warehouse.refuse_published_unknown(key)
+            warehouse.refuse_older_ledger(key)
             ledger.declare(settings.domain)
             measurements = begin_release(
                 warehouse.confidential, ledger, key, settings.domain.name, plan, trips, settings.noise

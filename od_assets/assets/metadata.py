@@ -31,6 +31,7 @@ ALLOWED = frozenset(
         "origin_level",
         "public_cells",
         "release",
+        "releases",
         "rho",
         "sensitivity_squared",
         "spent_rho",

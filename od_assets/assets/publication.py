@@ -81,10 +81,9 @@ def publication_assets(
             facts = certificate(
                 release,
                 key,
-                settings.domain,
+                settings.domain.name,
                 checks,
-                measured_at=ledger.measured_at(key),
-                lost_draws=ledger.lost_draws(key),
+                record=ledger.record(key),
                 fault_threshold=settings.fault_threshold,
             )
             folder = warehouse.bundle(key)

@@ -12,6 +12,7 @@ from pydantic import Field
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
+from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.checks.release_checks import check_definitions
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.section import Number, Section
@@ -210,14 +211,19 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
             for make in (input_assets, level_assets, publication_assets)
             for asset in make(settings, partitions, traits)
         ]
+        verification = daily_check(settings)
+        verify_job, verify_daily = daily_schedule(self.name, verification)
         job = dg.define_asset_job(
             f"{self.name}_release",
-            selection=dg.AssetSelection.key_prefixes([self.name]),
+            selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
             description=f"Release one month of {self.name}, or read it back where it is released.",
         )
         schedules = [] if self.schedule is None else [_schedule(self.name, self.schedule, job, partitions)]
         return dg.Definitions(
-            assets=assets, asset_checks=check_definitions(settings, partitions), jobs=[job], schedules=schedules
+            assets=assets,
+            asset_checks=[*check_definitions(settings, partitions), verification],
+            jobs=[job, verify_job],
+            schedules=[*schedules, verify_daily],
         )
 
 

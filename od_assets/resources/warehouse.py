@@ -20,7 +20,9 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
+from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import is_stored
+from od_core.publication.verification import Published
 from od_core.release import finish
 
 
@@ -42,6 +44,24 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     def ledger(self) -> Ledger:
         """The budget ledger."""
         return Ledger(self.var / "ledger.sqlite")
+
+    def existing_ledger(self) -> Ledger:
+        """The ledger, where there is one: looking at it does not make it. Raises OdError where nothing was released."""
+        if not (self.var / "ledger.sqlite").exists() and not (self.var / "confidential" / "ledger.head").exists():
+            raise OdError(
+                "OD-LEDGER-ABSENT", "there is no ledger yet: nothing was ever released here", next_step="run a release"
+            )
+        return self.ledger
+
+    def verify_ledger(self) -> int:
+        """Number of entries of the ledger, found whole and no older than its head and any public certificate.
+
+        Raises:
+            OdError: it is edited, damaged, missing or older.
+        """
+        ledger = self.existing_ledger()
+        ledger.hold_to(ledger_entries(self.var / "releases"))
+        return ledger.verify()
 
     @property
     def confidential(self) -> ConfidentialFolder:
@@ -83,19 +103,27 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         self.ledger.hold_to_plan(key, settings.domain.name, plan)
         return plan
 
-    def refuse_published_unknown(self, key: ReleaseKey) -> None:
-        """A public release that the ledger knows nothing of: the ledger is lost, and must not begin anew.
+    def refuse_older_ledger(self, key: ReleaseKey) -> None:
+        """A public release that the ledger knows nothing of: the ledger is lost or old, and must not begin anew.
 
         Raises:
-            OdError: bundle or database hold a release that was never drawn under this ledger.
+            OdError: bundle or database hold this release, though it was never drawn under this ledger; or the ledger
+                lacks an entry that the certificate of any public bundle names.
         """
-        if not self.ledger.is_drawn(key) and (self.bundle(key).exists() or is_stored(self.database, key)):
+        ledger = self.ledger
+        if not ledger.is_drawn(key) and (self.bundle(key).exists() or is_stored(self.database, key)):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 f"{key} is public, but the ledger knows nothing of it",
                 next_step="restore the ledger and the confidential folder; nothing is drawn without them",
                 spent="what was spent before is not known",
             )
+        ledger.hold_to(ledger_entries(self.var / "releases"))
+
+    def published(self, key: ReleaseKey) -> Published:
+        """Where a published release stands."""
+        measurements = self.confidential.path / key.folder
+        return Published(key, self.bundle(key), self.database, self.ledger, measurements)
 
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
         """The stored measurements of a release."""

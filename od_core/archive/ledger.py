@@ -9,6 +9,7 @@ stays charged, and drawing again is a further reservation.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,6 +52,21 @@ class EntryName:
 
     number: int
     hash: str
+
+
+@dataclass(frozen=True)
+class ReleaseRecord:
+    """What the ledger says of a measured release, the same at every replay.
+
+    Attributes:
+        measured_at: UTC time at which the last level was measured: the release's time.
+        lost_draws: draws that were lost with their process, and charged once more.
+        entry: the entry that recorded the last measurement; a ledger without it is older than the release.
+    """
+
+    measured_at: str
+    lost_draws: int
+    entry: EntryName
 
 
 class Ledger:
@@ -229,13 +245,14 @@ class Ledger:
         with self._transaction() as entries:
             return entries.newest(PUBLISHED, release=str(key)) is not None
 
-    def measured_at(self, key: ReleaseKey) -> str:
-        """UTC time at which the last level was measured: the release's time, the same at every replay."""
+    def record(self, key: ReleaseKey) -> ReleaseRecord:
+        """What a certificate says from the ledger. Raises OdError where the release is not measured."""
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
+            lost = len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
         if row is None:
-            raise _not_measured(key)
-        return str(row["at"])
+            raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
+        return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
     def spent(self, key: ReleaseKey, plan: ReleasePlan) -> Spent:
         """What a release was charged, by level, lost draws included."""
@@ -246,29 +263,17 @@ class Ledger:
             by_level[row["level"]] += Fraction(row["rho"])
         return Spent(levels=tuple(by_level.values()), delta=plan.budget.delta)
 
-    def lost_draws(self, key: ReleaseKey) -> int:
-        """How many draws of a release were lost with their process and charged once more."""
-        with self._transaction() as entries:
-            return len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
-
-    def measured_entry(self, key: ReleaseKey) -> EntryName:
-        """The entry that recorded the last measurement of a release. Raises OdError where none did."""
-        with self._transaction() as entries:
-            row = entries.newest(MEASURED, release=str(key))
-        if row is None:
-            raise _not_measured(key)
-        return EntryName(row["number"], row["hash"])
-
-    def hold_to(self, entry: EntryName, witness: str) -> None:
+    def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
         """Refuse to go on where the ledger lacks an entry that a public release names. Raises OdError."""
         with self._transaction() as entries:
-            if not entries.has(entry.number, entry.hash):
-                raise OdError(
-                    "OD-LEDGER-ROLLED-BACK",
-                    f"{witness} is public, but the ledger lacks the entry that it names",
-                    next_step="restore the newest ledger; an older one has forgotten what was spent",
-                    spent="what was set aside before stays charged",
-                )
+            for release, entry in witnesses.items():
+                if not entries.has(entry.number, entry.hash):
+                    raise OdError(
+                        "OD-LEDGER-ROLLED-BACK",
+                        f"{release} is public, but the ledger lacks the entry that its certificate names",
+                        next_step="restore the newest ledger; an older one has forgotten what was spent",
+                        spent="what was set aside before stays charged",
+                    )
 
     def verify(self) -> int:
         """Number of entries, once the chain of all of them is found whole and as new as its head. Raises OdError."""
@@ -324,10 +329,6 @@ def _is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: ReleasePl
 
 def _cap_text(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
-
-
-def _not_measured(key: ReleaseKey) -> OdError:
-    return OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
 
 
 def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: ReleasePlan) -> None:

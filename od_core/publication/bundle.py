@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.archive.files import sync
+from od_core.archive.ledger import EntryName
 from od_core.archive.row_groups import write_batches
 from od_core.errors import OdError
 from od_core.publication.tables import areas_table, flows_table, measurement_batches
@@ -38,11 +39,16 @@ def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     try:
-        for name, write in _writers(release, certificate).items():
-            write(staged / name)
-            sync(staged / name)
+        write_bundle(release, certificate, staged)
         if target.exists():
-            _check_unchanged(staged, target)
+            changed = differing_files(staged, target)
+            if changed:
+                raise OdError(
+                    "OD-BUNDLE-CHANGED",
+                    f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
+                    next_step="restore the bundle from a copy, or the ledger and measurements that it was made from",
+                    spent="nothing more was spent",
+                )
             yield
         else:
             yield
@@ -51,6 +57,24 @@ def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -
             sync(target.parent)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
+
+
+def ledger_entries(releases: Path) -> dict[str, EntryName]:
+    """The ledger's entry that each public bundle below a folder names in its certificate."""
+    entries = {}
+    for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
+        with suppress(OSError, ValueError, KeyError):  # verification says what is wrong with a bundle
+            certificate = json.loads(path.read_text(encoding="utf-8"))
+            named = certificate["ledger"]
+            entries[certificate["release"]] = EntryName(named["entry"], named["hash"])
+    return entries
+
+
+def write_bundle(release: Release, certificate: dict[str, Any], folder: Path) -> None:
+    """Write the files of a bundle into an empty folder, durably."""
+    for name, write in _writers(release, certificate).items():
+        write(folder / name)
+        sync(folder / name)
 
 
 def _writers(release: Release, certificate: dict[str, Any]) -> dict[str, Callable[[Path], None]]:
@@ -78,19 +102,13 @@ def _json(content: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _check_unchanged(staged: Path, target: Path) -> None:
-    """The prepared files against the public ones; of the certificate, all but the software."""
-    names = {file.name for file in (*staged.iterdir(), *target.iterdir())} - {CERTIFICATE}
-    changed = sorted(name for name in names if not _same(staged / name, target / name))
-    if _without_software(staged / CERTIFICATE) != _without_software(target / CERTIFICATE):
+def differing_files(made: Path, public: Path) -> list[str]:
+    """Names of the files that differ between two bundles; of the certificates, the software may."""
+    names = {file.name for file in (*made.iterdir(), *public.iterdir())} - {CERTIFICATE}
+    changed = sorted(name for name in names if not _same(made / name, public / name))
+    if _without_software(made / CERTIFICATE) != _without_software(public / CERTIFICATE):
         changed.append(CERTIFICATE)
-    if changed:
-        raise OdError(
-            "OD-BUNDLE-CHANGED",
-            f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
-            next_step="restore the bundle from a copy, or the ledger and the measurements that it was made from",
-            spent="nothing more was spent",
-        )
+    return changed
 
 
 def _same(file: Path, public: Path) -> bool:

@@ -7,11 +7,11 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
+from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.unit import PrivacyUnit
 from od_core.release import Release
 
@@ -60,11 +60,10 @@ class CheckResult:
 def certificate(
     release: Release,
     key: ReleaseKey,
-    domain: PrivacyDomain,
+    data_set: str,
     checks: list[CheckResult],
     *,
-    measured_at: str,
-    lost_draws: int,
+    record: ReleaseRecord,
     fault_threshold: Fraction,
 ) -> dict[str, Any]:
     """The certificate as JSON-ready public facts.
@@ -72,10 +71,9 @@ def certificate(
     Args:
         release: the release, made from noise of this library.
         key: its name.
-        domain: the privacy domain that was charged.
+        data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
-        measured_at: the ledger's time of the last measurement.
-        lost_draws: draws that were lost with their process, and charged.
+        record: what the ledger says of the release.
         fault_threshold: share of faulty records above which the input is refused.
 
     Raises:
@@ -91,10 +89,11 @@ def certificate(
     return {
         "format": FORMAT,
         "release": str(key),
-        "data_set": domain.name,
+        "data_set": data_set,
         "period": key.period,
         "revision": key.revision,
-        "measured_at": measured_at,
+        "measured_at": record.measured_at,
+        "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
         "guarantee": guarantee_sentences(plan.unit, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
@@ -104,7 +103,7 @@ def certificate(
             "rho_exact": str(spent.rho),
             "rho_by_level_exact": [str(rho) for rho in spent.levels],
             "rho_planned_exact": str(plan.spent.rho),
-            "lost_draws": lost_draws,
+            "lost_draws": record.lost_draws,
             "delta": float_above(spent.delta),
             "epsilon": spent.epsilon_tight,
             "epsilon_tight": spent.epsilon_tight,
@@ -119,6 +118,7 @@ def certificate(
         "noise": release.noise,
         "plan": plan.facts(),
         "plan_digest": plan.digest,
+        "fault_threshold": str(fault_threshold),
         "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
         "software": {name: version(name) for name in SOFTWARE},
         "known_limitations": list(KNOWN_LIMITATIONS),

@@ -8,12 +8,9 @@ from pathlib import Path
 
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.publication import bundle, database
 from od_core.publication.certificate import CheckResult, certificate
 from tests.faults.worker import R1, die, released
-from tests.od_core.archive.ledger_rows import TRIP
 
 KEY = ReleaseKey.parse(R1)
 POINTS = ("in the files", "before the store", "in the transaction", "after the store", "after the rename")
@@ -49,10 +46,9 @@ def publish(folder: Path, point: str = "") -> None:
         facts = certificate(
             release,
             KEY,
-            PrivacyDomain("commuters", TRIP, Cap(rho=Fraction(1)), "a table"),
+            "commuters",
             [CheckResult("flows", "sum to n", True)],
-            measured_at=ledger.measured_at(KEY),
-            lost_draws=ledger.lost_draws(KEY),
+            record=ledger.record(KEY),
             fault_threshold=Fraction(1, 1000),
         )
         with bundle.staged_bundle(release, facts, folder / "releases" / "r1"):

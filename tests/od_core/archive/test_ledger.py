@@ -182,7 +182,7 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
     assert not ledger.is_published(ReleaseKey("commuters", "2001-06", 2))
     refused(ledger.start_draw, key, 1)
     assert charged(ledger.path) == Fraction(3, 7)
-    assert ledger.measured_at(key) == [row["at"] for row in published if row["kind"] == "MEASURED"][-1]
+    assert ledger.record(key).measured_at == [row["at"] for row in published if row["kind"] == "MEASURED"][-1]
 
 
 def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key):
@@ -192,7 +192,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     ledger.reserve(key, "commuters", plan)
     assert [ledger.start_draw(key, 2) for _ in range(3)] == [1, 2, 3]
     assert ledger.spent(key, plan).levels == (Fraction(1, 40), Fraction(3, 40), Fraction(1, 40), Fraction(1, 40))
-    assert ledger.lost_draws(key) == 2
+    assert ledger.balance("commuters", key.period).lost_draws == 2
     assert ledger.draws(key, 2) == 3
     before = rows(ledger.path)
     with pytest.raises(OdError) as refused:

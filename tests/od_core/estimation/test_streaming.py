@@ -87,5 +87,5 @@ def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airpor
     )
     assert FailsOnce.failed
     assert release.spent.rho == release.plan.spent.rho
-    assert ledger.lost_draws(KEY) == 0
+    assert ledger.record(KEY).lost_draws == 0
     assert int(release.flows["trips"].sum()) == len(flights["2001-06"])

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
+from od_core.archive.ledger import EntryName, ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.certificate import CheckResult, certificate
 
 KEY = ReleaseKey("commuters", "2001-06")
@@ -91,14 +90,14 @@ def release(kind: str = "bounded", seed: int = 4) -> Release:
     )
 
 
+RECORD = ReleaseRecord("2001-07-03T09:00:00+00:00", 0, EntryName(7, "5" * 64))
 CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1", "whole numbers", True)]
 
 
 def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
     """Its certificate."""
-    given = {"measured_at": "2001-07-03T09:00:00+00:00", "lost_draws": 0, "fault_threshold": Fraction(1, 1000)}
-    charged = PrivacyDomain("survey", made.plan.unit, Cap(rho=Fraction(5)), "the yearly plan")
-    return certificate(made, key, charged, CHECKS, **(given | changes))
+    given = {"record": RECORD, "fault_threshold": Fraction(1, 1000)}
+    return certificate(made, key, "survey", CHECKS, **(given | changes))
 
 
 def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tuple[str, str], int]:

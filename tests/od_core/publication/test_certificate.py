@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -18,7 +19,7 @@ from od_core.publication.bundle import staged_bundle
 from od_core.publication.database import store_release
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.conversions import digits_tight
-from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, flows, geography, release
+from tests.od_core.publication.examples import HOMES, KEY, KINDS, RECORD, WORKS, facts, flows, geography, release
 
 NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)"
 
@@ -75,7 +76,7 @@ def test_numbers_are_those_of_the_plan(kind):
 def test_it_says_what_was_released_and_how(kind):
     made = release(kind)
     key = ReleaseKey("commuters", "2001-06", 7)
-    certificate = facts(made, key, lost_draws=0, measured_at="2001-07-04T00:00:00+00:00")
+    certificate = facts(made, key, record=replace(RECORD, measured_at="2001-07-04T00:00:00+00:00"))
     assert (certificate["release"], certificate["data_set"]) == ("commuters/2001-06/r7", "survey")
     assert (certificate["period"], certificate["revision"]) == ("2001-06", 7)
     assert certificate["measured_at"] == "2001-07-04T00:00:00+00:00"
@@ -138,7 +139,7 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
             released()
     monkeypatch.setattr(OpenDPNoise, "draw", draw)
     made = released()
-    certificate = facts(made, lost_draws=ledger.lost_draws(KEY), measured_at=ledger.measured_at(KEY))
+    certificate = facts(made, record=ledger.record(KEY))
     spent = certificate["spent"]
     assert spent["lost_draws"] == 3
     assert [Fraction(rho) for rho in spent["rho_by_level_exact"]] == [Fraction(1)] + [Fraction(1, 4)] * 5

@@ -1,0 +1,52 @@
+"""The daily check: every published release of a series is still what its measurements give."""
+
+from typing import Any
+
+import dagster as dg
+
+from od_assets.assets.failures import failures_without_values
+from od_assets.assets.metadata import allowed
+from od_assets.resources.warehouse import Warehouse
+from od_assets.settings import ReleaseSettings
+from od_assets.verifying import verified
+from od_core.errors import OdError
+
+
+def daily_check(settings: ReleaseSettings) -> dg.AssetChecksDefinition:
+    """A check of all bundles at once; it blocks nothing, since what is public stays public."""
+    bundle = dg.AssetKey([settings.name, "bundle"])
+
+    @dg.asset_check(
+        asset=bundle,
+        name="stays_as_published",
+        description="Every published release, made anew from its measurements, equals bundle, database and ledger.",
+    )
+    def stays_as_published(warehouse: Warehouse) -> dg.AssetCheckResult:
+        with failures_without_values(warehouse.confidential):
+            try:
+                rows = verified(settings.name)
+            except OdError as error:
+                if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
+                    raise
+                rows = []
+        faulty = [row["release"] for row in rows if not row["verified"]]
+        return dg.AssetCheckResult(
+            passed=not faulty,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=", ".join(faulty) or None,
+            metadata=allowed(violations=len(faulty), releases=len(rows)),
+        )
+
+    return stays_as_published
+
+
+def daily_schedule(name: str, check: dg.AssetChecksDefinition) -> tuple[Any, dg.ScheduleDefinition]:
+    """The job of the daily check and its schedule."""
+    job = dg.define_asset_job(
+        f"{name}_verify",
+        selection=dg.AssetSelection.checks(check),
+        description=f"Hold every published release of {name} against measurements, bundle, database and ledger.",
+    )
+    return job, dg.ScheduleDefinition(
+        name=f"{name}_daily_verification", cron_schedule="0 3 * * *", job=job, description="Verifies once a day."
+    )

@@ -1,0 +1,86 @@
+"""Caps and charges: what cannot be built, and what a cap allows, against the conversion computed apart."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from od_core import OdError
+from od_core.privacy.accounting import epsilon_tight
+from od_core.privacy.cap import Cap, Charge
+
+ONE = Fraction(1)
+
+
+@pytest.mark.parametrize(
+    "charge",
+    [
+        {},
+        {"rho": Fraction(0)},
+        {"rho": -ONE},
+        {"epsilon": -ONE},
+        {"rho": ONE, "epsilon": ONE},
+        {"rho": ONE, "epsilon": -ONE},
+        {"rho": ONE, "delta": Fraction(1, 100)},
+        {"epsilon": ONE, "delta": ONE},
+        {"epsilon": ONE, "delta": -ONE},
+        {"delta": Fraction(1, 100)},
+    ],
+)
+def test_a_charge_is_of_one_kind(charge):
+    with pytest.raises(OdError, match="OD-CHARGE"):
+        Charge(**charge)
+
+
+def test_pure_epsilon_counts_as_half_its_square():
+    """Bun & Steinke 2016, Proposition 1.4; the same for epsilon beside a delta."""
+    assert Charge(rho=Fraction(1, 7)).as_rho == Fraction(1, 7)
+    assert Charge(epsilon=Fraction(1, 10)).as_rho == Fraction(1, 200)
+    assert Charge(epsilon=Fraction(1, 10), delta=Fraction(1, 10**9)).as_rho == Fraction(1, 200)
+
+
+@pytest.mark.parametrize(
+    "cap",
+    [
+        {},
+        {"rho": Fraction(0)},
+        {"rho": -ONE},
+        {"rho": Fraction(10**10)},
+        {"rho": ONE, "epsilon": ONE},
+        {"rho": ONE, "delta": Fraction(1, 100)},
+        {"epsilon": ONE},
+        {"epsilon": ONE, "delta": ONE},
+        {"epsilon": Fraction(0), "delta": Fraction(1, 100)},
+    ],
+)
+def test_a_cap_is_of_one_kind(cap):
+    with pytest.raises(OdError, match="OD-DOMAIN-CAP"):
+        Cap(**cap)
+
+
+@pytest.mark.parametrize("cap", [Cap(rho=Fraction(1, 10)), Cap(epsilon=ONE, delta=Fraction(1, 10**8))])
+def test_facts_give_the_cap_back(cap):
+    assert Cap.from_facts({**cap.facts(), "reason": "why"}) == cap
+
+
+def test_a_cap_in_rho_holds_rho_alone():
+    """It says nothing of a delta: an event that has one is refused."""
+    cap = Cap(rho=Fraction(1, 10))
+    assert cap.allowed_rho() == Fraction(1, 10)
+    with pytest.raises(OdError, match="OD-LEDGER-CAP-KIND"):
+        cap.allowed_rho(Fraction(1, 10**12))
+
+
+@pytest.mark.parametrize("spent", [Fraction(0), Fraction(1, 10**9), Fraction(99, 10**10)])
+def test_a_cap_in_epsilon_converts_the_sum_at_the_delta_that_is_left(spent):
+    """What it allows keeps epsilon at the delta that is left, and a little more would not."""
+    cap = Cap(epsilon=ONE, delta=Fraction(1, 10**8))
+    allowed = cap.allowed_rho(spent)
+    assert epsilon_tight(allowed, cap.delta - spent) <= 1
+    assert epsilon_tight(allowed * Fraction(1_000_001, 1_000_000), cap.delta - spent) > 1
+
+
+@pytest.mark.parametrize("spent", [Fraction(1, 10**8), Fraction(2, 10**8)])
+def test_no_delta_left_allows_nothing(spent):
+    assert Cap(epsilon=ONE, delta=Fraction(1, 10**8)).allowed_rho(spent) == 0

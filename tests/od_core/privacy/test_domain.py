@@ -1,0 +1,58 @@
+"""The privacy domain, and the elementary periods that a release charges, against the standard library's calendar."""
+
+from __future__ import annotations
+
+import datetime
+from fractions import Fraction
+
+import pytest
+
+from od_core import OdError, PrivacyUnit
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain, charged_periods
+
+CAP = Cap(rho=Fraction(1))
+
+
+def days(first: str, last: str) -> tuple[str, ...]:
+    start, end = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+    return tuple((start + datetime.timedelta(days=k)).isoformat() for k in range((end - start).days + 1))
+
+
+@pytest.mark.parametrize("unit", ["trip", "user_period"])
+@pytest.mark.parametrize(
+    ("period", "elementary", "charged"),
+    [
+        ("2001-06", "month", ("2001-06",)),
+        ("2001", "month", tuple(f"2001-{month:02d}" for month in range(1, 13))),
+        ("2001-06-30", "month", ("2001-06",)),
+        ("2001-06-30", "year", ("2001",)),
+        ("2001-06-30", "day", ("2001-06-30",)),
+        ("2001-06", "year", ("2001",)),
+        ("2000-02", "day", days("2000-02-01", "2000-02-29")),
+        ("1900-02", "day", days("1900-02-01", "1900-02-28")),
+        ("2004", "day", days("2004-01-01", "2004-12-31")),
+    ],
+)
+def test_a_release_charges_every_elementary_period_that_it_touches(unit, period, elementary, charged):
+    assert charged_periods(period, elementary, unit) == charged
+
+
+@pytest.mark.parametrize("period", ["2001", "2001-06", "2001-06-30"])
+def test_a_user_is_protected_for_ever(period):
+    """Whatever the period, the losses of a user add up."""
+    assert charged_periods(period, "month", "user") == ("all",)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"name": "Trips"}, "OD-DOMAIN-NAME"),
+        ({"cap_reason": " "}, "OD-DOMAIN-REASON"),
+        ({"elementary_period": "mont"}, "month"),
+    ],
+)
+def test_a_domain_cannot_be_built_wrong(change, code):
+    given = {"name": "trips", "unit": PrivacyUnit("trip"), "cap": CAP, "cap_reason": "why", **change}
+    with pytest.raises(OdError, match=code):
+        PrivacyDomain(**given)

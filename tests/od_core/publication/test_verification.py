@@ -1,0 +1,201 @@
+"""Verification finds a change of any part of a published release, and nothing in one that is whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core.archive.ledger import EntryName, Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.bundle import ledger_entries, staged_bundle
+from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.database import store_release
+from od_core.publication.verification import Published, verify_release
+from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
+
+KEY = ReleaseKey("commuters", "2001-06")
+
+
+def published(root: Path, neighbours: str = "bounded") -> Published:
+    unit = PrivacyUnit("trip", neighbours)
+    ledger = Ledger(root / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(9)), "a test"))
+    release = release_flows(
+        FLOWS, GEOGRAPHY, unit=unit, budget=Budget(rho=2, delta="1e-8"), ledger=ledger, release_id=str(KEY)
+    )
+    checks = [CheckResult("flows", "total_is_n", True)]
+    facts = certificate(release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000))
+    bundle = root / "releases" / "commuters" / "2001-06" / "r1"
+    with staged_bundle(release, facts, bundle):
+        store_release(root / "release.duckdb", release, KEY, facts)
+    ledger.publish(KEY)
+    return Published(KEY, bundle, root / "release.duckdb", ledger, root / "confidential" / KEY.folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    published(root)
+    return root
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Published:
+    """A copy of the whole release, to be damaged."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    bundle = tmp_path / "releases" / "commuters" / "2001-06" / "r1"
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    return Published(KEY, bundle, tmp_path / "release.duckdb", ledger, tmp_path / "confidential" / KEY.folder)
+
+
+def faults(release: Published) -> dict[str, str]:
+    return {finding.part: finding.fault for finding in verify_release(release) if finding.fault is not None}
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_a_whole_release_verifies_without_key_or_records(tmp_path, neighbours):
+    """Years later, where the key is lost and the true counts are gone."""
+    release = published(tmp_path, neighbours)
+    for path in (tmp_path / "confidential" / "hmac.key", release.measurements / "identity.json"):
+        path.unlink()
+    findings = verify_release(release)
+    assert [finding.fault for finding in findings] == [None] * 6
+
+
+def rewrite(path: Path, change: Any) -> None:
+    frame = pd.read_parquet(path)
+    change(frame)
+    frame.to_parquet(path, index=False)
+
+
+def one_more(column: str) -> Any:
+    """In the last row: of the measurements, a leaf cell, so that those above still give the same cells below."""
+
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[len(frame) - 1, column] += 1
+
+    return change
+
+
+def swap(frame: pd.DataFrame) -> None:
+    """The same total: one trip less here and one more there."""
+    frame.loc[0, "trips"] += 1
+    frame.loc[frame["trips"].idxmax(), "trips"] -= 1
+
+
+def in_certificate(*path: str, value: Any) -> Any:
+    def change(release: Published) -> None:
+        file = release.bundle / "certificate.json"
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        place = facts
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = value
+        file.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    return change
+
+
+def in_database(statement: str) -> Any:
+    def change(release: Published) -> None:
+        with duckdb.connect(str(release.database)) as connection:
+            connection.execute(statement)
+
+    return change
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, tuple[Any, set[str]]] = {
+    "a trip moved": (
+        lambda r: rewrite(r.bundle / "flows.parquet", swap),
+        {"flows", "invariants", "bundle", "database"},
+    ),
+    "a trip more": (lambda r: rewrite(r.bundle / "flows.parquet", one_more("trips")), {"bundle"}),
+    "a measurement changed": (
+        lambda r: rewrite(r.bundle / "noisy_measurements.parquet", one_more("noisy")),
+        {"measurements", "database"},
+    ),
+    "a line of CSV gone": (
+        lambda r: (r.bundle / "flows.csv").write_bytes((r.bundle / "flows.csv").read_bytes().rsplit(b"\r\n", 2)[0]),
+        {"bundle"},
+    ),
+    "a file too many": (lambda r: (r.bundle / "notes.txt").write_text("x", encoding="utf-8"), {"bundle"}),
+    "a file missing": (lambda r: (r.bundle / "areas.csv").unlink(), {"bundle"}),
+    "the bundle missing": (lambda r: shutil.rmtree(r.bundle), {"bundle"}),
+    "rho written smaller": (in_certificate("spent", "rho", value=0.001), {"bundle"}),
+    "a charge written smaller": (
+        in_certificate("spent", "rho_by_level_exact", value=["1/100"] * 4),
+        {"bundle", "ledger"},
+    ),
+    "another promise": (in_certificate("guarantee", "protected", value="Nothing is learnt."), {"bundle"}),
+    "another backend": (in_certificate("noise", value="table"), {"bundle", "ledger"}),
+    "another entry": (in_certificate("ledger", value={"entry": 3, "hash": "0" * 64}), {"bundle", "ledger"}),
+    "a failed check": (in_certificate("checks", value=[{"subject": "f", "check": "c", "passed": False}]), {"bundle"}),
+    "a kept measurement changed": (
+        lambda r: flip_a_byte(r.measurements / "noisy_measurement_2.draw_1.parquet"),
+        {"measurements"},
+    ),
+    "a kept measurement gone": (
+        lambda r: (r.measurements / "noisy_measurement_2.draw_1.parquet").unlink(),
+        {"measurements"},
+    ),
+    "a flow of the database changed": (
+        in_database("UPDATE flows SET trips = trips + 1 WHERE trips > 100"),
+        {"database"},
+    ),
+    "not in the database": (in_database("DELETE FROM releases"), {"database"}),
+    "the database gone": (lambda r: r.database.unlink(), {"database"}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_any_change_is_found_and_its_part_named(copy, name):
+    damage, parts = DAMAGE[name]
+    damage(copy)
+    found = faults(copy)
+    assert parts <= set(found)
+    assert all("\n" not in fault for fault in found.values())
+
+
+def test_an_edited_ledger_is_found(copy):
+    with closing(sqlite3.connect(copy.ledger.path, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET rho = '1/1000' WHERE number = 3")
+    assert "damaged or was edited" in faults(copy)["ledger"]
+
+
+def test_parquet_of_other_bytes_is_found(copy):
+    """The same table, written with another codec by the same software, is not what was published."""
+    path = copy.bundle / "flows.parquet"
+    pq.write_table(pq.read_table(path), path, compression="none")
+    assert set(faults(copy)) == {"bundle"}
+
+
+def test_certificates_name_the_entry_of_their_ledger(whole):
+    """So an older ledger, restored together with its head, is told from the newest."""
+    ledger = Ledger(whole / "ledger.sqlite")
+    named = ledger_entries(whole / "releases")
+    assert list(named) == ["commuters/2001-06/r1"]
+    ledger.hold_to(named)
+    entry = named["commuters/2001-06/r1"]
+    for other in (EntryName(entry.number + 100, entry.hash), EntryName(entry.number, "0" * 64)):
+        with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK: commuters/2001-06/r1 is public, but"):
+            ledger.hold_to({"commuters/2001-06/r1": other})
