@@ -1,0 +1,133 @@
+"""Retry, re-execution from failure, backfill and later runs read what is stored; the daily check looks at all of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import od_assets.assets.levels
+from od_assets.components import OdRelease
+from od_assets.defs.resources import resources
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+
+from .conftest import ATTRIBUTES, SILENT, Project, records
+
+MONTHS = ("2001-01", "2001-02")
+
+
+def release_job() -> dg.JobDefinition:
+    """The job, as another process would load it."""
+    component = OdRelease.resolve_from_dict(copy.deepcopy(ATTRIBUTES))
+    return dg.Definitions.merge(component.build_defs(None), resources()).resolve_job_def("trips_release")
+
+
+def execute(project: Project, month: str, failed_run: str | None = None) -> dg.ExecuteJobResult:
+    again = None if failed_run is None else dg.ReexecutionOptions.from_failure(failed_run, project.instance)
+    with dg.execute_job(
+        dg.reconstructable(release_job),
+        instance=project.instance,
+        tags={"dagster/partition": month},
+        run_config=SILENT,
+        raise_on_error=False,
+        reexecution_options=again,
+    ) as result:
+        return result
+
+
+def draws(project: Project, month: str) -> list[int]:
+    ledger = Ledger(project.var / "ledger.sqlite")
+    return [ledger.draws(ReleaseKey("trips", month), level) for level in range(1, 5)]
+
+
+def spent(project: Project, month: str) -> Fraction:
+    return Ledger(project.var / "ledger.sqlite").balance("trips", month).spent
+
+
+def public_bytes(var: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(var)): path.read_bytes() for path in (var / "releases").rglob("*") if path.is_file()}
+
+
+def test_re_execution_from_failure_draws_nothing_twice(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run fails between the second measurement and its estimate; the next one takes it up from there."""
+    project.component()  # writes the domain
+    with monkeypatch.context() as patch:
+        estimate = od_assets.assets.levels.estimate_pieces
+
+        def fail_at_2(plan: Any, step: Any, *rest: Any) -> Any:
+            if step.level == 2:
+                raise RuntimeError("no such luck")
+            return estimate(plan, step, *rest)
+
+        patch.setattr(od_assets.assets.levels, "estimate_pieces", fail_at_2)
+        first = execute(project, "2001-01")
+    assert not first.success
+    once = spent(project, "2001-01")
+    drawn = {path.name: path.read_bytes() for path in (project.var / "confidential").rglob("noisy_*.parquet")}
+    assert len(drawn) == 2
+    second = execute(project, "2001-01", failed_run=first.run_id)
+    assert second.success
+    steps = {event.step_key for event in second.all_events if event.is_step_success}
+    assert "trips__levels__noisy_measurement_2" not in steps
+    assert "trips__levels__estimate_2" in steps
+    assert draws(project, "2001-01") == [1, 1, 1, 1]
+    assert spent(project, "2001-01") == once
+    kept = {path.name: path.read_bytes() for path in (project.var / "confidential").rglob("noisy_*.parquet")}
+    assert drawn.items() <= kept.items()
+
+
+def test_a_backfill_draws_only_what_is_new(project: Project) -> None:
+    """All months at once, one of them published already; then all of them once more."""
+    project.write_records(records().assign(date="2001-02-03"), "2001-02")
+    assert project.run().success
+    january = public_bytes(project.var)
+    for _ in range(2):
+        for month in MONTHS:
+            assert project.run(period=month).success
+            assert draws(project, month) == [1, 1, 1, 1]
+    assert january.items() <= public_bytes(project.var).items()
+    assert spent(project, "2001-01") == spent(project, "2001-02")
+
+
+def test_a_second_tick_asks_for_the_same_run(project: Project) -> None:
+    """Dagster makes one run of all requests with one key; a run made by hand reads the stored release."""
+    repository = project.definitions(project.component()).get_repository_def()
+    keys = set()
+    for day in (2, 3):
+        tick = datetime(2001, 2, day, 6, tzinfo=UTC)
+        with dg.build_schedule_context(scheduled_execution_time=tick, repository_def=repository) as context:
+            (request,) = repository.get_schedule_def("trips_monthly").evaluate_tick(context).run_requests
+            keys.add((request.run_key, request.partition_key))
+    assert keys == {("2001-01", "2001-01")}
+
+
+def test_the_daily_check_finds_a_published_release_that_changed(project: Project) -> None:
+    definitions = project.definitions(project.component())
+
+    def check() -> dg.AssetCheckEvaluation:
+        job = definitions.resolve_job_def("trips_verify")
+        result = job.execute_in_process(instance=project.instance, run_config=SILENT)
+        assert result.success
+        (evaluation,) = result.get_asset_check_evaluations()
+        return evaluation
+
+    assert check().passed
+    assert check().metadata["releases"].value == 0
+    assert project.run().success
+    whole = check()
+    assert (whole.passed, whole.metadata["releases"].value, whole.metadata["violations"].value) == (True, 1, 0)
+    path = project.var / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(facts | {"noise": "table"}), encoding="utf-8")
+    changed = check()
+    assert (changed.passed, changed.metadata["violations"].value) == (False, 1)
+    assert "trips/2001-01/r1" in (changed.description or "")
+    schedule = definitions.get_repository_def().get_schedule_def("trips_daily_verification")
+    assert schedule.cron_schedule == "0 3 * * *"
