@@ -22,6 +22,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from od_core.privacy.budget import exact_fraction
+from od_core.privacy.domain import charged_periods
 from od_core.privacy.noise import noise_named
 from od_core.readers.records import RecordColumns
 from od_core.release import refuse_unbuilt_unit
@@ -130,10 +131,11 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
 
     def settings(self) -> ReleaseSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
-        ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
+        first = ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
         self._check_files()
         domain = read_domain(self.domain).domain(self.max_trips)
         refuse_unbuilt_unit(domain.unit)
+        charged_periods(first.period, domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         privacy = self.privacy
         return ReleaseSettings(

@@ -78,12 +78,22 @@ def charged_periods(period: str, elementary: ElementaryPeriod, unit: UnitKind) -
         period: of the release, as 2001, 2001-06 or 2001-06-30.
         elementary: of the domain.
         unit: kind of the domain's unit.
+
+    Raises:
+        OdError: a ``user_period`` release of several elementary periods: cutting a user to m trips over all of them
+            would let the trips of one period decide which of another are counted.
     """
     if unit == "user":
         return (ALL_PERIODS,)
     periods: tuple[str, ...] = (period[: _LENGTHS[elementary]],)
     while len(periods[0]) < _LENGTHS[elementary]:
         periods = tuple(finer for coarser in periods for finer in _parts(coarser))
+    if unit == "user_period" and len(periods) > 1:
+        raise OdError(
+            "OD-DOMAIN-PERIOD",
+            f"a release of {period} spans several elementary periods ({elementary}s), which unit 'user_period' forbids",
+            next_step="release one elementary period at a time, declare a longer one, or use unit 'user'",
+        )
     return periods
 
 

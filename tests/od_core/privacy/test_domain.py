@@ -35,6 +35,11 @@ def days(first: str, last: str) -> tuple[str, ...]:
     ],
 )
 def test_a_release_charges_every_elementary_period_that_it_touches(unit, period, elementary, charged):
+    """Under ``user_period`` it may touch one alone."""
+    if unit == "user_period" and len(charged) > 1:
+        with pytest.raises(OdError, match="OD-DOMAIN-PERIOD: a release of"):
+            charged_periods(period, elementary, unit)
+        return
     assert charged_periods(period, elementary, unit) == charged
 
 
