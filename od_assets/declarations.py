@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import yaml
@@ -47,11 +48,29 @@ def read_declaration(path: Path) -> OdRelease:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         raise _fault(f"{where} is not a YAML file with a release's attributes") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _fault(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise _fault(f"{where}: {_first_fault(error)}") from None
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
     return release
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Field and fault, with the nearest known field where there is none of that name.
+
+    What Dagster adds is left out: names of classes, and lines of a text that it has written itself.
+    """
+    first = error.errors()[0]
+    section: Any = OdRelease
+    path, known = [], tuple[str, ...]()
+    for name in ".".join(map(str, first["loc"])).partition(" at <string>")[0].split("."):
+        if name == getattr(section, "__name__", None):
+            continue
+        path.append(name)
+        fields = getattr(section, "model_fields", {})
+        known = tuple(fields)
+        section = fields[name].annotation if name in fields else None
+    hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
+    return f"{'.'.join(path)}: {first['msg']}{hint}"
 
 
 def _fault(message: str) -> OdError:
