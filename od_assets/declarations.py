@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from od_assets.components.od_release import OdRelease
+from od_assets.components.section import first_fault
 from od_core.errors import OdError, nearest_known
 
 DEFS = Path(__file__).parent / "defs"
@@ -47,8 +48,7 @@ def read_declaration(path: Path) -> OdRelease:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         raise _fault(f"{where} is not a YAML file with a release's attributes") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _fault(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise _fault(f"{where}: {first_fault(error, OdRelease)}") from None
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
     return release

@@ -51,13 +51,20 @@ def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=spent)
 
 
-def nearest_only(name: str, known: tuple[str, ...]) -> str:
+def nearest_only(name: object, known: tuple[str, ...]) -> str:
     """The nearest known name, or nothing: where the known ones may themselves be confidential."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = _closest(name, known, 0.75)
+    return "" if close is None else f" (did you mean {close!r}?)"
 
 
-def nearest_known(name: str, known: tuple[str, ...]) -> str:
+def nearest_known(name: object, known: tuple[str, ...]) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    close = _closest(name, known, 0.6)
+    return f"known: {', '.join(known)}" if close is None else f"did you mean {close!r}?"
+
+
+def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
+    """The known name most like it in all but case; the likeness is difflib's, from 0 to 1."""
+    in_any_case = {one.casefold(): one for one in known}
+    close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
+    return in_any_case[close[0]] if close else None

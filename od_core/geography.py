@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,14 +21,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, nearest_known, nearest_only
 
 WHOLE_SPACE = "all"
 
 Numbers = NDArray[np.int32]
 
-FORMULA_STARTS = "=+-@"
-"""A spreadsheet runs what begins so; codes are published as they are, so such codes are refused."""
+_FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
+"""What a spreadsheet may run: a formula's sign, narrow or wide, where a cell begins; cells end at commas in one country
+and at semicolons in another. Codes are published as they are, so such codes are refused: changed in the CSV alone, they
+would no longer be the codes of the other files. A signed number is refused with them, though harmless by itself: one
+rule is easier to trust than one with exceptions, and records whose code is -1 for "elsewhere" can go to ``unknown``.
+"""
+
+MAX_CODE_LENGTH = 250
+"""In characters: what is longer is no code, but a field whose end was not found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +83,9 @@ class Geography:
                 raise _fault("OD-GEOGRAPHY-SHAPE", f"areas of level {self.levels[level - 1]!r} are not in tree order")
         if self.unknown is not None and self.unknown not in self.codes[-1]:
             raise _fault(
-                "OD-GEOGRAPHY-UNKNOWN-ZONE", f"the zone for unknown places, {self.unknown!r}, is not in the zone list"
+                "OD-GEOGRAPHY-UNKNOWN-ZONE",
+                f"the zone for unknown places, {self.unknown!r}, is not in the zone list"
+                f"{nearest_only(self.unknown, self.zones)}",
             )
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
@@ -269,7 +279,12 @@ class Geography:
             found = pc.index_in(pa.array(codes), self.code_array(self.depth))
             numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
             return numbers
-        return pd.Index(self.zones, dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
+        zones, asked = pd.Index(self.zones, dtype=object), codes.astype(object)
+        try:
+            return zones.get_indexer(pd.Index(asked)).astype(np.int32)
+        except TypeError:  # a list among the codes, say, cannot be looked up
+            only_text = asked.map(lambda code: code if isinstance(code, str) else None)
+            return zones.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
         """Codes of area numbers of a level, as text; shape of ``areas``."""
@@ -349,7 +364,13 @@ def _check_codes(codes: Sequence[Any], name: str) -> None:
             raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
         if value != value.strip():
             raise _fault("OD-GEOGRAPHY-PADDED-CODE", f"column {name!r}: code {value!r} has spaces around it")
-        if value[0] in FORMULA_STARTS or not value.isprintable():
+        if len(value) > MAX_CODE_LENGTH:
+            raise _fault(
+                "OD-GEOGRAPHY-LONG-CODE",
+                f"column {name!r}: the code that begins with {value[:20]!r} has {len(value)} characters,"
+                f" more than {MAX_CODE_LENGTH}",
+            )
+        if _FORMULA.search(value) or not value.isprintable():
             raise _fault(
                 "OD-GEOGRAPHY-FORMULA",
                 f"column {name!r}: code {value!r} could run as a formula in a spreadsheet, or cannot be printed",

@@ -31,7 +31,12 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
 
 
 def refuse_too_many_faults(faulty: int, trips: int, fault_threshold: Fraction) -> None:
-    """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults")."""
+    """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults").
+
+    Also where the share is none; the message names no record.
+    """
+    if not 0 <= fault_threshold <= 1:
+        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
     if faulty <= fault_threshold * trips:
         return
     raise OdError(

@@ -161,7 +161,9 @@ def _check_columns(flows: pd.DataFrame) -> None:
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     """The counts as int64, each a whole number from 0 to 2^53."""
-    if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
+    kind = pd.api.types
+    is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
+    if kind.is_bool_dtype(column.dtype) or not is_number:
         if len(column) == 0:
             return np.empty(0, dtype=np.int64)
         raise bad_count("values that are not numbers")

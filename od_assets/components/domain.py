@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 from pydantic import Field, ValidationError
 
-from od_assets.components.section import Number, Section
+from od_assets.components.section import Number, Section, first_fault
 from od_core import PrivacyUnit
 from od_core.errors import OdError, nearest_known
 from od_core.privacy.budget import exact_fraction
@@ -65,9 +65,7 @@ def read_domain(name: str) -> DomainSection:
     try:
         declared = DomainSection.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the whole file"
-        raise _fault(f"{path.name}: {place}: {first['msg']}") from None
+        raise _fault(f"{path.name}: {first_fault(error, DomainSection)}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         raise _fault(f"{path.name} is not a readable YAML file") from None
     if declared.name != name:

@@ -3,7 +3,9 @@
 from typing import Any
 
 import dagster as dg
-from pydantic import field_validator
+from pydantic import ValidationError, field_validator
+
+from od_core.errors import nearest_known
 
 Number = float | int | str
 """YAML reads 1e-8 as text and 1.0e-8 as a float; both are the same decimal number here."""
@@ -19,3 +21,22 @@ class Section(dg.Model):
         if isinstance(value, bool):
             raise ValueError("true and false have no meaning here")
         return value
+
+
+def first_fault(error: ValidationError, section: Any) -> str:
+    """Field and fault, with the nearest known field where there is none of that name.
+
+    ``section`` is the class that was read. What Dagster adds is left out: names of classes, and lines of a text that
+    it has written itself.
+    """
+    first = error.errors()[0]
+    path, known = [], tuple[str, ...]()
+    for name in ".".join(map(str, first["loc"])).partition(" at <string>")[0].split("."):
+        if name == getattr(section, "__name__", None):
+            continue
+        path.append(name)
+        fields = getattr(section, "model_fields", {})
+        known = tuple(fields)
+        section = fields[name].annotation if name in fields else None
+    hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
+    return f"{'.'.join(path)}: {first['msg']}{hint}"

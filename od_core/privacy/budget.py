@@ -166,6 +166,8 @@ def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
                 f"there is no rule of shares {shares!r} ({nearest_known(shares, ('uniform', 'geometric'))})",
             )
         return shares
+    if not hasattr(shares, "__len__"):
+        raise _fault("OD-BUDGET-SHARES", "shares are the name of a rule, or one number a level")
     if len(shares) == 2 and shares[0] == "geometric":
         ratio = exact_fraction("the ratio of the shares", shares[1])
         if not Fraction(1, 1000) <= ratio <= 1000:

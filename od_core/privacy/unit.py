@@ -47,7 +47,7 @@ class PrivacyUnit:
             if self.column is not None or self.max_trips not in (None, 1):
                 raise _fault("OD-UNIT-OPTIONS", "unit 'trip' takes no user column and no max_trips; use unit 'user'")
             return
-        if self.column is None:
+        if not isinstance(self.column, str) or not self.column.strip():
             raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of the user id")
         if isinstance(self.max_trips, bool) or not isinstance(self.max_trips, int) or self.max_trips < 1:
             raise _fault("OD-UNIT-MAX-TRIPS", f"unit {self.kind!r} needs max_trips, a whole number of at least 1")

@@ -16,6 +16,7 @@ import duckdb
 from od_core.archive.files import write_durably
 from od_core.errors import OdError, nearest_only
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
+from od_core.trip_faults import MAX_COUNT
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -151,7 +152,11 @@ def _count(source: Path, name: str, types: dict[str, str]) -> str:
     kind = types[name].partition("(")[0]
     if kind not in _COUNT_TYPES:
         raise _fault("OD-TRIPS-COUNT", f"{source.name}: column {name!r} holds {kind}, not numbers of trips")
-    return f"{quoted_name(name)}::BIGINT" if kind in _WHOLE_TYPES else f"TRY_CAST({quoted_name(name)} AS DOUBLE)"
+    column = quoted_name(name)
+    if kind in _WHOLE_TYPES:
+        return f"{column}::BIGINT"
+    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
+    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
 
 
 def _fault(code: str, message: str) -> OdError:
