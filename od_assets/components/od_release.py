@@ -22,7 +22,6 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import noise_named
 from od_core.readers.records import RecordColumns
-from od_core.release import refuse_unbuilt_unit
 from od_core.trips import FAULT_THRESHOLD
 
 Number = float | int | str
@@ -149,7 +148,6 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
         ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
         self._check_files()
         unit = PrivacyUnit(self.domain.unit, self.domain.neighbours)  # type: ignore[arg-type]  # checked in there
-        refuse_unbuilt_unit(unit)
         noise_named(self.noise)
         privacy = self.privacy
         return ReleaseSettings(
