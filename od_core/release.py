@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -136,7 +137,8 @@ def release_flows(
     charged to the privacy domain of its series, and the same call reads the stored measurements back.
 
     Args:
-        flows: confidential; text columns ``origin`` and ``destination``, and ``trips`` or one row a trip.
+        flows: confidential; text columns ``origin`` and ``destination``, and ``trips`` or one row a trip; under a user
+            unit one row a trip, with the unit's column of user ids, of whom at most m trips are counted.
         geography: public; of origins, and of destinations where ``destination_geography`` is not given.
         unit, budget, mechanism, tree, destination_geography: see :func:`od_core.plan.plan_release`.
         ledger: where the release is charged; its privacy domain, named as the series, is declared there. The
@@ -154,16 +156,17 @@ def release_flows(
     )
     source = noise_named(noise)
     refuse_too_wide(source, (step.variance for step in plan.steps))
-    refuse_unbuilt_unit(plan.unit)
     if (ledger is None) != (release_id is None):
         raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
-    trips = count_trips(flows, plan.tree, fault_threshold=fault_threshold)
     if ledger is None or release_id is None:
+        trips = count_trips(flows, plan.tree, unit=unit, key=secrets.token_bytes(32), fault_threshold=fault_threshold)
         return run_plan(plan, trips, source, MemoryMeasurements())
     refuse_uncertified(source)
-    key = ReleaseKey.parse(release_id)
+    key, confidential = ReleaseKey.parse(release_id), ConfidentialFolder(ledger.path.parent / "confidential")
+    trips = count_trips(
+        flows, plan.tree, unit=unit, key=confidential.key(), period=key.period, fault_threshold=fault_threshold
+    )
     with exclusive(ledger.path.parent), ledger.kept_open():
-        confidential = ConfidentialFolder(ledger.path.parent / "confidential")
         measurements = begin_release(confidential, ledger, key, key.release, plan, trips, backend_name(source))
         release = run_plan(plan, trips, source, measurements)
         return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
@@ -203,16 +206,6 @@ def refuse_uncertified(noise: NoiseSource) -> None:
             "OD-NOISE-UNCERTIFIED",
             "this noise source is no backend of this library, so nothing can be charged or published with it",
             next_step="use a named noise backend",
-        )
-
-
-def refuse_unbuilt_unit(unit: PrivacyUnit) -> None:
-    """Users need their trips cut to m before counting, which is not built yet: refuse, never over-count."""
-    if unit.kind != "trip":
-        raise OdError(
-            "OD-UNIT-UNBUILT",
-            f"releases of unit {unit.kind!r} are not available yet: records are not cut to max_trips a user",
-            next_step="use unit 'trip', or wait for user-level counting",
         )
 
 

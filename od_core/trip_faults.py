@@ -41,8 +41,19 @@ def refuse_too_many_faults(faulty: int, trips: int, fault_threshold: Fraction) -
         return
     raise OdError(
         "OD-TRIPS-FAULTS",
-        f"more than {float(fault_threshold):.3%} of the trips are of another period, or have an origin or"
-        " destination that is not in the zone list (missing, misspelt, other case, spaces, or lost leading zeros)",
+        f"more than {float(fault_threshold):.3%} of the trips are of another period, have no user id where it is"
+        " needed, or have an origin or destination that is not in the zone list (missing, misspelt, other case,"
+        " spaces, or lost leading zeros)",
         next_step="correct the records or the zone list, or raise the operator's fault threshold",
         confidential_detail=f"{faulty} of {trips} trips",
+    )
+
+
+def not_counted(error: Exception) -> OdError:
+    """The error for records that DuckDB could not count; what it says itself may quote a value."""
+    return OdError(
+        "OD-TRIPS-NOT-COUNTED",
+        "the loaded records cannot be read, or do not fit memory and disk while they are counted",
+        next_step="make room on the disk of the confidential folder, then run the release again",
+        confidential_detail=str(error),
     )

@@ -11,12 +11,15 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.compiled import kernel
+from od_core.contribution_bound import bounded_counts, texts, user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.flow_tree import Families, FlowTree, Pairs
 from od_core.geography import Geography, Numbers
+from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.trip_faults import (
     FRACTION,
     MAX_COUNT,
@@ -98,12 +101,42 @@ class TripCounts:
         return cls(rank[:pairs], before)
 
 
-def count_trips(flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD) -> TripCounts:
+def count_trips(
+    flows: pd.DataFrame,
+    tree: FlowTree,
+    *,
+    unit: PrivacyUnit = TRIP,
+    key: bytes = b"",
+    period: str = "",
+    fault_threshold: Fraction = FAULT_THRESHOLD,
+) -> TripCounts:
     """Place records in the public geographies, one by one, and count them in tree order.
 
-    Args, Raises: as :func:`place_trips`.
+    Under a user unit a record without user id (missing or blank) is a fault, and dropped; of what is placed, at most
+    m records of a user are counted, so that the rest of them is cut before anything is counted.
+
+    Args:
+        flows: as :func:`place_trips`; under a user unit one row a trip, with the unit's column of user ids (text, or
+            whole numbers).
+        tree, fault_threshold: as :func:`place_trips`.
+        unit: what is protected.
+        key: chooses which trips of a user are counted: 32 bytes, secret, chosen without a look at the data. Not
+            used under unit ``trip``.
+        period: elementary period of the records, so that the same trips of a user are not chosen in all of them.
+
+    Raises:
+        OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
+            or whose records have weights; a user unit without a key.
     """
-    return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
+    if unit.kind == "trip":
+        return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
+    ids, is_id = user_ids(flows, unit)
+    origin, destination, _, placed = _placed(flows, tree, fault_threshold, is_id)
+    fields = {"user": ids, "origin": texts(flows["origin"]), "destination": texts(flows["destination"])}
+    records = pa.table(fields).filter(pa.array(placed))
+    ranks = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed]))
+    rank, trips = bounded_counts(records.append_column("rank", pa.array(ranks)), unit.contribution_bound, key, period)
+    return TripCounts(rank, np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(trips))))
 
 
 def place_trips(
@@ -124,19 +157,26 @@ def place_trips(
         OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53;
             too many faulty records. No message holds a value of a record.
     """
+    origin, destination, trips, placed = _placed(flows, tree, fault_threshold)
+    return origin[placed], destination[placed], trips[placed]
+
+
+def _placed(
+    flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_id: NDArray[np.bool_] | None = None
+) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
+    """Origin zone, destination zone and trips of every record, and whether it has a place; shape (records,) each."""
     _check_columns(flows)
     trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
     origin = tree.origin.zone_numbers(flows["origin"])
     destination = tree.destination.zone_numbers(flows["destination"])
-    in_period = np.ones(len(flows), dtype=bool)
+    valid = np.ones(len(flows), dtype=bool) if is_id is None else is_id
     if "in_period" in flows.columns:
-        in_period = flows["in_period"].eq(True).to_numpy(dtype=bool)  # missing is not in the period
-    faulty = int(trips[(origin < 0) | (destination < 0) | ~in_period].sum())
+        valid = valid & flows["in_period"].eq(True).to_numpy(dtype=bool)  # missing is not in the period
+    faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
     refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold)
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
-    placed = (origin >= 0) & (destination >= 0) & in_period
-    return origin[placed], destination[placed], trips[placed]
+    return origin, destination, trips, (origin >= 0) & (destination >= 0) & valid
 
 
 def _check_columns(flows: pd.DataFrame) -> None:

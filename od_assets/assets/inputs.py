@@ -1,5 +1,6 @@
 """Geography, raw trips, trip counts: what a release is made from."""
 
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -46,7 +47,8 @@ def input_assets(
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             target = warehouse.staged(key).records
-            load_records(settings.records_path(key.period), settings.columns, key.period, target)
+            columns = replace(settings.columns, user=settings.unit.column)  # ids are read where they are needed alone
+            load_records(settings.records_path(key.period), columns, key.period, target)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     @dg.asset(
@@ -66,7 +68,14 @@ def input_assets(
             plan = warehouse.plan(settings, key)
             staged = warehouse.staged(key)
             try:
-                trips = count_records(staged.records, plan.tree, fault_threshold=settings.fault_threshold)
+                trips = count_records(
+                    staged.records,
+                    plan.tree,
+                    unit=settings.unit,
+                    key=warehouse.confidential.key(),
+                    period=key.period,
+                    fault_threshold=settings.fault_threshold,
+                )
             except OdError as error:
                 raise error.in_file(settings.records_path(key.period).name) from None
             hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from od_core.contribution_bound import IS_USER_ID
 from od_core.readers.scratch import file_name, scratch_database
 
 
@@ -29,6 +30,7 @@ _RECORD_FAULTS = {
     "destination_missing": _RecordFault("destination", "destination IS NULL", "*"),
     "destination_unlisted": _RecordFault("destination", "destination NOT IN (FROM zones)", "destination"),
     "outside_period": _RecordFault("in_period", "NOT in_period", "in_period"),
+    "user_missing": _RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
 }
 
 
@@ -39,7 +41,7 @@ def records_meet_expectations(
 
     Args:
         records: confidential Parquet file; columns date, origin, destination, in_period, and trips where they are
-            flows. DuckDB counts the faults in it, out of core.
+            flows, user where users are the unit of privacy. DuckDB counts the faults in it, out of core.
         zones: codes of the listed zones.
         fault_threshold: share of faulty trips that is allowed. Rows of flows weigh differently from trips, so
             of flows the schema alone is expected; the count of trips judges the rest.
@@ -51,11 +53,13 @@ def records_meet_expectations(
     gxe = _expectations()
     summary = _summary(records, zones, fault_threshold)
     is_flows = "trips" in summary.columns
-    columns = ["date", "origin", "destination", "in_period"] + (["trips"] if is_flows else [])
-    expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(_RECORD_FAULTS)))]
+    columns = ["date", "origin", "destination", "in_period"]
+    columns += [name for name in ("trips", "user") if name in summary.columns]
+    faults = [name for name, fault in _RECORD_FAULTS.items() if fault.column in columns]
+    expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
-        expected += [gxe.ExpectColumnValuesToBeBetween(column=name, max_value=0) for name in _RECORD_FAULTS]
+        expected += [gxe.ExpectColumnValuesToBeBetween(column=name, max_value=0) for name in faults]
     return _run("raw_records", summary, expected, docs)
 
 

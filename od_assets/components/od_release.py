@@ -25,7 +25,6 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import charged_periods
 from od_core.privacy.noise import noise_named
 from od_core.readers.records import RecordColumns
-from od_core.release import refuse_unbuilt_unit
 from od_core.trips import FAULT_THRESHOLD
 
 
@@ -134,7 +133,6 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
         first = ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
         self._check_files()
         domain = read_domain(self.domain).domain(self.max_trips)
-        refuse_unbuilt_unit(domain.unit)
         charged_periods(first.period, domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         privacy = self.privacy

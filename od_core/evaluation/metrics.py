@@ -21,7 +21,7 @@ def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         release: the release to judge.
-        flows: the true flows it was made from, as :func:`od_core.release_flows` takes them.
+        flows: the true flows it was made from, as :func:`od_core.release_flows` takes them; all trips of a user count.
 
     Returns:
         One row a level 0 to T: level, max_abs_error (trips), mean_abs_error (trips, over all public pairs),

@@ -78,5 +78,9 @@ class PrivacyUnit:
         return 0 if self.publishes_total else self.contribution_bound**2
 
 
+TRIP = PrivacyUnit("trip")
+"""One record: none is cut."""
+
+
 def _fault(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="correct the privacy unit")

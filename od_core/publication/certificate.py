@@ -34,6 +34,9 @@ SOFTWARE = (
 TRIPS_OF_A_PERSON = 40
 """A person with so many trips stands as the example of what unit ``trip`` does not protect."""
 
+PERIODS_OF_A_YEAR = 12
+"""A person in every month of a year stands as the example of what a promise for one period does not say."""
+
 KNOWN_LIMITATIONS = (
     "The operating system's random generator is taken to be a cryptographic one, and the operator to be trusted.",
     "Other tables made from the same people elsewhere are not accounted for.",
@@ -128,23 +131,20 @@ def certificate(
 def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
     epsilon = text_above(epsilon_tight(spent.rho, spent.delta))
-    one = "one trip record" if unit.kind == "trip" else f"at most {unit.contribution_bound} trips of one {unit.kind}"
-    change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
-    many = text_above(epsilon_tight(spent.rho * TRIPS_OF_A_PERSON**2, spent.delta), digits=4)
-    not_protected = "the period itself; " + (
-        "the total number of valid trips, which is published exactly; that all other records are valid ones; "
-        if unit.publishes_total
-        else ""
-    )
-    return {
+    sentences = {
         "protected": (
             "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {one} was {change}: the release is ({epsilon}, {text_above(spent.delta)})-differentially"
+            f" about whether {_change(unit)}: the release is ({epsilon}, {text_above(spent.delta)})-differentially"
             " private for that change."
         ),
         "not_protected": (
-            f"{not_protected}a person with many trips as a whole"
-            + (f" (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many})" if unit.kind == "trip" else "")
+            "the period itself; "
+            + (
+                "the total number of valid trips, which is published exactly; that all other records are valid ones; "
+                if unit.publishes_total
+                else ""
+            )
+            + _person(unit, spent)
             + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
         ),
         "input": (
@@ -152,6 +152,42 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
             " counts that are no whole numbers; the promise holds between inputs that are both accepted."
         ),
     }
+    if unit.kind != "trip":
+        sentences["contribution"] = (
+            f"Of one user at most {unit.contribution_bound} trips are counted. The others are cut before anything is"
+            " counted, by a rule that a secret key decides among the trips of that user alone; records without a user"
+            " id are not counted."
+        )
+    return sentences
+
+
+def _change(unit: PrivacyUnit) -> str:
+    """What may have happened to the data without anybody learning it."""
+    if unit.kind == "trip":
+        change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
+        return f"one trip record was {change}"
+    period = " in one elementary period" if unit.kind == "user_period" else ""
+    within = " in the same period" if unit.kind == "user_period" else ""
+    change = f"replaced by any of another user{within}" if unit.neighbours == "bounded" else "added or removed"
+    return f"all trips of one user{period}, of which at most {unit.contribution_bound} are counted, were {change}"
+
+
+def _person(unit: PrivacyUnit, spent: Spent) -> str:
+    """What the unit does not protect of a person, with the numbers of those who have more than one unit."""
+    if unit.kind == "user":
+        return (
+            "a person with several user ids as a whole; a user in this and other releases together: those of all"
+            " periods of the data set add up"
+        )
+    year = text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)
+    every_month = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: epsilon {year}"
+    if unit.kind == "user_period":
+        return f"a person with several user ids as a whole; a user in several periods as a whole (one {every_month})"
+    many = text_above(epsilon_tight(spent.rho * TRIPS_OF_A_PERSON**2, spent.delta), digits=4)
+    return (
+        f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many};"
+        f" one with a trip {every_month})"
+    )
 
 
 def _levels(release: Release) -> list[dict[str, Any]]:

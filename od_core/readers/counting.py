@@ -13,9 +13,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.contribution_bound import IS_USER_ID, bounded, check_user_column, set_key
 from od_core.flow_tree import FlowTree
 from od_core.geography import Geography, Numbers
+from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.readers.scratch import file_name, quoted_text, scratch_database
 from od_core.trip_faults import (
     FRACTION,
@@ -25,6 +26,7 @@ from od_core.trip_faults import (
     SUM_TOO_LARGE,
     TOO_LARGE,
     bad_count,
+    not_counted,
     refuse_too_many_faults,
 )
 from od_core.trips import FAULT_THRESHOLD, TripCounts
@@ -38,37 +40,54 @@ _FAULTS = {
 """What no count is, in the order in which it is said."""
 
 
-def count_records(records: Path, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD) -> TripCounts:
+def count_records(
+    records: Path,
+    tree: FlowTree,
+    *,
+    unit: PrivacyUnit = TRIP,
+    key: bytes = b"",
+    period: str = "",
+    fault_threshold: Fraction = FAULT_THRESHOLD,
+) -> TripCounts:
     """Place the loaded records in the public geographies, one by one, and count them in tree order.
 
-    Each record is placed, sent to the ``unknown`` zone or dropped as in :func:`od_core.trips.place_trips`. Memory
-    beyond DuckDB's limit is 16 bytes a leaf pair with trips.
+    Each record is placed, sent to the ``unknown`` zone or dropped as in :func:`od_core.trips.count_trips`; then those
+    of a user above the contribution bound are cut. Memory beyond DuckDB's limit is 16 bytes a leaf pair with trips.
 
     Args:
         records: Parquet file as ``load_records`` leaves it: origin, destination (text), in_period, and trips (BIGINT
-            or DOUBLE) where a row is a flow. What does not fit the memory goes beside it, and is removed.
+            or DOUBLE) where a row is a flow, user (text) where it is needed. What does not fit the memory goes beside
+            it, and is removed.
         tree: the public flow tree.
+        unit, key, period: as :func:`od_core.trips.count_trips`; the user id is in column ``user`` whatever the unit's
+            column is called.
         fault_threshold: refuse the records when a larger share of their trips is faulty.
 
     Raises:
-        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many faulty trips; the
-            records cannot be read, or memory and disk do not suffice. No message holds a value of a record.
+        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many faulty trips; a user
+            unit whose records have no user id, or weights; the records cannot be read, or memory and disk do not
+            suffice. No message holds a value of a record.
     """
     try:
         with scratch_database(records.parent) as connection:
             source = f"read_parquet({quoted_text(file_name(records))}, file_row_number = true)"
-            is_flows = "trips" in connection.sql(f"FROM {source}").columns
+            columns = connection.sql(f"FROM {source}").columns
+            if unit.kind != "trip":
+                check_user_column("user", unit, columns)
+                set_key(connection, key, period)
+            is_flows = "trips" in columns
             rows = _checked_rows(connection, source, is_flows=is_flows)
             _register_zones(connection, "origin_zones", tree.origin, tree.rank_terms(tree.depth)[0])
             _register_zones(connection, "destination_zones", tree.destination, tree.rank_terms(tree.depth)[1])
-            return _counted(connection.sql(_query(source, tree, is_flows=is_flows)), rows, fault_threshold)
+            if unit.kind == "trip":
+                placed = _placed(source, tree, fields=", trips" if is_flows else "")
+            else:
+                fields = ', "user", records.origin, records.destination'
+                whole = f"in_period AND regexp_matches(\"user\", '{IS_USER_ID}')"
+                placed = bounded(_placed(source, tree, fields=fields, is_valid=whole), unit.contribution_bound)
+            return _counted(connection.sql(_query(placed, is_flows=is_flows)), rows, fault_threshold)
     except (duckdb.Error, pa.ArrowException) as error:
-        raise OdError(
-            "OD-TRIPS-NOT-COUNTED",
-            "the loaded records cannot be read, or do not fit memory and disk while they are counted",
-            next_step="make room on the disk of the confidential folder, then run the release again",
-            confidential_detail=str(error),
-        ) from None
+        raise not_counted(error) from None
 
 
 def _checked_rows(connection: duckdb.DuckDBPyConnection, source: str, *, is_flows: bool) -> int:
@@ -98,23 +117,28 @@ def _register_zones(connection: duckdb.DuckDBPyConnection, name: str, geography:
     connection.register(name, pa.table({"code": pa.array(geography.zones, pa.string()), **columns}))
 
 
-def _query(source: str, tree: FlowTree, *, is_flows: bool) -> str:
+def _placed(source: str, tree: FlowTree, *, fields: str, is_valid: str = "in_period") -> str:
+    """Rank of every record, -1 for one that is dropped, whether it is faulty, and the fields that are asked for."""
+    return f"""
+        SELECT
+            coalesce(CASE WHEN {is_valid} THEN {rank_expression(tree)} END, -1) AS rank,
+            origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
+            {fields}
+        FROM {source} AS records
+        LEFT JOIN origin_zones AS origins ON records.origin = origins.code
+        LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
+    """  # noqa: S608  # numbers, and the checked name of the file
+
+
+def _query(placed: str, *, is_flows: bool) -> str:
     """Rank, trips and faulty trips of every leaf pair in tree order; what has no place has rank -1."""
     trips, faulty_trips = ("sum(trips::BIGINT)::BIGINT", "sum(trips::BIGINT)") if is_flows else ("count(*)", "count(*)")
     return f"""
         SELECT rank, {trips} AS trips, coalesce({faulty_trips} FILTER (WHERE faulty), 0)::BIGINT AS faulty
-        FROM (
-            SELECT
-                coalesce(CASE WHEN in_period THEN {rank_expression(tree)} END, -1) AS rank,
-                {"trips," if is_flows else ""}
-                origins.code IS NULL OR destinations.code IS NULL OR in_period IS NOT TRUE AS faulty
-            FROM {source} AS records
-            LEFT JOIN origin_zones AS origins ON records.origin = origins.code
-            LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
-        )
+        FROM ({placed})
         GROUP BY rank
         ORDER BY rank
-    """  # noqa: S608  # numbers, and the checked name of the file
+    """  # noqa: S608  # queries of our own
 
 
 def rank_expression(tree: FlowTree) -> str:

@@ -1,8 +1,9 @@
 """Confidential: trip records or flows from Parquet or CSV files, read out of core by DuckDB.
 
 What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
-``destination`` (text codes), ``in_period`` and, for flows, ``trips``. Every record is read by fixed rules,
-from its own fields alone (nothing is guessed from a sample of the file), and no message quotes one.
+``destination`` (text codes), ``in_period`` and, where they are asked for, ``trips`` and ``user`` (text). Every
+record is read by fixed rules, from its own fields alone (nothing is guessed from a sample of the file), and no
+message quotes one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from pathlib import Path
 import duckdb
 
 from od_core.archive.files import write_durably
+from od_core.contribution_bound import no_user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 from od_core.trip_faults import MAX_COUNT
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_ID_TYPES = (*_TEXT_TYPES, *_WHOLE_TYPES, "UBIGINT", "HUGEINT")
 _COUNT_TYPES = (*_WHOLE_TYPES, "UBIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR")
 _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
@@ -39,12 +42,14 @@ class RecordColumns:
         origin, destination: zone codes, text.
         date: when the trip was made; None where a file holds one period alone.
         trips: number of trips of a row, for flows; None for one row a trip.
+        user: user id, text or a whole number; None where users are not the unit of privacy.
     """
 
     origin: str = "origin"
     destination: str = "destination"
     date: str | None = None
     trips: str | None = None
+    user: str | None = None
 
 
 def load_records(source: Path, columns: RecordColumns, period: str, target: Path) -> None:
@@ -58,7 +63,7 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
 
     Raises:
         OdError: the file is missing or unreadable; a column is missing, or holds numbers where codes belong,
-            times with a zone, or truth values where counts belong; the disk is full.
+            times with a zone, truth values where counts belong, or fractions where user ids do; the disk is full.
     """
     if not source.is_file():
         raise _fault("OD-FILE-MISSING", f"there is no file {source.name}")
@@ -107,7 +112,7 @@ def _csv_query(name: str, header: list[str]) -> str:
 
 def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: str) -> str:
     """The one query over a file; names are quoted, and the period is a checked part of the release's key."""
-    for name in (columns.origin, columns.destination, columns.date, columns.trips):
+    for name in (columns.origin, columns.destination, columns.date, columns.trips, columns.user):
         if name is not None and name not in types:
             near = nearest_only(name, tuple(types))  # a file without header has records for names
             raise _fault("OD-TRIPS-COLUMN", f"{source.name} has no column {name!r}{near}")
@@ -127,6 +132,11 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
     ]
     if columns.trips is not None:
         fields.append(f"{_count(source, columns.trips, types)} AS trips")
+    if columns.user is not None:
+        kind = types[columns.user].partition("(")[0]
+        if kind not in _ID_TYPES:
+            raise no_user_ids(f"{source.name}: column {columns.user!r} holds {kind}")
+        fields.append(f'{quoted_name(columns.user)}::VARCHAR AS "user"')
     return f"SELECT {', '.join(fields)} FROM records"  # noqa: S608  # parts checked above
 
 

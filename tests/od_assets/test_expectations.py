@@ -43,6 +43,7 @@ FAULTS = {
     "destination_missing": ("destination", None),
     "destination_unlisted": ("destination", CANARY),
     "outside_period": ("in_period", False),
+    "user_missing": ("user", " "),
 }
 
 
@@ -51,7 +52,7 @@ def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]],
     """Of each kind for itself: as many as are allowed, and one more."""
     column, value = FAULTS[kind]
     for faults in (0, 2, 3):
-        frame = loaded()
+        frame = loaded().assign(user=CANARY) if column == "user" else loaded()
         frame.loc[: faults - 1, column] = value
         unmet = [name for name, is_met in met(frame).items() if not is_met]
         assert unmet == ([] if faults <= 2 else [f"expect_column_values_to_be_between: {kind}"])

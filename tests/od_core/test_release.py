@@ -177,14 +177,6 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
     assert error.value.spent != "nothing was spent"
 
 
-@pytest.mark.parametrize("kind", ["user", "user_period"])
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-def test_user_units_are_refused_before_the_records_are_read(kind, neighbours):
-    unit = PrivacyUnit(kind, neighbours, column="id", max_trips=2)
-    with pytest.raises(OdError, match=r"OD-UNIT-UNBUILT.*nothing was spent"):
-        release_flows(Untouchable(), GEOGRAPHY, **USUAL | {"unit": unit}, noise=NoiseNotWanted())
-
-
 @pytest.mark.parametrize(
     ("changed", "code"),
     [

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from od_core import OdError, PrivacyUnit
-from od_core.flow_tree import FlowTree, Pairs
-from od_core.trips import count_trips
-from tests.od_core.strategies import TREES, frame_of, geography_of, worlds
 
 # unit, m, relation: squared sensitivity of a measured level, of the root (0: n is published, None is drawn).
 TABLE = [
@@ -32,30 +26,6 @@ def unit_of(kind, m, relation) -> PrivacyUnit:
     return PrivacyUnit(kind, relation, column=None if kind == "trip" else "user_id", max_trips=m)
 
 
-def level_counts(tree: FlowTree, trips) -> list[np.ndarray]:
-    """True counts of all public nodes of levels 0 to T, from one record a trip (o, d) of zone areas."""
-    frame = frame_of({})[["origin", "destination"]]
-    for row, (origin, destination) in enumerate(trips):
-        frame.loc[row] = [origin[-1], destination[-1]]
-    counts = count_trips(frame, tree)
-    root = np.zeros(1, dtype=np.int32)
-    nodes = Pairs(0, root, root)
-    levels = [np.array([counts.total])]
-    while nodes.level < tree.depth:
-        [families] = tree.families(nodes)
-        levels.append(np.zeros(len(families), dtype=np.int64))
-        counts.add_to(levels[-1], tree, families)
-        nodes = families.children
-        assert len(nodes) == tree.cells(nodes.level)
-    return levels
-
-
-def squared_changes(tree: FlowTree, before, after) -> list[int]:
-    return [
-        int(((a - b) ** 2).sum()) for a, b in zip(level_counts(tree, before), level_counts(tree, after), strict=True)
-    ]
-
-
 @pytest.mark.parametrize(("kind", "m", "relation", "level", "root"), TABLE)
 def test_sensitivities_of_the_table(kind, m, relation, level, root):
     unit = unit_of(kind, m, relation)
@@ -63,45 +33,6 @@ def test_sensitivities_of_the_table(kind, m, relation, level, root):
     assert unit.root_sensitivity_squared == root
     assert unit.publishes_total is (kind == "trip" and relation == "bounded")
     assert unit.contribution_bound == (m or 1)
-
-
-@settings(max_examples=25)
-@given(world=worlds(), order=st.sampled_from(TREES), data=st.data())
-@pytest.mark.parametrize(("kind", "m", "relation", "level", "root"), TABLE)
-def test_no_neighbour_moves_a_level_by_more_than_its_sensitivity(kind, m, relation, level, root, world, order, data):
-    """Exactly, over all public nodes of every level, the root included: substitution, addition and removal."""
-    tree, _ = world.trees(order)
-    trip = st.tuples(st.sampled_from(world.origins), st.sampled_from(world.destinations))
-    others = data.draw(st.lists(trip, max_size=4))
-    fewest = 1 if kind == "trip" else 0
-    one = data.draw(st.lists(trip, min_size=fewest, max_size=m or 1))
-    another = data.draw(st.lists(trip, min_size=fewest, max_size=m or 1)) if relation == "bounded" else []
-    change = squared_changes(tree, others + one, others + another)
-    assert change[0] <= root
-    assert max(change[1:]) <= level
-    assert change == squared_changes(tree, others + another, others + one)
-
-
-@pytest.mark.parametrize("order", TREES)
-@pytest.mark.parametrize(("kind", "m", "relation", "level", "root"), TABLE)
-def test_a_worst_case_attains_the_sensitivity_at_every_level(kind, m, relation, level, root, order):
-    """All of a unit's trips in one cell, moved to a cell that differs at level 1 at both ends; or one unit gone."""
-    zones = [(region, region + zone) for region in "ab" for zone in "xy"]
-    tree = FlowTree(geography_of(zones), geography_of(zones), order)
-    one, another = [(zones[0], zones[0])] * (m or 1), [(zones[3], zones[3])] * (m or 1)
-    change = squared_changes(tree, one, another if relation == "bounded" else [])
-    assert change[1:] == [level] * tree.depth
-    assert squared_changes(tree, one, [] if root else another)[0] == root
-
-
-def test_m_distinct_trips_may_share_a_cell_above_the_leaves():
-    """Why distinct trips do not lower the sensitivity to 2m: four of them are one cell of the first level."""
-    zones = [("a", f"a{k}") for k in range(4)] + [("b", f"b{k}") for k in range(4)]
-    tree = FlowTree(geography_of(zones), geography_of(zones))
-    trips = [(zone, zone) for zone in zones]
-    change = squared_changes(tree, trips[:4], trips[4:])
-    assert change[1] == PrivacyUnit("user", column="id", max_trips=4).sensitivity_squared == 32
-    assert change[-1] == 8
 
 
 @pytest.mark.parametrize(

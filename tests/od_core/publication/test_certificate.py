@@ -9,16 +9,18 @@ from fractions import Fraction
 
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, OdError, PrivacyUnit, open_release, plan_release, release_flows
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
 from od_core.publication.bundle import staged_bundle
+from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.database import store_release
 from tests.od_core.doubles import SeededNoise
-from tests.od_core.oracles.conversions import digits_tight
+from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
 from tests.od_core.publication.examples import HOMES, KEY, KINDS, RECORD, WORKS, facts, flows, geography, release
 
 NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)"
@@ -118,6 +120,89 @@ def test_no_promise_is_rounded_down(rho):
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
     exact_many = digits_tight(1600 * rho, DELTA)
     assert exact_many <= Fraction(many[1]) <= exact_many * Fraction(1001, 1000)
+
+
+def stated(sentence: str, before: str) -> Fraction:
+    """The number that follows these words."""
+    found = re.search(re.escape(before) + " " + NUMBER, sentence)
+    assert found, sentence
+    return Fraction(found[1])
+
+
+YEAR = "in each of 12 such periods, all released like this one: epsilon"
+
+
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("kind", ["trip", "user_period"])
+def test_a_year_is_said_in_numbers(kind, rho):
+    """Twelve times this release's rho at the same delta; never rounded down."""
+    unit = PrivacyUnit(kind, column=None if kind == "trip" else "person", max_trips=None if kind == "trip" else 3)
+    said = guarantee_sentences(unit, Spent((rho / 3, rho * 2 / 3), DELTA), Fraction(0))
+    exact = digits_tight(12 * rho, DELTA)
+    assert exact <= stated(said["not_protected"], YEAR) <= exact * Fraction(1001, 1000)
+
+
+def test_a_year_of_epsilon_1_is_3_75():
+    """12 months of user_period at epsilon 1 each, delta 1e-8, by the formula of Corollary 13 in plain floats."""
+    geography_, delta = geography(), Fraction(1, 10**8)
+    unit, budget = PrivacyUnit("user_period", column="person", max_trips=4), Budget(epsilon=1, delta=delta)
+    spent = plan_release(geography_, unit=unit, budget=budget).spent
+    said = stated(guarantee_sentences(unit, spent, Fraction(0))["not_protected"], YEAR)
+    assert epsilon_tight(float(spent.rho), 1e-8) == pytest.approx(1, abs=1e-9)
+    assert float(said) == pytest.approx(epsilon_tight(12 * float(spent.rho), 1e-8), rel=1e-3)
+    assert round(float(said), 2) == 3.75
+
+
+CHANGES = {
+    ("trip", "bounded"): "whether one trip record was replaced by any other of the same period:",
+    ("trip", "unbounded"): "whether one trip record was added or removed:",
+    ("user", "bounded"): (
+        "whether all trips of one user, of which at most 3 are counted, were replaced by any of another user:"
+    ),
+    ("user", "unbounded"): "whether all trips of one user, of which at most 3 are counted, were added or removed:",
+    ("user_period", "bounded"): (
+        "whether all trips of one user in one elementary period, of which at most 3 are counted, were replaced by any"
+        " of another user in the same period:"
+    ),
+    ("user_period", "unbounded"): (
+        "whether all trips of one user in one elementary period, of which at most 3 are counted, were added or removed:"
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "neighbours"), CHANGES)
+def test_the_sentences_are_those_of_the_unit(kind, neighbours):
+    """What is protected, what is cut, who is not covered; what adds up for a user over all releases."""
+    of_users = kind != "trip"
+    unit = PrivacyUnit(kind, neighbours, "person" if of_users else None, 3 if of_users else None)
+    said = guarantee_sentences(unit, Spent((Fraction(1),), DELTA), Fraction(0))
+    assert CHANGES[kind, neighbours] in said["protected"]
+    assert ("several user ids" in said["not_protected"]) == of_users
+    assert ("one with 40 trips" in said["not_protected"]) == (not of_users)
+    assert ("those of all periods of the data set add up" in said["not_protected"]) == (kind == "user")
+    assert ("12 such periods" in said["not_protected"]) == (kind != "user")
+    assert ("published exactly" in said["not_protected"]) == ((kind, neighbours) == ("trip", "bounded"))
+    assert ("contribution" in said) == of_users
+    if of_users:
+        assert "at most 3 trips are counted" in said["contribution"]
+        assert "secret key" in said["contribution"]
+        assert "without a user id are not counted" in said["contribution"]
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_a_release_of_users_is_certified_with_its_bound(neighbours):
+    records = flows(HOMES, HOMES)[["origin", "destination"]].assign(person=[f"p{k % 7}" for k in range(60)])
+    unit = PrivacyUnit("user_period", neighbours, "person", 3)
+    certificate = facts(release_flows(records, geography(), unit=unit, budget=Budget(rho=2, delta="1e-8")))
+    assert (certificate["unit"], certificate["contribution_bound"]) == ("user_period", 3)
+    assert certificate["invariants"] == []
+    level = 18 if neighbours == "bounded" else 9
+    assert [step["sensitivity_squared"] for step in certificate["levels"]] == [9] + [level] * 6
+    for step in certificate["levels"]:
+        assert Fraction(step["rho_exact"]) == Fraction(step["sensitivity_squared"]) / (
+            2 * Fraction(step["variance_exact"])
+        )
+    assert Fraction(certificate["spent"]["rho_exact"]) == 2
 
 
 def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):

@@ -100,12 +100,13 @@ def test_a_file_that_is_not_there(tmp_path, loaded, target):
         (RecordColumns(destination="Destination"), "Destination", "destination"),
         (RecordColumns(date="days"), "days", "day"),
         (RecordColumns(trips="trip"), "trip", "trips"),
+        (RecordColumns(user="persons"), "persons", "person"),
     ],
 )
 def test_a_missing_column_is_named_with_the_nearest(tmp_path, loaded, written, target, form, columns, missing, near):
-    names = ("origin", "destination", "day", "trips")
+    names = ("origin", "destination", "day", "trips", "person")
     if form == "csv":
-        source = written([names, (CANARY, CANARY, "2001-06-01", "3")])
+        source = written([names, (CANARY, CANARY, "2001-06-01", "3", CANARY)])
     else:
         source = parquet(tmp_path, **{name: [CANARY] for name in names})
     message = assert_refused(loaded, target, source, "OD-TRIPS-COLUMN", columns)
