@@ -19,6 +19,7 @@ from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
+from od_core.publication.certificate import guarantee_sentences
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
@@ -34,16 +35,20 @@ def plan(release: Annotated[str, typer.Argument(help="Release series.")] = "us_f
 
     settings = declaration(release).settings()
     planned = settings.plan(settings.read_geography())
+    spent, domain = planned.spent, settings.domain
+    guarantee = guarantee_sentences(planned.unit, spent, settings.fault_threshold)
     if as_json:
-        typer.echo(json.dumps({**planned.facts(), "levels": planned.to_frame().to_dict("records")}, indent=2))
+        levels = planned.to_frame().to_dict("records")
+        typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
         return
     _print_frame(f"{release}: what one period measures", planned.to_frame())
     _console.print(
-        f"One {settings.unit.kind}, {settings.unit.neighbours} neighbours. Spends rho {float(planned.spent.rho):.6g}"
-        f" a period: epsilon {planned.spent.epsilon_tight:.6g} (tight), {planned.spent.epsilon_bun_steinke:.6g}"
-        f" (Bun-Steinke) at delta {float(planned.spent.delta):.3g}. The cap of data set {settings.domain.name!r} is rho"
-        f" {float(settings.domain.cap.allowed_rho()):.6g} a period."
+        f"Spends rho {float(spent.rho):.6g} a release: epsilon {spent.epsilon_tight:.6g} (tight),"
+        f" {spent.epsilon_bun_steinke:.6g} (Bun-Steinke) at delta {float(spent.delta):.3g}. The cap of data set"
+        f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
+        f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
     )
+    _print_guarantee(guarantee)
 
 
 @app.command()
@@ -191,8 +196,7 @@ def _print_outcome(facts: dict[str, Any], levels: pd.DataFrame | None) -> None:
             _console.print(line, markup=False, soft_wrap=True)
         return
     _console.rule(facts["release"])
-    for title in ("protected", "not_protected", "input"):
-        _console.print(f"{title.replace('_', ' ').capitalize()}: {facts['guarantee'][title]}", markup=False)
+    _print_guarantee(facts["guarantee"])
     spent = facts["spent"]
     _console.print(
         f"\nSpent: rho {spent['rho']:.6g} = epsilon {spent['epsilon_tight']:.6g} (tight),"
@@ -208,6 +212,11 @@ def _print_outcome(facts: dict[str, Any], levels: pd.DataFrame | None) -> None:
         names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
         _console.print(f"  {subject}: {names}", markup=False)
     _console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", markup=False, soft_wrap=True)
+
+
+def _print_guarantee(guarantee: dict[str, str]) -> None:
+    for title, sentence in guarantee.items():
+        _console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}", markup=False)
 
 
 def _print_frame(title: str, frame: pd.DataFrame) -> None:
