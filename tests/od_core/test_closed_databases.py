@@ -1,4 +1,4 @@
-"""Every DuckDB connection reaches its own files alone, and no statement can open it again (spec 6, "Leaks to close")."""
+"""Every DuckDB connection reaches its own files alone, and no statement can open it again."""
 
 from __future__ import annotations
 
