@@ -13,10 +13,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from od_assets.components import OdRelease
+
+from .conftest import Project, records
 
 ZONE = "CANARY77Q"
 USER = "WREN-5H31X-USER"
@@ -34,6 +40,25 @@ FORMS = {
     "count as a float": struct.pack("<d", COUNT),
     "count pickled": pickle.dumps(COUNT, protocol=2)[2:-1],  # without the frame of later protocols
 }
+
+
+def planted() -> pd.DataFrame:
+    """Flows: one of a planted zone, one of a planted count, and every row with a planted user."""
+    ordinary = records().assign(trips=3, user=USER)
+    first = {"origin": [ZONE, "Z00"], "destination": ["Z00", "Z21"], "trips": [5, COUNT]}
+    return pd.concat([pd.DataFrame({"date": "2001-01-15", **first, "user": USER}), ordinary])
+
+
+def of_flows(project: Project, **changes: Any) -> OdRelease:
+    """Noise of about 5 million trips: by chance a noisy value is the planted count once in some million runs."""
+    return project.component(
+        **{
+            "trips__columns": {"date": "date", "trips": "trips"},
+            "privacy": {"rho": "1e-13", "delta": "1e-8"},
+            "domain__cap__rho": "1.5e-13",
+        }
+        | changes
+    )
 
 
 def leaks(root: Path, said: str = "") -> list[str]:
