@@ -92,12 +92,19 @@ def a_broken_file(project: Project) -> None:
     (project.root / "2001-01.csv").write_bytes("\n".join(lines).encode("latin-1"))
 
 
+def a_field_too_many(project: Project) -> None:
+    """DuckDB quotes the whole line."""
+    lines = ["date,origin,destination,trips,user", f"2001-01-01,{ZONE},Z00,{COUNT},{USER},more"]
+    (project.root / "2001-01.csv").write_text("\n".join(lines), encoding="utf-8")
+
+
 def no_header(project: Project) -> None:
     planted().to_csv(project.root / "2001-01.csv", index=False, header=False)
 
 
 REFUSED = {
     a_broken_file: "OD-FILE-UNREADABLE",
+    a_field_too_many: "OD-FILE-UNREADABLE",
     no_header: "OD-TRIPS-COLUMN",
     too_many_faults: "OD-TRIPS-FAULTS",
     a_fraction: "OD-TRIPS-COUNT",
@@ -116,6 +123,8 @@ def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Cal
         "meets_expectations"
     ]
     assert found() == []
+    details = [path.read_text(encoding="utf-8") for path in (kept_project.var / "confidential" / "errors").iterdir()]
+    assert any(ZONE in detail and USER in detail and str(COUNT) in detail for detail in details)
     assert Ledger(kept_project.var / "ledger.sqlite").draws(KEY, 1) == 0
 
 
