@@ -47,7 +47,13 @@ JOIN zone_areas d ON d.geography = releases.destination_geography AND d.zone = f
 GROUP BY ALL;
 """
 
+CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
+"""How the database is opened: it reaches no other file, and nothing that is in it can change that."""
+
 _LOCK_SECONDS = 60.0
+
+_HELD = ("Could not set lock", "different configuration")
+"""DuckDB's words for a file that another process, or another connection of this one, has open."""
 
 
 def store_release(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> None:
@@ -156,10 +162,10 @@ def _opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckD
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
-            connection = duckdb.connect(str(database), read_only=read_only)
+            connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
             break
         except duckdb.Error as error:
-            if "Could not set lock" not in str(error):
+            if not any(words in str(error) for words in _HELD):
                 raise OdError(
                     "OD-DATABASE-BROKEN",
                     f"{database.name} is no release database, or cannot be written",
@@ -169,7 +175,7 @@ def _opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckD
             if time.monotonic() > deadline:
                 raise OdError(
                     "OD-DATABASE-LOCKED",
-                    f"{database.name} is held by another process",
+                    f"{database.name} is held by another process, or open elsewhere in this one",
                     next_step="close the programs that have it open, then run the release again: nothing is drawn anew",
                     spent="nothing more was spent",
                 ) from None

@@ -23,6 +23,7 @@ from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import BUNDLE_TABLES, CERTIFICATE
+from od_core.publication.database import CLOSED
 from od_core.release import Release, finish
 
 
@@ -94,7 +95,7 @@ def _from_bundle(folder: Path, asked: _Asked) -> _Contents:
 
 def _from_database(file: Path, asked: _Asked) -> _Contents:
     try:
-        with duckdb.connect(str(file), read_only=True) as connection:
+        with duckdb.connect(str(file), read_only=True, config=CLOSED) as connection:
             keys = [ReleaseKey.parse(row[0]) for row in connection.execute("SELECT release FROM releases").fetchall()]
             key = str(asked.newest(keys))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
@@ -102,7 +103,9 @@ def _from_database(file: Path, asked: _Asked) -> _Contents:
             flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
             measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
     except duckdb.Error:
-        raise _absent(f"{file.name} is not a release database, or another program is writing it") from None
+        raise _absent(
+            f"{file.name} is not a release database, or is open elsewhere for writing or with other settings"
+        ) from None
     return json.loads(text), areas, flows, measured
 
 

@@ -67,7 +67,7 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
     """
     if not source.is_file():
         raise _fault("OD-FILE-MISSING", f"there is no file {source.name}")
-    with scratch_database(target.parent) as connection:
+    with scratch_database(target.parent, source) as connection:
         try:
             name = file_name(source)
             if source.suffix == ".parquet":

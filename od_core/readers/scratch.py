@@ -17,11 +17,18 @@ THREADS = 2
 
 
 @contextmanager
-def scratch_database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory that spills into a confidential folder, and leaves nothing there.
+
+    It reaches no files but the sources and those in the folder, and no query can change that: a query made of names
+    that somebody else has chosen neither reads nor writes another place (spec 6, "Leaks to close").
 
     The order of rows is kept: without it (``preserve_insertion_order = false``, which saves little here) an ordered
     result may arrive in batches that are out of order.
+
+    Args:
+        folder: the confidential folder that may be read and written.
+        sources: files elsewhere that may be read.
     """
     spill = folder / "spill"
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -31,9 +38,19 @@ def scratch_database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     }
     try:
         with duckdb.connect(config=config) as connection:
+            connection.execute(_closed(folder, sources))
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
+
+
+def _closed(folder: Path, sources: tuple[Path, ...]) -> str:
+    """Statements, since DuckDB takes a list of places only once it runs."""
+    paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
+    return (
+        f"SET allowed_directories = [{quoted_text(str(folder))}]; SET allowed_paths = [{paths}];"
+        " SET enable_external_access = false; SET lock_configuration = true"
+    )
 
 
 def file_name(path: Path) -> str:

@@ -6,18 +6,22 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+import pandas as pd
+
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import bundle, database
 from od_core.publication.certificate import CheckResult, certificate
 from tests.faults.worker import R1, die, released
+from tests.od_core.archive.ledger_rows import FLOWS
 
 KEY = ReleaseKey.parse(R1)
 POINTS = ("in the files", "before the store", "in the transaction", "after the store", "after the rename")
 
 
-def publish(folder: Path, point: str = "") -> None:
+def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.DataFrame = FLOWS) -> None:
     """As the pipeline does it: the bundle prepared, the database written, the folder renamed, the ledger told."""
+    place = folder / "releases" / f"r{key.revision}"
 
     def reached(here: str) -> None:
         if here == point:
@@ -42,23 +46,27 @@ def publish(folder: Path, point: str = "") -> None:
     bundle._json, database._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
     try:
         ledger = Ledger(folder / "ledger.sqlite")
-        release = released(ledger)
+        release = released(ledger, str(key), flows)
         facts = certificate(
             release,
-            KEY,
+            key,
             "commuters",
             [CheckResult("flows", "sum to n", True)],
-            record=ledger.record(KEY),
+            record=ledger.record(key),
             fault_threshold=Fraction(1, 1000),
         )
-        with bundle.staged_bundle(release, facts, folder / "releases" / "r1"):
+        with bundle.staged_bundle(release, facts, place):
             reached("before the store")
-            database.store_release(folder / "release.duckdb", release, KEY, facts)
+            database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")
-        ledger.publish(KEY)
+        ledger.publish(key)
     finally:
         bundle._json, database._insert, bundle.sync = write, insert, sync
 
 
+def main(folder: str, point: str = "") -> None:
+    publish(Path(folder), point)
+
+
 if __name__ == "__main__":
-    publish(Path(sys.argv[1]), sys.argv[2])
+    main(*sys.argv[1:])

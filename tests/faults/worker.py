@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+
+import pandas as pd
 
 from od_core import Budget, OdError, Release, release_flows
 from od_core.archive import chain, confidential, files, measurements
@@ -20,7 +21,6 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY, TRIP
-from tests.od_core.doubles import no_noise
 
 R1 = "commuters/2001-06/r1"
 RHO = Fraction(4, 7)
@@ -90,8 +90,8 @@ def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost dr
     return ledger
 
 
-def released(ledger: Ledger, release_id: str = R1) -> Release:
-    return release_flows(FLOWS, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id)
+def released(ledger: Ledger, release_id: str = R1, flows: pd.DataFrame = FLOWS) -> Release:
+    return release_flows(flows, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id)
 
 
 def side_file(folder: Path, release_id: str = R1) -> Path:
@@ -122,26 +122,6 @@ def run_and_die(folder: Path, level: int, point: str) -> None:
     ledger = DyingLedger(folder / "ledger.sqlite")
     ledger.point, ledger.level = point, level
     released(ledger)
-
-
-def storm(folder: Path, runs: int, seed: int) -> None:
-    """Runs killed after a random time; once one comes to its end, the next revision is released."""
-    release_flows(FLOWS, GEOGRAPHY, unit=TRIP, budget=BUDGET, noise=no_noise())  # compiles what the children share
-    generator, revision, usual = random.Random(seed), 1, 0.0  # noqa: S311  # when to kill
-    for run in range(runs):
-        release_id, begun = f"commuters/2001-06/r{revision}", time.monotonic()
-        child = os.fork()
-        if child == 0:
-            OpenDPNoise.draw = watched(side_file(folder, release_id), seconds=0.005)
-            released(Ledger(folder / "ledger.sqlite"), release_id)
-            os._exit(0)
-        if run:
-            time.sleep(generator.uniform(0.0, usual))
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        usual = usual or time.monotonic() - begun
-        revision += status == 0
-        print("ended" if status == 0 else "killed", flush=True)
 
 
 def wait_for_another(folder: Path, name: str, seconds: float = 20.0) -> None:
@@ -181,8 +161,6 @@ def main(kind: str, folder: str, *rest: str) -> None:
     place = Path(folder)
     if kind == "die":
         run_and_die(place, int(rest[0]), rest[1])
-    elif kind == "storm":
-        storm(place, int(rest[0]), int(rest[1]))
     elif kind == "key":
         make_key_with_another(place, rest[0])
     else:

@@ -1,123 +1,230 @@
-"""A planted zone and a planted count are found nowhere outside the confidential folder, whatever happens."""
+"""A planted zone, user and count are found nowhere outside the confidential folder, whatever happens."""
 
 from __future__ import annotations
 
-import gzip
-import pickle
+import logging
 import stat
+import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import od_assets.assets.inputs
+import od_assets.components.od_release
+from od_assets.resources.warehouse import Warehouse
+from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 
-from .conftest import Project, failure_text, records
+from .canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
+from .conftest import SILENT, Project, failure_text
 
-CANARY = "CANARY77Q"
-COUNT = 987_654_321_987
-FORMS = {
-    "zone": CANARY.encode(),
-    "zone in UTF-16": CANARY.encode("utf-16-le"),
-    "count as text": str(COUNT).encode(),
-    "count as an integer": COUNT.to_bytes(8, "little"),
-    "count pickled": pickle.dumps(COUNT)[3:-1],
-}
+KEY = ReleaseKey("trips", "2001-01")
 
 
 @pytest.fixture
-def kept_project(make_project: Callable[[], Project], tmp_path: Path) -> Project:
-    """A project whose Dagster instance writes to the disk, as a real one does."""
+def kept_project(make_project: Callable[[], Project], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project that leaves all its traces below one folder: Dagster's storage, temporary files, the working folder."""
+    for name in ("dagster", "temporary", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path / "here")
     project = make_project()
-    (tmp_path / "dagster").mkdir()
     project.instance = dg.DagsterInstance.local_temp(
         str(tmp_path / "dagster"), overrides={"telemetry": {"enabled": False}}
     )
+    project.write_records(planted())
     return project
 
 
-def leaks(root: Path) -> list[str]:
-    """Files outside the confidential folder, and outside the inputs, that hold a planted value in any form."""
-    found = []
-    for path in root.rglob("*"):
-        confidential = root / "var" / "confidential"
-        if not path.is_file() or path.is_relative_to(confidential) or path.parent == root:
-            continue
-        content = path.read_bytes()
-        texts = [content]
-        if content[:2] == b"\x1f\x8b":
-            texts.append(gzip.decompress(content))
-        if path.suffix == ".parquet":
-            texts.append(pq.read_table(path).to_pandas().to_csv().encode())
-        for text in texts:
-            found += [f"{path.name}: {form}" for form, value in FORMS.items() if value in text]
-    return found
+@pytest.fixture
+def found(
+    kept_project: Project, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> Callable[[], list[str]]:
+    """Where the planted values are, in files, in what was printed and in what was logged."""
+    caplog.set_level(logging.DEBUG)
+
+    def find() -> list[str]:
+        return leaks(kept_project.root, "\n".join([*capfd.readouterr(), caplog.text]))
+
+    return find
 
 
-def test_the_search_finds_what_is_planted(tmp_path: Path) -> None:
+def test_the_search_finds_what_is_planted_in_any_form(tmp_path: Path) -> None:
     folder = tmp_path / "var"
     folder.mkdir()
-    pd.DataFrame({"zone": [CANARY] * 500}).to_parquet(folder / "planted.parquet", compression="zstd")
-    (folder / "planted.bin").write_bytes(b"x" + COUNT.to_bytes(8, "little"))
-    (folder / "planted.gz").write_bytes(gzip.compress(str(COUNT).encode()))
-    assert {leak.split(":")[0] for leak in leaks(tmp_path)} == {"planted.parquet", "planted.bin", "planted.gz"}
+    expected = planted_forms(folder)
+    found = leaks(tmp_path, f"said {USER}")
+    for name, form in (expected | {"what was said": "user"}).items():
+        assert f"{name}: {form}" in found
 
 
-def test_a_published_month_holds_nothing_planted(kept_project: Project) -> None:
-    planted = records()
-    planted.loc[:1, "origin"] = CANARY  # within the allowed share of faults
-    kept_project.write_records(planted)
-    assert kept_project.run().success
-    assert leaks(kept_project.root) == []
+def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted(
+    kept_project: Project, found: Callable[[], list[str]]
+) -> None:
+    """Published; then its records changed; then a revision that the cap refuses."""
+    assert kept_project.run(of_flows(kept_project)).success
+    assert found() == []
+
+    changed = planted()
+    changed.iloc[1, changed.columns.get_loc("destination")] = "Z20"
+    kept_project.write_records(changed)
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(kept_project.run(of_flows(kept_project)))
+    assert "OD-LEDGER-CAP" in failure_text(kept_project.run(of_flows(kept_project, revision=2)))
+    assert found() == []
 
 
-def plant_too_many(project: Project) -> None:
-    project.write_records(records().assign(origin=CANARY))
+def too_many_faults(project: Project) -> None:
+    project.write_records(planted().assign(origin=ZONE))
 
 
-def plant_a_count(project: Project) -> None:
-    project.write_records(records().assign(trips=f"{COUNT}.5"))
+def a_fraction(project: Project) -> None:
+    project.write_records(planted().astype({"trips": "object"}).replace({"trips": {COUNT: f"{COUNT}.5"}}))
 
 
-def plant_in_a_broken_file(project: Project) -> None:
-    lines = ["date,origin,destination", f'2001-01-01,"{CANARY},Z00', f"{COUNT},\xff"]
+def a_broken_file(project: Project) -> None:
+    lines = ["date,origin,destination,trips,user", f'2001-01-01,"{ZONE},Z00', f"{COUNT},{USER},\xff"]
     (project.root / "2001-01.csv").write_bytes("\n".join(lines).encode("latin-1"))
 
 
-@pytest.mark.parametrize("plant", [plant_too_many, plant_a_count, plant_in_a_broken_file])
-def test_a_refused_month_holds_nothing_planted(kept_project: Project, plant: Callable[[Project], None]) -> None:
-    plant(kept_project)
-    component = kept_project.component()
-    if plant is plant_a_count:
-        component = kept_project.component(trips__columns={"date": "date", "trips": "trips"})
-    result = kept_project.run(component)
-    assert not result.success
-    assert leaks(kept_project.root) == []
-    assert CANARY not in failure_text(result)
+def a_field_too_many(project: Project) -> None:
+    """DuckDB quotes the whole line."""
+    lines = ["date,origin,destination,trips,user", f"2001-01-01,{ZONE},Z00,{COUNT},{USER},more"]
+    (project.root / "2001-01.csv").write_text("\n".join(lines), encoding="utf-8")
 
 
-def test_an_unforeseen_error_holds_nothing_planted(kept_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        try:
-            raise KeyError(CANARY)
-        except KeyError as error:
-            raise ValueError(f"could not convert {CANARY} {COUNT}") from error
+def no_header(project: Project) -> None:
+    planted().to_csv(project.root / "2001-01.csv", index=False, header=False)
 
-    monkeypatch.setattr(od_assets.assets.inputs, "count_records", fail)
-    result = kept_project.run()
-    assert "OD-CONFIDENTIAL-ERROR" in failure_text(result)
-    assert leaks(kept_project.root) == []
-    details = list((kept_project.var / "confidential" / "errors").iterdir())
-    assert [CANARY in detail.read_text(encoding="utf-8") for detail in details] == [True]
+
+REFUSED = {
+    a_broken_file: "OD-FILE-UNREADABLE",
+    a_field_too_many: "OD-FILE-UNREADABLE",
+    no_header: "OD-TRIPS-COLUMN",
+    too_many_faults: "OD-TRIPS-FAULTS",
+    a_fraction: "OD-TRIPS-COUNT",
+}
+
+
+def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Callable[[], list[str]]) -> None:
+    for plant, code in REFUSED.items():
+        plant(kept_project)
+        result = kept_project.run(of_flows(kept_project))
+        assert code in failure_text(result), plant.__name__
+        assert found() == [], plant.__name__
+    too_many_faults(kept_project)
+    result = kept_project.run()  # a row a trip: here the check of the records fails before they are counted
+    assert [check.check_name for check in result.get_asset_check_evaluations() if not check.passed] == [
+        "meets_expectations"
+    ]
+    assert found() == []
+    details = [path.read_text(encoding="utf-8") for path in (kept_project.var / "confidential" / "errors").iterdir()]
+    assert any(ZONE in detail and USER in detail and str(COUNT) in detail for detail in details)
+    assert Ledger(kept_project.var / "ledger.sqlite").draws(KEY, 1) == 0
+
+
+def quoting(*_: object, **__: object) -> None:
+    """Fails as a library does: with a value in its message, in the error behind it, and in a note."""
+    try:
+        raise KeyError(ZONE)
+    except KeyError as error:
+        failure = ValueError(f"could not convert {ZONE} {COUNT}")
+        failure.add_note(USER)
+        raise failure from error
+
+
+FAILING = [
+    "od_assets.assets.inputs.load_records",
+    "od_assets.checks.release_checks.records_meet_expectations",
+    "od_assets.assets.inputs.count_records",
+    "od_assets.assets.levels.begin_release",
+    "od_core.privacy.opendp_noise.OpenDPNoise.draw",
+    "od_assets.assets.levels.estimate_pieces",
+    "od_assets.assets.publication.staged_bundle",
+]
+"""What fails, in the order of the job: each run comes further than the one before."""
+
+
+def test_an_unforeseen_error_holds_nothing_planted(
+    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, place in enumerate(FAILING, start=1):
+        with monkeypatch.context() as context:
+            context.setattr(place, quoting)
+            result = kept_project.run(of_flows(kept_project, domain__cap__rho="3e-13"))
+        assert "OD-CONFIDENTIAL-ERROR" in failure_text(result), place
+        assert found() == [], place
+        details = list((kept_project.var / "confidential" / "errors").iterdir())
+        assert len(details) == number, place
+        for value in (ZONE, USER, str(COUNT)):
+            assert all(value in detail.read_text(encoding="utf-8") for detail in details)
+
+
+def test_an_error_that_is_not_scrubbed_is_found(
+    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect seeded: Dagster keeps the text of every exception that leaves a step."""
+    monkeypatch.setattr(od_assets.assets.inputs, "count_records", quoting)
+    monkeypatch.setattr(od_assets.assets.inputs, "failures_without_values", lambda _: nullcontext())
+    assert not kept_project.run(of_flows(kept_project)).success
+    assert {"zone", "count as text"} <= {place.split(": ")[1] for place in found() if ".db" in place}
+
+
+def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
+    """The defect seeded: the default IO manager pickles what an asset returns."""
+    component = of_flows(kept_project)
+    settings, partitions = component.settings(), component.partitions()
+    sound = next(
+        asset
+        for asset in od_assets.assets.inputs.input_assets(settings, partitions, {})
+        if asset.key.path[-1] == "raw_trips"
+    )
+
+    @dg.asset(key=sound.key, partitions_def=partitions)
+    def raw_trips(context, warehouse: Warehouse):  # without a type of what it returns, as the defect needs
+        target = warehouse.staged(settings.key(context.partition_key)).records
+        od_assets.assets.inputs.load_records(
+            settings.records_path("2001-01"), settings.columns, context.partition_key, target
+        )
+        return pd.read_parquet(target)
+
+    storage = dg.FilesystemIOManager(base_dir=str(kept_project.root / "dagster" / "storage"))
+    for asset in (sound, raw_trips):
+        job = dg.Definitions(
+            assets=[asset], resources={"warehouse": Warehouse(), "io_manager": storage}
+        ).resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(
+            partition_key="2001-01", instance=kept_project.instance, run_config=SILENT
+        ).success
+        where = {place.split(": ")[1] for place in found()}
+        assert where == (set() if asset is sound else {"zone", "count as a float"})
+
+
+def test_what_a_step_prints_is_found(
+    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect seeded: Dagster keeps what its steps print."""
+    load = od_assets.assets.inputs.load_records
+
+    def talkative(source: Path, *rest: Any) -> None:
+        print(source.read_text())
+        load(source, *rest)
+
+    monkeypatch.setattr(od_assets.assets.inputs, "load_records", talkative)
+    kept_project.materialize("geography", "raw_trips")
+    places = found()
+    assert "what was said: user" in places
+    assert [place for place in places if place.endswith(".out: user")]  # Dagster's own copy of it
 
 
 def test_the_confidential_folder_is_for_its_owner_alone(kept_project: Project) -> None:
-    assert kept_project.run().success
+    assert kept_project.run(of_flows(kept_project)).success
     confidential = kept_project.var / "confidential"
-    assert (confidential / str(ReleaseKey("trips", "2001-01")) / "raw_trips.parquet").exists()
+    assert (confidential / str(KEY) / "raw_trips.parquet").exists()
     for path in (confidential, *confidential.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)

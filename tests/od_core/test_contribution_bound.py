@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
 from od_core.archive.ledger import Ledger
 from od_core.flow_tree import Pairs
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.readers.counting import count_records
 from od_core.readers.records import RecordColumns, load_records
@@ -314,7 +315,7 @@ def test_a_release_counts_at_most_m_trips_of_a_user():
 def test_with_a_ledger_a_replay_counts_the_same_trips(tmp_path):
     """In another order of the records; a key that is lost stops the release."""
     ledger, frame = Ledger(tmp_path / "ledger.sqlite"), frame_of(busy())
-    ledger.declare(PrivacyDomain("commuters", unit(4), Fraction(2), "a table and its correction"))
+    ledger.declare(PrivacyDomain("commuters", unit(4), Cap(rho=Fraction(2)), "a table and its correction"))
     given_ = {"unit": unit(4), "budget": BUDGET, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
     first = release_flows(frame, PLAIN, **given_)
     again = release_flows(frame.sample(frac=1, random_state=2), PLAIN, **given_)

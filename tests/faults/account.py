@@ -1,0 +1,63 @@
+"""What must hold of draws, charges and measurement files, whatever happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pandas as pd
+
+from od_core.archive.files import file_digest
+from od_core.archive.ledger import Ledger
+from od_core.privacy.opendp_noise import OpenDPNoise
+from tests.faults.worker import LEVEL_RHO, R1, RHO, released, side_file, watched
+from tests.od_core.archive.ledger_rows import assert_chain, charged, reservations, rows, states
+
+LEVELS = (1, 2, 3, 4)
+
+
+def drawn(folder, release_id=R1) -> Counter:
+    """How often each level asked for random bits, in all processes."""
+    side = side_file(folder, release_id)
+    return Counter(map(int, side.read_text().split())) if side.exists() else Counter()
+
+
+def measurement_files(folder, release_id=R1) -> dict[str, str]:
+    place = folder / "confidential" / release_id
+    return (
+        {path.name: file_digest(path) for path in place.glob("noisy_measurement_*.parquet")} if place.exists() else {}
+    )
+
+
+def charges(folder, level, release_id=R1) -> int:
+    return len(reservations(folder / "ledger.sqlite", level=level, release=release_id))
+
+
+def assert_account(folder, release_id=R1) -> None:
+    """No more draws than charges at any level; every measured level has the file that the ledger vouches for."""
+    path, files = folder / "ledger.sqlite", measurement_files(folder, release_id)
+    assert_chain(path)
+    for level in LEVELS:
+        assert drawn(folder, release_id)[level] <= charges(folder, level, release_id)
+    measured = [row for row in rows(path) if row["kind"] == "MEASURED" and row["release"] == release_id]
+    assert len({row["level"] for row in measured}) == len(measured)
+    for row in measured:
+        assert files[f"noisy_measurement_{row['level']}.draw_{row['draw']}.parquet"] in row["content"]
+
+
+def assert_resumed(folder, monkeypatch, *, lost: int, release_id=R1) -> None:
+    """The release comes to its end, charged for the plan and the lost draws, and is the same ever after."""
+    monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(folder, release_id)))
+    before, kept, path = drawn(folder, release_id), measurement_files(folder, release_id), folder / "ledger.sqlite"
+    release = released(Ledger(path), release_id)
+    assert release.spent.rho == charged(path, release=release_id) == RHO + lost * LEVEL_RHO
+    assert set(states(path, release_id).values()) == {"MEASURED"}
+    assert measurement_files(folder, release_id).items() >= kept.items()
+    for level in LEVELS:
+        has_file = any(name.startswith(f"noisy_measurement_{level}.") for name in kept)
+        assert drawn(folder, release_id)[level] - before[level] == (0 if has_file else 1)
+    assert_account(folder, release_id)
+    draws, history = drawn(folder, release_id), rows(path)
+    again = released(Ledger(path), release_id)
+    pd.testing.assert_frame_equal(again.measurements, release.measurements)
+    pd.testing.assert_frame_equal(again.flows, release.flows)
+    assert (drawn(folder, release_id), rows(path)) == (draws, history)

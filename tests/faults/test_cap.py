@@ -1,0 +1,36 @@
+"""Ten releases of one period against a cap that allows four."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from od_core import OdError
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.opendp_noise import OpenDPNoise
+from tests.faults.publisher import publish
+from tests.faults.worker import RHO, declare, side_file, watched
+from tests.od_core.archive.ledger_rows import charged, rows
+
+
+def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypatch):
+    """Room for a little less than a fifth; the numbers are said, and six refusals leave no trace."""
+    ledger, left = declare(tmp_path, 5 * RHO - Fraction(1, 100)), RHO - Fraction(1, 100)
+    for revision in range(1, 5):
+        publish(tmp_path, key=ReleaseKey("commuters", "2001-06", revision))
+    history = rows(ledger.path)
+    for revision in range(5, 11):
+        key = ReleaseKey("commuters", "2001-06", revision)
+        monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path, str(key))))
+        with pytest.raises(OdError, match="OD-LEDGER-CAP") as refused:
+            publish(tmp_path, key=key)
+        for number in (RHO, 4 * RHO, left):
+            assert f"{float(number):.6g}" in refused.value.message
+        assert refused.value.spent == "nothing was spent"
+        assert refused.value.next_step
+        assert not side_file(tmp_path, str(key)).exists()
+        assert not (tmp_path / "confidential" / str(key)).exists()
+        assert rows(ledger.path) == history
+    assert sorted(path.name for path in (tmp_path / "releases").iterdir()) == ["r1", "r2", "r3", "r4"]
+    assert charged(ledger.path) == 4 * RHO

@@ -1,0 +1,51 @@
+"""Fifty kills at random times, from the first draw to the last rename of a publication."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pandas as pd
+
+from od_core import open_release
+from od_core.archive.release_key import ReleaseKey
+from tests.faults.account import assert_account, assert_resumed, charges, measurement_files
+from tests.faults.publisher import publish
+from tests.faults.worker import declare, released
+from tests.od_core.archive.ledger_rows import charged, rows, states
+
+CAP = Fraction(100)
+
+
+def assert_whole(folder, ledger, release_id) -> None:
+    """Bundle and database hold what the measurements give."""
+    expected = released(ledger, release_id)
+    revision = ReleaseKey.parse(release_id).revision
+    for back in (open_release(folder / f"releases/r{revision}"), open_release(folder / "release.duckdb", release_id)):
+        pd.testing.assert_frame_equal(back.flows, expected.flows)
+        pd.testing.assert_frame_equal(back.measurements, expected.measurements)
+
+
+def test_a_storm_of_kills_never_draws_for_nothing(tmp_path, started, monkeypatch):
+    """No draw without its charge, no level measured twice, nothing measured lost, nothing half public."""
+    ledger = declare(tmp_path, CAP)
+    output, errors = started("storm", tmp_path, 50, 7).communicate(timeout=200)
+    assert output.split().count("killed") == 50, errors
+    assert charged(ledger.path) <= CAP
+    releases = {row["release"] for row in rows(ledger.path) if row["kind"] == "DRAWING"}
+    assert len(releases) >= 2
+    public = [path.name for path in (tmp_path / "releases").iterdir() if not path.name.startswith(".")]
+    for revision in public:
+        assert_whole(tmp_path, ledger, f"commuters/2001-06/{revision}")
+    for release_id in releases:
+        assert_account(tmp_path, release_id)
+        files = measurement_files(tmp_path, release_id)
+        lost = 0
+        for level, state in states(ledger.path, release_id).items():
+            draws = charges(tmp_path, level, release_id)
+            adopted = f"noisy_measurement_{level}.draw_{draws}.parquet" in files
+            lost += draws - 1 + (state == "DRAWING" and not adopted)
+        assert_resumed(tmp_path, monkeypatch, lost=lost, release_id=release_id)
+        publish(tmp_path, key=ReleaseKey.parse(release_id))
+        assert_whole(tmp_path, ledger, release_id)
+    assert {row["release"] for row in rows(ledger.path) if row["kind"] == "PUBLISHED"} == releases
+    assert charged(ledger.path) <= CAP

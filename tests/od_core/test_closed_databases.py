@@ -1,0 +1,140 @@
+"""Every DuckDB connection reaches its own files alone, and no statement can open it again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import duckdb
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import OdError, open_release
+from od_core.flow_tree import FlowTree
+from od_core.publication.database import is_stored, store_release
+from od_core.readers.counting import count_records
+from od_core.readers.records import RecordColumns, load_records
+from od_core.readers.scratch import scratch_database
+from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
+from tests.od_core.publication.examples import KEY, facts, release
+
+
+def escapes(connection, elsewhere) -> list[str]:
+    """Statements that read or write another file, or change a setting, and were not refused."""
+    (elsewhere / "other.csv").write_text("secret\n1\n")
+    statements = [
+        f"FROM read_csv('{elsewhere}/other.csv')",
+        f"FROM read_text('{elsewhere}/*')",
+        f"COPY (SELECT 1) TO '{elsewhere}/copied.parquet'",
+        f"ATTACH '{elsewhere}/attached.duckdb'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+        "SET lock_configuration = false",
+        "SET temp_directory = '/tmp'",
+        "SET threads = 1",
+        "RESET memory_limit",
+    ]
+    succeeded = []
+    for statement in statements:
+        try:
+            connection.execute(statement)
+        except duckdb.Error as error:
+            if not any(words in str(error) for words in ("disabled by configuration", "has been locked")):
+                succeeded.append(f"{statement}: {error}")
+        else:
+            succeeded.append(statement)
+    return succeeded
+
+
+class Probed:
+    """A connection that is tried for a way out when its work is done."""
+
+    def __init__(self, connection, elsewhere, found):
+        self._connection, self._elsewhere, self._found = connection, elsewhere, found
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        with suppress(duckdb.TransactionException):
+            self._connection.execute("ROLLBACK")  # where the work left one open
+        self._found.append(escapes(self._connection, self._elsewhere))
+        self._connection.close()
+
+
+@pytest.fixture
+def probes(tmp_path, monkeypatch) -> list[list[str]]:
+    """The ways out of each connection that a test has closed."""
+    elsewhere, found, connect = tmp_path / "elsewhere", [], duckdb.connect
+    elsewhere.mkdir()
+    monkeypatch.setattr(duckdb, "connect", lambda *a, **named: Probed(connect(*a, **named), elsewhere, found))
+    yield found
+    assert [path.name for path in elsewhere.iterdir()] == ["other.csv"]
+
+
+def test_the_search_for_a_way_out_finds_one(tmp_path):
+    with duckdb.connect() as connection:
+        assert len(escapes(connection, tmp_path)) >= 9
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_records_are_read_and_counted_behind_closed_doors(tmp_path, probes, suffix):
+    folder, source = tmp_path / "confidential", tmp_path / f"trips.{suffix}"
+    folder.mkdir()
+    FLOWS.to_csv(source, index=False) if suffix == "csv" else FLOWS.to_parquet(source)
+    load_records(source, RecordColumns(trips="trips"), "2001-06", folder / "raw_trips.parquet")
+    counts = count_records(folder / "raw_trips.parquet", FlowTree(GEOGRAPHY, GEOGRAPHY))
+    assert counts.total == FLOWS["trips"].sum()
+    assert probes == [[], []]
+
+
+def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
+    """Also where names hold the signs that stand for many files."""
+    folder, source = tmp_path / "con[f]*'s", tmp_path / "trips[1].csv"
+    folder.mkdir()
+    for path in (source, tmp_path / "trips1.csv", tmp_path / "trips2.csv"):
+        path.write_text("a\n1\n")
+    with scratch_database(folder, source) as connection:
+        assert connection.read_csv(f"{tmp_path}/trips[[]1].csv").fetchall() == [(1,)]
+        connection.sql("SELECT 1 AS one").write_parquet(str(folder / "written.parquet"))
+        for other in ("trips1.csv", "trips2.csv", "trips*.csv", f"{folder.name}/../trips2.csv"):
+            with pytest.raises(duckdb.PermissionException):
+                connection.read_csv(f"{tmp_path}/{other}").fetchall()
+        with pytest.raises(duckdb.PermissionException):
+            connection.sql("SELECT 1 AS one").write_parquet(str(tmp_path / "written.parquet"))
+    assert pq.read_table(folder / "written.parquet").to_pylist() == [{"one": 1}]
+
+
+def test_the_public_database_is_written_and_read_behind_closed_doors(tmp_path, probes):
+    database = tmp_path / "release.duckdb"
+    store_release(database, release(), KEY, facts(release()))
+    store_release(database, release(), KEY, facts(release()))
+    assert is_stored(database, KEY)
+    pd.testing.assert_frame_equal(open_release(database).flows, release().flows)
+    assert probes == [[]] * 4
+
+
+def test_a_table_that_reads_other_files_is_no_release(tmp_path):
+    """A database from elsewhere may hold views of files of its reader."""
+    secret, database = tmp_path / "secret.csv", tmp_path / "release.duckdb"
+    secret.write_text("release\ncommuters/2001-06/r1\n")
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(f"CREATE VIEW releases AS FROM read_csv('{secret}')")
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
+        open_release(database)
+
+
+def test_a_database_that_is_open_elsewhere_in_this_process_is_waited_for(tmp_path, monkeypatch):
+    """And not called broken: the operator would throw it away."""
+    monkeypatch.setattr("od_core.publication.database._LOCK_SECONDS", 0.3)
+    database = tmp_path / "release.duckdb"
+    store_release(database, release(), KEY, facts(release()))
+    with duckdb.connect(str(database), read_only=True), pytest.raises(OdError, match="OD-DATABASE-LOCKED"):
+        store_release(database, release(), KEY, facts(release()))
