@@ -49,7 +49,7 @@ def half_ledger(folder: Path) -> None:
 
 
 def older_ledger(folder: Path) -> None:
-    """The backup of before the last transition."""
+    """The backup of before the last level was measured."""
     shutil.copy(folder / "older.sqlite", folder / "ledger.sqlite")
 
 
@@ -94,15 +94,17 @@ def database_read(folder: Path) -> Iterator[None]:
 
 @pytest.fixture(params=["stopped", "published"])
 def begun(tmp_path, monkeypatch, request) -> Path:
-    """A release after its second level or after publication, and beside it the ledger of one transition before."""
+    """A release after its second level or published, and beside it a backup of the ledger from its last draw."""
     declare(tmp_path, Fraction(1))
-    older = b""
 
     def keep_and_stop(noise, variance, level, first, size):
-        nonlocal older
         if level == 3 and request.param == "stopped":
             raise KeyboardInterrupt
-        older = (tmp_path / "ledger.sqlite").read_bytes()
+        with (
+            closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger,
+            closing(sqlite3.connect(tmp_path / "older.sqlite")) as backup,
+        ):
+            ledger.backup(backup)
         return real(noise, variance, level, first, size)
 
     real = watched(side_file(tmp_path))
@@ -112,7 +114,6 @@ def begun(tmp_path, monkeypatch, request) -> Path:
             publish(tmp_path)
     else:
         publish(tmp_path)
-    (tmp_path / "older.sqlite").write_bytes(older)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
     monkeypatch.setattr(chain, "_LOCK_SECONDS", 0.2)
     monkeypatch.setattr(database, "_LOCK_SECONDS", 0.2)

@@ -35,18 +35,29 @@ def finished(environment: dict[str, str]) -> dict[str, object]:
     return facts
 
 
-@pytest.mark.parametrize("sign", ["raw_trips.parquet", "noisy_measurement_5.draw_1.parquet", "flows.parquet"])
-def test_a_killed_release_is_resumed(tmp_path: Path, environment: dict[str, str], sign: str) -> None:
-    folder = tmp_path / "confidential" / str(KEY)
+SIGNS = ("raw_trips.parquet", "noisy_measurement_5.draw_1.parquet", "flows.parquet")
+"""Files that appear one after the other: before the first draw, between two draws, after the last."""
+
+
+def killed_at(sign: Path, environment: dict[str, str]) -> None:
+    """Run the job until the file is there."""
     with subprocess.Popen(RUN, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
-        while not (folder / sign).exists():
+        while not sign.exists():
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "releases").exists()
-    before = {path.name: path.read_bytes() for path in folder.glob("noisy_measurement_*")}
+
+
+def test_a_release_killed_three_times_is_resumed(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = tmp_path / "confidential" / str(KEY)
+    before: dict[str, bytes] = {}
+    for sign in SIGNS:
+        killed_at(folder / sign, environment)
+        assert not (tmp_path / "releases").exists()
+        assert {name: (folder / name).read_bytes() for name in before} == before
+        before = {path.name: path.read_bytes() for path in folder.glob("noisy_measurement_*")}
 
     facts = finished(environment)
     assert {name: (folder / name).read_bytes() for name in before} == before
@@ -59,7 +70,7 @@ def test_a_killed_release_is_resumed(tmp_path: Path, environment: dict[str, str]
     assert sum(1 for _ in folder.glob("noisy_measurement_*")) == len(release.plan.steps)
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         statuses = sorted(run.status.value for run in instance.get_runs())
-    assert statuses == ["FAILURE", "SUCCESS"]  # the dead run was swept
+    assert statuses == ["FAILURE"] * 3 + ["SUCCESS"]  # the dead runs were swept
 
 
 def test_two_runs_at_once_draw_once(tmp_path: Path, environment: dict[str, str]) -> None:
