@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +20,7 @@ from od_assets.defs.resources import resources
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 
-from .conftest import ATTRIBUTES, SILENT, Project, records
+from .conftest import ATTRIBUTES, SILENT, Project, failure_text, records
 
 MONTHS = ("2001-01", "2001-02")
 
@@ -131,3 +133,27 @@ def test_the_daily_check_finds_a_published_release_that_changed(project: Project
     assert "trips/2001-01/r1" in (changed.description or "")
     schedule = definitions.get_repository_def().get_schedule_def("trips_daily_verification")
     assert schedule.cron_schedule == "0 3 * * *"
+
+
+def test_a_ledger_older_than_a_public_certificate_blocks(project: Project) -> None:
+    """Restored together with its head it is whole by itself; the entry that February's certificate names is missing."""
+    project.write_records(records().assign(date="2001-02-03"), "2001-02")
+    assert project.run().success
+    backup = {path: path.read_bytes() for path in (project.var / "ledger.sqlite", head(project))}
+    with closing(sqlite3.connect(project.var / "ledger.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    backup[project.var / "ledger.sqlite"] = (project.var / "ledger.sqlite").read_bytes()
+    assert project.run(period="2001-02").success
+    for path in project.var.glob("ledger.sqlite-*"):
+        path.unlink()
+    for path, content in backup.items():
+        path.write_bytes(content)
+    Ledger(project.var / "ledger.sqlite").verify()
+    before = spent(project, "2001-01")
+    refused = project.run(project.component(revision=2))
+    assert "OD-LEDGER-ROLLED-BACK: trips/2001-02/r1 is public" in failure_text(refused)
+    assert spent(project, "2001-01") == before
+
+
+def head(project: Project) -> Path:
+    return project.var / "confidential" / "ledger.head"
