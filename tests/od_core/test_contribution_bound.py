@@ -234,13 +234,13 @@ def test_unlisted_codes_of_any_kind_keep_the_count_the_same_in_any_order():
     frame = pd.DataFrame({"origin": [10, "10", None, 10] * 5, "destination": "02", "person": "u1"}).astype(
         {"origin": object}
     )
-    given_ = {"unit": unit(5), "key": KEYS[0], "period": PERIOD, "fault_threshold": ALL}
+    given_ = {"unit": unit(9), "key": KEYS[0], "period": PERIOD, "fault_threshold": ALL}
     once = pairs_of(TREES[1], count_trips(frame, TREES[1], **given_))
     for seed in range(5):
         again = frame.sample(frac=1, random_state=seed)
         assert pairs_of(TREES[1], count_trips(again, TREES[1], **given_)) == once
     rows = [("u1", o if isinstance(o, str) else None, "02", "2001-06-01") for o in frame["origin"]]
-    assert once == by_hand(rows, TREES[1], 5, KEYS[0])
+    assert once == by_hand(rows, TREES[1], 9, KEYS[0])
 
 
 @pytest.mark.parametrize("ids", [[77.31, 1.0], [True, False], pd.to_datetime(["2001-06-01", "2001-06-02"])])
