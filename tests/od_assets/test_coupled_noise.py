@@ -15,20 +15,42 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.levels
+from od_assets.components import domain
+from tests.od_core.archive.ledger_rows import rows
 
 from .conftest import ZONES, Project, records
 
 TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
 
 
-def neighbour(frame: pd.DataFrame, relation: str) -> pd.DataFrame:
-    """One record replaced by another, or removed."""
+PEOPLE = [f"p{k % 40}" for k in range(2000)]
+
+DOMAINS: dict[str, dict[str, Any]] = {
+    "trip, bounded": {},
+    "trip, unbounded": {"domain__neighbours": "unbounded"},
+    "user_period, bounded": {"domain__unit": "user_period", "domain__column": "person", "max_trips": 3},
+    "user, unbounded": {
+        "domain__unit": "user",
+        "domain__column": "person",
+        "domain__neighbours": "unbounded",
+        "max_trips": 3,
+    },
+}
+
+
+def neighbours(protected: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Two inputs that differ in one unit: a record, or all fifty of a person, replaced or removed."""
+    one = records().assign(person=PEOPLE)
+    unit, relation = protected.split(", ")
+    theirs = np.arange(len(one)) == 0 if unit == "trip" else one["person"].eq("p7").to_numpy()
     if relation == "unbounded":
-        return frame.iloc[1:]
-    other = frame.copy()
-    other.loc[0, ["origin", "destination"]] = ["Z21", "Z00"]
-    assert not other.equals(frame)
-    return other
+        return one, one[~theirs]
+    other = one.copy()
+    other.loc[theirs, ["origin", "destination"]] = ["Z21", "Z00"]
+    if unit != "trip":
+        other.loc[theirs, "person"] = "somebody else"
+    assert not other.equals(one)
+    return one, other
 
 
 def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list[np.ndarray]:
@@ -46,7 +68,13 @@ def outside(project: Project) -> dict[str, Any]:
         if path.is_file() and path.suffix != ".json"
     }
     for path in (var / "releases").rglob("*.json"):
-        found[path.name] = {**json.loads(path.read_text(encoding="utf-8")), "measured_at": None}
+        # The hash of the ledger's entry covers the times of all entries before it.
+        hidden = {"measured_at": None, "ledger": None}
+        found[path.name] = {**json.loads(path.read_text(encoding="utf-8")), **hidden}
+    found["ledger"] = [
+        {name: value for name, value in row.items() if name not in ("at", "hash", "previous")}
+        for row in rows(var / "ledger.sqlite")
+    ]
     for path in (var / "data_docs").rglob("*.html"):
         found[path.name] = re.findall(r"\b[0-9a-f]{32,64}\b", path.read_text(encoding="utf-8"))
     with duckdb.connect(str(var / "release.duckdb"), read_only=True) as connection:
@@ -71,22 +99,23 @@ def events(project: Project) -> Iterator[tuple[Any, ...]]:
             yield check.asset_key, check.check_name, check.passed, repr(check.metadata)
 
 
-@pytest.mark.parametrize("relation", ["bounded", "unbounded"])
+@pytest.mark.parametrize("protected", DOMAINS)
 def test_neighbouring_inputs_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relation: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
 ) -> None:
     monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
     traces = []
-    for name, frame in (("one", records()), ("other", neighbour(records(), relation))):
+    for name, frame in zip(("one", "other"), neighbours(protected), strict=True):
         root = tmp_path / name
         root.mkdir()
         monkeypatch.setenv("OD_PROJECT", str(root))
         monkeypatch.setenv("OD_VAR", str(root / "var"))
+        monkeypatch.setattr(domain, "DOMAINS", root)
         ZONES.to_csv(root / "zones.csv", index=False)
         with dg.DagsterInstance.ephemeral() as instance:
             project = Project(root, instance)
             project.write_records(frame)
-            assert project.run(project.component(domain__neighbours=relation)).success
+            assert project.run(project.component(**DOMAINS[protected])).success
             traces.append(outside(project))
     one, other = traces
     assert one.keys() == other.keys()
