@@ -29,11 +29,11 @@ def daily_check(settings: ReleaseSettings) -> dg.AssetChecksDefinition:
                 if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
                     raise
                 rows = []
-        faulty = [row["release"] for row in rows if not row["verified"]]
+        faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
         return dg.AssetCheckResult(
             passed=not faulty,
             severity=dg.AssetCheckSeverity.ERROR,
-            description=", ".join(faulty) or None,
+            description="; ".join(faulty) or None,
             metadata=allowed(violations=len(faulty), releases=len(rows)),
         )
 

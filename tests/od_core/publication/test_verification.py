@@ -199,3 +199,22 @@ def test_certificates_name_the_entry_of_their_ledger(whole):
     for other in (EntryName(entry.number + 100, entry.hash), EntryName(entry.number, "0" * 64)):
         with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK: commuters/2001-06/r1 is public, but"):
             ledger.hold_to({"commuters/2001-06/r1": other})
+
+
+def older(**changes: Any) -> Any:
+    """The certificate as another version of the library would have written it."""
+
+    def change(release: Published) -> None:
+        file = release.bundle / "certificate.json"
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts["software"]["od-release"] = "0.0.1"
+        file.write_text(json.dumps(facts | changes), encoding="utf-8")
+
+    return change
+
+
+def test_a_certificate_of_another_version_keeps_its_words_but_not_other_numbers(copy):
+    older(guarantee={"protected": "In the words of before."})(copy)
+    assert faults(copy) == {}
+    older(contribution_bound=7)(copy)
+    assert set(faults(copy)) == {"bundle"}
