@@ -20,7 +20,9 @@ def verified(release: str | None = None) -> list[dict[str, Any]]:
         OdError: nothing of that name was published; the ledger cannot be used.
     """
     warehouse = Warehouse()
-    keys = [key for key in warehouse.existing_ledger().published() if release in (None, key.release, str(key))]
+    published = warehouse.existing_ledger().published()
+    unknown = sorted({*warehouse.public_releases()} - {*published})
+    keys = [key for key in (*published, *unknown) if release in (None, key.release, str(key))]
     if release is not None and not keys:
         raise OdError(
             "OD-RELEASE-ABSENT",

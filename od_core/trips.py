@@ -171,7 +171,7 @@ def _placed(
     destination = tree.destination.zone_numbers(flows["destination"])
     valid = np.ones(len(flows), dtype=bool) if is_id is None else is_id
     if "in_period" in flows.columns:
-        valid = valid & flows["in_period"].eq(True).to_numpy(dtype=bool)  # missing is not in the period
+        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # missing is not in the period
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
     refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold)
     origin = _to_unknown_zone(origin, tree.origin)

@@ -14,7 +14,7 @@ from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest, write_durably
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_bundle
-from od_core.publication.certificate import certificate
+from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.database import store_release
 from od_core.publication.tables import flows_table
 
@@ -89,7 +89,7 @@ def publication_assets(
             folder = warehouse.bundle(key)
             with staged_bundle(release, facts, folder):
                 store_release(warehouse.database, release, key, facts)
-            ledger.publish(key)
+            ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),

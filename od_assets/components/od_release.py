@@ -175,7 +175,9 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
     def _check_files(self) -> None:
         """One file for all periods, without dates, would release the same records under the cap of each."""
         try:
-            fields = {field for _, field, _, _ in string.Formatter().parse(self.trips.files) if field is not None}
+            parts = list(string.Formatter().parse(self.trips.files))
+            # A format behind the name could make one file of all periods.
+            fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
         except ValueError:
             fields = {"unbalanced braces"}
         if fields - {"period"} or (not fields and self.trips.columns.date is None):

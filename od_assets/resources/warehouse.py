@@ -21,7 +21,7 @@ from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.publication.bundle import ledger_entries
-from od_core.publication.database import is_stored
+from od_core.publication.database import is_stored, stored_releases
 from od_core.publication.verification import Published
 from od_core.release import finish
 
@@ -119,6 +119,12 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
                 spent="what was spent before is not known",
             )
         ledger.hold_to(ledger_entries(self.var / "releases"))
+
+    def public_releases(self) -> list[ReleaseKey]:
+        """Every release that anybody can see, in bundles or in the database, whatever the ledger says."""
+        folders = (self.var / "releases").glob("*/*/r*")
+        bundles = [ReleaseKey.parse(str(folder.relative_to(self.var / "releases"))) for folder in folders]
+        return sorted({*bundles, *stored_releases(self.database)})
 
     def published(self, key: ReleaseKey) -> Published:
         """Where a published release stands."""

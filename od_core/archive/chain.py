@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -29,6 +30,8 @@ _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
 """Kinds of entries."""
+
+_HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
 _AMOUNTS = ("rho", "epsilon", "delta")
 
@@ -119,8 +122,8 @@ class Entries:
 
     def hold_to(self, head: str) -> None:
         """Refuse entries that lack the newest one ever made, given as number and hash. Raises OdError."""
-        number, _, stated = head.partition(" ")
-        if not (number.isdecimal() and self.has(int(number), stated)):
+        number, stated = head.split(" ")
+        if not self.has(int(number), stated):
             self.verify()  # an entry that was edited is told from one that is missing
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -168,8 +171,7 @@ class Chain:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     entries = Entries(connection)
-                    if self._head.exists():
-                        entries.hold_to(self._head.read_text(encoding="utf-8"))
+                    self._check_head(entries)
                     yield entries
                 except BaseException:
                     connection.execute("ROLLBACK")
@@ -207,6 +209,21 @@ class Chain:
             return
         with closing(_connect(self.path)) as connection:
             yield connection
+
+    def _check_head(self, entries: Entries) -> None:
+        """Hold the entries to their head. Raises OdError where they are older, or where it is missing or damaged."""
+        head = self._head.read_bytes() if self._head.exists() else None
+        if head is None and entries.newest(RESERVED) is None:
+            return  # nothing was charged yet, so nothing can be forgotten
+        if head is None or not _HEAD.fullmatch(head):
+            raise OdError(
+                "OD-LEDGER-HEAD",
+                f"confidential/{self._head.name}, which knows the ledger's newest entry, is"
+                f" {'missing' if head is None else 'damaged'}",
+                next_step="restore it from the newest backup of the confidential folder",
+                spent="what was set aside before stays charged",
+            )
+        entries.hold_to(head.decode())
 
     def _renew_head(self, newest: str) -> None:
         """Overwrite the head in place, unless another process was faster and newer.

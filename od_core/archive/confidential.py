@@ -22,6 +22,9 @@ _HASHED = 1 << 20
 """Numbers that are hashed at a time, by one thread."""
 
 
+_KEY_BYTES = 32
+
+
 class ConfidentialFolder:
     """A folder of mode 0700 for true counts, staged measurements, the key and the details of errors."""
 
@@ -50,12 +53,15 @@ class ConfidentialFolder:
         path = self.path / "hmac.key"
         if not path.exists():
             mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
-            write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(32)))
+            write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
             with suppress(FileExistsError):
                 path.hardlink_to(mine)  # of two that make it at once, one wins
             mine.unlink()
             sync(path.parent)
-        return path.read_bytes()
+        key = path.read_bytes()
+        if len(key) != _KEY_BYTES:
+            raise OdError("OD-KEY-LOST", "confidential/hmac.key is damaged", next_step="restore confidential/hmac.key")
+        return key
 
     def key_name(self) -> str:
         """A name of the key that does not reveal it: tells whether a fingerprint was made with this one."""

@@ -125,6 +125,7 @@ class Ledger:
         with self._transaction() as entries:
             if _is_reserved(entries, key, domain, plan):
                 return
+            _refuse_moved_series(entries, key, domain)
             declared = entries.newest(DOMAIN, domain=domain)
             unit = unit_facts(plan.unit)
             if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
@@ -196,8 +197,12 @@ class Ledger:
                 )
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
-    def publish(self, key: ReleaseKey) -> None:
-        """Record that a release is public; once. Raises OdError unless all its levels are measured."""
+    def publish(self, key: ReleaseKey, certificate: str) -> None:
+        """Record that a release is public, with the digest of its certificate; once.
+
+        Raises:
+            OdError: not all of its levels are measured.
+        """
         with self._transaction() as entries:
             if entries.newest(PUBLISHED, release=str(key)) is not None:
                 return
@@ -206,7 +211,8 @@ class Ledger:
                 raise OdError(
                     "OD-LEDGER-STATE", f"not every level of {key} is measured", next_step="run the release again"
                 )
-            entries.append(PUBLISHED, next(iter(levels.values()))["domain"], key)
+            domain = next(iter(levels.values()))["domain"]
+            entries.append(PUBLISHED, domain, key, content={"certificate": certificate})
 
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Newest state of a level; None where it was never set aside."""
@@ -242,8 +248,13 @@ class Ledger:
 
     def is_published(self, key: ReleaseKey) -> bool:
         """Whether the release was published."""
+        return self.published_certificate(key) is not None
+
+    def published_certificate(self, key: ReleaseKey) -> str | None:
+        """Digest of the certificate that the release was published with; None where it was not."""
         with self._transaction() as entries:
-            return entries.newest(PUBLISHED, release=str(key)) is not None
+            row = entries.newest(PUBLISHED, release=str(key))
+        return None if row is None else str(row["content"]["certificate"])
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """What a certificate says from the ledger. Raises OdError where the release is not measured."""
@@ -325,6 +336,17 @@ def _is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: ReleasePl
     if found:
         _check_same_plan(key, found[0], domain, plan)
     return bool(found)
+
+
+def _refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
+    """A series that was charged to one data set stays with it, else its next revision would begin with a new cap."""
+    for row in entries.select("kind = ? AND domain <> ?", RESERVED, domain):
+        if ReleaseKey.parse(row["release"]).release == key.release:
+            raise OdError(
+                "OD-DOMAIN-CONFLICT",
+                f"releases of {key.release} are charged to data set {row['domain']!r}, not to {domain!r}",
+                next_step="name the data set that was charged before, or give the series another name",
+            )
 
 
 def _cap_text(facts: dict[str, str]) -> str:

@@ -59,7 +59,7 @@ class Measurement:
 
 def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
     """The root with the exact n, where n is an invariant; None where the root is measured."""
-    return None if plan.noises_root else _root(trips.total)
+    return None if plan.noises_root else root_of(trips.total)
 
 
 def run_level(
@@ -133,7 +133,7 @@ def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy:
         OdError: the noisy values are not those of the parents' children.
     """
     if parents is None:
-        return iter([_root(max(0, int(noisy.values()[0])))])
+        return iter([root_of(max(0, int(noisy.values()[0])))])
     families = list(plan.tree.families(parents))
     if sum(map(len, families)) != len(noisy):
         raise OdError(
@@ -162,7 +162,7 @@ def _estimated(plan: ReleasePlan, parents: Nodes, families: Families, noisy: NDA
     return families.with_trips(plan.mechanism.project(noisy, totals, families.offsets))
 
 
-def _root(total: int) -> Nodes:
+def root_of(total: int) -> Nodes:
     """The root; none where its total is 0, since then nothing below it is measured either."""
     area = np.zeros(1 if total > 0 else 0, dtype=np.int32)
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))

@@ -100,7 +100,7 @@ def text_above(value: Fraction, digits: int = 6) -> str:
     """A short decimal text that is not below an exact value, for sentences that state an upper bound."""
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
     rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
-    return f"{rounded:f}" if rounded >= Decimal("0.0001") else f"{rounded:e}"
+    return f"{rounded:f}" if rounded >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"
 
 
 def _check(rho: Fraction, delta: Fraction) -> None:

@@ -71,8 +71,8 @@ def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:
 def charged_periods(period: str, elementary: ElementaryPeriod, unit: UnitKind) -> tuple[str, ...]:
     """Every elementary period that a release of a period charges.
 
-    A month touches all its days; a day of a domain whose elementary period is the month charges the month. The losses
-    of different periods concern different trips, or different pairs of user and period; those of a user add up.
+    A month touches all its days. The losses of different periods concern different trips, or different pairs of user
+    and period; those of a user add up.
 
     Args:
         period: of the release, as 2001, 2001-06 or 2001-06-30.
@@ -80,9 +80,16 @@ def charged_periods(period: str, elementary: ElementaryPeriod, unit: UnitKind) -
         unit: kind of the domain's unit.
 
     Raises:
-        OdError: a ``user_period`` release of several elementary periods: cutting a user to m trips over all of them
-            would let the trips of one period decide which of another are counted.
+        OdError: a release finer than the elementary period: a trip replaced by one of the same elementary period may
+            leave the release, which an exact n would tell. A ``user_period`` release of several elementary periods:
+            cutting a user to m trips over all of them would let the trips of one decide which of another are counted.
     """
+    if len(period) > _LENGTHS[elementary]:
+        raise OdError(
+            "OD-DOMAIN-PERIOD",
+            f"a release of {period} is finer than the data set's elementary period, the {elementary}",
+            next_step="release whole elementary periods, or declare a data set of shorter ones",
+        )
     if unit == "user":
         return (ALL_PERIODS,)
     periods: tuple[str, ...] = (period[: _LENGTHS[elementary]],)

@@ -66,10 +66,10 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
     """The ledger's entry that each public bundle below a folder names in its certificate."""
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
-        with suppress(OSError, ValueError, KeyError):  # verification says what is wrong with a bundle
+        with suppress(OSError, ValueError, KeyError, TypeError):  # verification says what is wrong with a bundle
             certificate = json.loads(path.read_text(encoding="utf-8"))
             named = certificate["ledger"]
-            entries[certificate["release"]] = EntryName(named["entry"], named["hash"])
+            entries[str(certificate["release"])] = EntryName(int(named["entry"]), str(named["hash"]))
     return entries
 
 

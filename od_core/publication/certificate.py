@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
@@ -128,6 +130,12 @@ def certificate(
     }
 
 
+def certificate_digest(certificate: dict[str, Any]) -> str:
+    """SHA-256 of all facts but the software, which differs where a release is made anew years later."""
+    facts = {name: fact for name, fact in certificate.items() if name != "software"}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
 def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
     epsilon = text_above(epsilon_tight(spent.rho, spent.delta))
@@ -148,8 +156,8 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
             + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
         ),
         "input": (
-            f"Inputs are refused in which more than {float(fault_threshold):.3%} of the trips were faulty, or that hold"
-            " counts that are no whole numbers; the promise holds between inputs that are both accepted."
+            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty, or"
+            " that hold counts that are no whole numbers; the promise holds between inputs that are both accepted."
         ),
     }
     if unit.kind != "trip":

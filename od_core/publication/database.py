@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.privacy.accounting import float_above
 from od_core.publication.tables import areas_table, flows_table, measurement_batches
 from od_core.release import MEASUREMENT_SCHEMA, Release
 
@@ -63,25 +64,7 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
         OdError: the database holds other flows or measurements under that name; another process holds it for
             longer than a minute; it is damaged.
     """
-    tree = release.plan.tree
-    spent = certificate["spent"]
-    row = {
-        "release": str(key),
-        "series": key.release,
-        "period": key.period,
-        "revision": key.revision,
-        "mechanism": release.plan.mechanism.name,
-        "unit": release.plan.unit.kind,
-        "neighbours": release.plan.unit.neighbours,
-        "rho": spent["rho"],
-        "epsilon": spent["epsilon"],
-        "delta": spent["delta"],
-        "trips": int(release.leaves.trips.sum()),
-        "origin_geography": tree.origin.digest,
-        "destination_geography": tree.destination.digest,
-        "measured_at": certificate["measured_at"],
-        "certificate": json.dumps(certificate, sort_keys=True),
-    }
+    tree, row = release.plan.tree, _release_row(release, key, certificate)
     checks = list(certificate["checks"])
     check_types = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
     with _opened(database) as connection:
@@ -101,6 +84,58 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
         _insert(connection, "measurements", measurements, key)
         _insert(connection, "checks", pa.Table.from_pylist(checks, schema=check_types), key)
         connection.execute("COMMIT")
+
+
+def _release_row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+    """What the table of releases says of one."""
+    tree = release.plan.tree
+    spent = certificate["spent"]
+    return {
+        "release": str(key),
+        "series": key.release,
+        "period": key.period,
+        "revision": key.revision,
+        "mechanism": release.plan.mechanism.name,
+        "unit": release.plan.unit.kind,
+        "neighbours": release.plan.unit.neighbours,
+        "rho": spent["rho"],
+        "epsilon": spent["epsilon"],
+        "delta": spent["delta"],
+        "trips": int(release.leaves.trips.sum()),
+        "origin_geography": tree.origin.digest,
+        "destination_geography": tree.destination.digest,
+        "measured_at": certificate["measured_at"],
+        "certificate": json.dumps(certificate, sort_keys=True),
+    }
+
+
+def differing_facts(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
+    """What the database says of a release beside its flows and noisy values, where that is not what its bundle says."""
+    row = _release_row(release, key, certificate)
+    variances = {step.level: float_above(step.variance) for step in release.plan.steps}
+    checks = sorted((check["subject"], check["check"], check["passed"]) for check in certificate["checks"])
+    with _opened(database, read_only=True) as connection:
+
+        def found(columns: str, table: str) -> list[tuple[Any, ...]]:
+            query = f"SELECT DISTINCT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names below
+            return connection.execute(query, [str(key)]).fetchall()
+
+        (stored,) = found(", ".join(row), "releases") or [(None,) * len(row)]
+        if stored != tuple(row.values()):
+            yield "it says something else of the release than the certificate"
+        if not set(found("level, variance", "measurements")) <= set(variances.items()):
+            yield "it holds other variances"
+        if sorted(found('subject, "check", passed', "checks")) != checks:
+            yield "it holds other checks"
+
+
+def stored_releases(database: Path) -> list[ReleaseKey]:
+    """Every release of which the database has flows or facts, in order; none where there is no database."""
+    if not database.exists():
+        return []
+    with _opened(database, read_only=True) as connection:
+        names = connection.execute("SELECT release FROM releases UNION SELECT release FROM flows").fetchall()
+    return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 
 def is_stored(database: Path, key: ReleaseKey) -> bool:

@@ -21,10 +21,11 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import DurableMeasurements
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.estimation.top_down import estimate
+from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
 from od_core.publication.bundle import CERTIFICATE, differing_files, write_bundle
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.database import differing_facts
 from od_core.publication.reading import open_release
 from od_core.release import Release
 
@@ -67,9 +68,8 @@ def verify_release(published: Published) -> list[Finding]:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         public = open_release(published.bundle)
         levels = _levels(public, stated)
-    except (OSError, ValueError, KeyError, OdError) as error:
-        fault = str(error) if isinstance(error, OdError) else "the bundle is missing, or cannot be read"
-        return [Finding("bundle", fault)]
+    except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
+        return [Finding("bundle", _line(error))]
     rebuilt = replace(public, leaves=levels[-1])
     looks: dict[str, Callable[[], Iterator[str]]] = {
         "flows": lambda: _flows(public, rebuilt),
@@ -77,7 +77,7 @@ def verify_release(published: Published) -> list[Finding]:
         "bundle": lambda: _bundle(published, rebuilt, stated),
         "measurements": lambda: _measurements(published, public),
         "ledger": lambda: _ledger(published, public, stated),
-        "database": lambda: _database(published, public),
+        "database": lambda: _database(published, public, stated),
     }
     return [Finding(part, _fault(look)) for part, look in looks.items()]
 
@@ -85,15 +85,18 @@ def verify_release(published: Published) -> list[Finding]:
 def _fault(look: Callable[[], Iterator[str]]) -> str | None:
     try:
         return "; ".join(look()) or None
-    except OdError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
+        return _line(error)
+
+
+def _line(error: Exception) -> str:
+    return str(error) if isinstance(error, OdError) else f"missing, or cannot be read ({type(error).__name__})"
 
 
 def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
     """The estimates of all levels, root first, made anew from the published measurements."""
     plan = public.plan
-    area = np.zeros(1, dtype=np.int32)
-    nodes = None if plan.noises_root else Nodes(0, area, area, np.array([stated["contents"]["trips"]], dtype=np.int64))
+    nodes = None if plan.noises_root else root_of(stated["contents"]["trips"])
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
@@ -151,8 +154,11 @@ def _ledger(published: Published, public: Release, stated: dict[str, Any]) -> It
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
-    if not ledger.is_published(key):
+    digest = ledger.published_certificate(key)
+    if digest is None:
         yield "the ledger does not have it as published"
+    elif digest != certificate_digest(stated):
+        yield "its certificate is not the one that it was published with"
     if ledger.spent(key, public.plan) != public.spent:
         yield "it was charged something else"
     if ledger.noise(key) != public.noise:
@@ -162,8 +168,9 @@ def _ledger(published: Published, public: Release, stated: dict[str, Any]) -> It
         yield "its certificate names another entry"
 
 
-def _database(published: Published, public: Release) -> Iterator[str]:
-    """The release database holds the same plan, charge, flows and measurements."""
+def _database(published: Published, public: Release, stated: dict[str, Any]) -> Iterator[str]:
+    """The release database holds the same certificate and facts, plan, charge, flows and measurements."""
+    yield from differing_facts(published.database, public, published.key, stated)
     stored = open_release(published.database, str(published.key))
     if stored.plan.digest != public.plan.digest or stored.spent != public.spent:
         yield "it holds another plan or charge"

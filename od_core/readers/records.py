@@ -114,7 +114,8 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
     """The one query over a file; names are quoted, and the period is a checked part of the release's key."""
     for name in (columns.origin, columns.destination, columns.date, columns.trips, columns.user):
         if name is not None and name not in types:
-            near = nearest_only(name, tuple(types))  # a file without header has records for names
+            # A CSV file without header has a record for names.
+            near = nearest_only(name, tuple(types)) if source.suffix == ".parquet" else ""
             raise _fault("OD-TRIPS-COLUMN", f"{source.name} has no column {name!r}{near}")
     for name in (columns.origin, columns.destination):
         if not types[name].startswith(_TEXT_TYPES):

@@ -11,7 +11,7 @@ import pandas as pd
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import bundle, database
-from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from tests.faults.worker import R1, die, released
 from tests.od_core.archive.ledger_rows import FLOWS
 
@@ -59,7 +59,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")
-        ledger.publish(key)
+        ledger.publish(key, certificate_digest(facts))
     finally:
         bundle._json, database._insert, bundle.sync = write, insert, sync
 

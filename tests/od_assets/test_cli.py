@@ -131,6 +131,9 @@ def kinds_in_ledger(var: Path) -> set[str]:
         ({"domain": {**DOMAIN, "name": "trips "}}, "OD-CONFIG"),
         ({"trips": {"files": "all.csv"}}, "OD-TRIPS-FILES"),
         ({"trips": {"files": "{month}.csv"}}, "OD-TRIPS-FILES"),
+        ({"trips": {"files": "{period:.4}.csv"}}, "OD-TRIPS-FILES"),
+        ({"trips": {"files": "all{period:.0}.csv"}}, "OD-TRIPS-FILES"),
+        ({"domain": {**DOMAIN, "elementary_period": "year"}}, "OD-DOMAIN-PERIOD"),
     ],
 )
 def test_every_mistake_in_a_declaration_is_named(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -75,3 +77,16 @@ def test_a_release_that_was_never_published_is_named(var: Path) -> None:
     result = run("verify", "commuters/2001-07/r1")
     assert isinstance(result.exception, OdError)
     assert result.exception.code == "OD-RELEASE-ABSENT"
+
+
+def test_what_is_public_but_unknown_to_the_ledger_is_found(var: Path) -> None:
+    release = published(var)
+    shutil.copytree(release.bundle, var / "releases" / "commuters" / "2001-07" / "r1")
+    with duckdb.connect(str(release.database)) as connection:
+        connection.execute("INSERT INTO flows VALUES ('commuters/2001-08/r1', 'aa', 'ba', 3)")
+    rows = {row["release"]: row for row in json.loads(run("verify", "--json").stdout)}
+    assert {name: row["verified"] for name, row in rows.items()} == {
+        "commuters/2001-06/r1": True,
+        "commuters/2001-07/r1": False,
+        "commuters/2001-08/r1": False,
+    }

@@ -158,25 +158,25 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
         assert rows(ledger.path) == before
 
     refused(ledger.start_draw, key, 1)
-    refused(ledger.publish, key)
+    refused(ledger.publish, key, DIGEST)
     ledger.reserve(key, "commuters", small_plan())
     refused(finish, ledger, key, 1, DIGEST)
     refused(ledger.start_draw, key, 5)
     for level in (1, 2, 3, 4):
-        refused(ledger.publish, key)
+        refused(ledger.publish, key, DIGEST)
         refused(ledger.measured_digest, key, level)
         assert ledger.start_draw(key, level) == 1
         assert states(ledger.path, str(key))[level] == "DRAWING" == ledger.level_state(key, level).kind
-        refused(ledger.publish, key)
+        refused(ledger.publish, key, DIGEST)
         finish(ledger, key, level, f"{level}" * 64)
         assert states(ledger.path, str(key))[level] == "MEASURED" == ledger.level_state(key, level).kind
         refused(finish, ledger, key, level, DIGEST)
         refused(ledger.start_draw, key, level)
     assert [ledger.measured_digest(key, level) for level in (1, 2, 3, 4)] == [f"{level}" * 64 for level in (1, 2, 3, 4)]
     assert not ledger.is_published(key)
-    ledger.publish(key)
+    ledger.publish(key, DIGEST)
     published = rows(ledger.path)
-    ledger.publish(key)
+    ledger.publish(key, DIGEST)
     assert rows(ledger.path) == published
     assert ledger.is_published(key)
     assert not ledger.is_published(ReleaseKey("commuters", "2001-06", 2))
@@ -245,7 +245,7 @@ def test_any_order_of_calls_keeps_the_account(steps, cap):
                 "reserve": lambda key=key: ledger.reserve(key, "commuters", plan),
                 "start": lambda key=key, level=level: ledger.start_draw(key, level),
                 "finish": lambda key=key, level=level: finish(ledger, key, level, DIGEST),
-                "publish": lambda key=key: ledger.publish(key),
+                "publish": lambda key=key: ledger.publish(key, DIGEST),
             }
             if not allowed:
                 with pytest.raises(OdError):
@@ -270,3 +270,24 @@ def test_any_order_of_calls_keeps_the_account(steps, cap):
             balance = ledger.balance("commuters", period)
             assert balance.spent == charged(ledger.path, period=period) == spent(period)
             assert balance.left == cap - spent(period) >= 0
+
+
+def test_a_series_stays_with_its_data_set(ledger, key):
+    """Else its next revision would begin with another cap."""
+    ledger.reserve(key, "commuters", small_plan())
+    ledger.declare(type(domain(1))("students", domain(1).unit, Cap(rho=Fraction(1)), "a second data set"))
+    before = rows(ledger.path)
+    for other in (ReleaseKey(key.release, key.period, 2), ReleaseKey(key.release, "2001-07")):
+        with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT: releases of commuters are charged to"):
+            ledger.reserve(other, "students", small_plan())
+    assert rows(ledger.path) == before
+
+
+@pytest.mark.parametrize("head", [None, b"", b"\xff\xfe", b"9" * 40, b"000000000006 " + b"0" * 64 + b"\n"])
+def test_a_head_that_is_missing_or_damaged_is_named(ledger, key, head):
+    """An older ledger cannot be slipped in by taking away what it would be held to."""
+    ledger.reserve(key, "commuters", small_plan())
+    path = ledger.path.parent / "confidential" / "ledger.head"
+    path.unlink() if head is None else path.write_bytes(head)
+    with pytest.raises(OdError, match=f"OD-LEDGER-HEAD: .*ledger.head.* is {'missing' if head is None else 'damaged'}"):
+        ledger.start_draw(key, 1)

@@ -30,7 +30,7 @@ def history(ledger, key):
     for level in (1, 2, 3, 4):
         ledger.start_draw(key, level)
         finish(ledger, key, level, f"{level}" * 64)
-    ledger.publish(key)
+    ledger.publish(key, "0" * 64)
     assert {row["kind"] for row in rows(ledger.path)} == {
         *("DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED")
     }
@@ -152,7 +152,7 @@ def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
             lambda level=level: ledger.start_draw(key, level),
             lambda level=level: finish(ledger, key, level, "0"),
         ]
-    for step in (*steps, lambda: ledger.publish(key), lambda: ledger.declare(domain(2, "census year"))):
+    for step in (*steps, lambda: ledger.publish(key, "0" * 64), lambda: ledger.declare(domain(2, "census year"))):
         step()
         copies.append(ledger.path.read_bytes())
         for older in copies[:-1]:

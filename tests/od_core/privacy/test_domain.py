@@ -25,10 +25,7 @@ def days(first: str, last: str) -> tuple[str, ...]:
     [
         ("2001-06", "month", ("2001-06",)),
         ("2001", "month", tuple(f"2001-{month:02d}" for month in range(1, 13))),
-        ("2001-06-30", "month", ("2001-06",)),
-        ("2001-06-30", "year", ("2001",)),
         ("2001-06-30", "day", ("2001-06-30",)),
-        ("2001-06", "year", ("2001",)),
         ("2000-02", "day", days("2000-02-01", "2000-02-29")),
         ("1900-02", "day", days("1900-02-01", "1900-02-28")),
         ("2004", "day", days("2004-01-01", "2004-12-31")),
@@ -43,7 +40,17 @@ def test_a_release_charges_every_elementary_period_that_it_touches(unit, period,
     assert charged_periods(period, elementary, unit) == charged
 
 
-@pytest.mark.parametrize("period", ["2001", "2001-06", "2001-06-30"])
+@pytest.mark.parametrize("unit", ["trip", "user", "user_period"])
+@pytest.mark.parametrize(
+    ("period", "elementary"), [("2001-06-30", "month"), ("2001-06-30", "year"), ("2001-06", "year")]
+)
+def test_no_release_is_finer_than_the_elementary_period(unit, period, elementary):
+    """Else a trip of January may be replaced by one of February, and the exact n of January tells."""
+    with pytest.raises(OdError, match=r"OD-DOMAIN-PERIOD: a release of .* is finer"):
+        charged_periods(period, elementary, unit)
+
+
+@pytest.mark.parametrize("period", ["2001", "2001-06"])
 def test_a_user_is_protected_for_ever(period):
     """Whatever the period, the losses of a user add up."""
     assert charged_periods(period, "month", "user") == ("all",)

@@ -95,7 +95,7 @@ def test_it_says_what_was_released_and_how(kind):
     assert ("replaced by any other" if bounded else "added or removed") in said["protected"]
     assert ("which is published exactly" in said["not_protected"]) == bounded
     assert "one with 40 trips in the period: epsilon" in said["not_protected"]
-    assert "more than 0.100% of the trips" in said["input"]
+    assert "more than 0.1 % of the trips" in said["input"]
 
 
 DELTA = Fraction(1, 3 * 10**8)
