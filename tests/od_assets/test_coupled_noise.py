@@ -73,6 +73,7 @@ def outside(project: Project) -> dict[str, Any]:
         found[path.name] = {**json.loads(path.read_text(encoding="utf-8")), **hidden}
     found["ledger"] = [
         {name: value for name, value in row.items() if name not in ("at", "hash", "previous")}
+        | ({"content": None} if row["kind"] == "PUBLISHED" else {})  # digest of the certificate, with its times
         for row in rows(var / "ledger.sqlite")
     ]
     for path in (var / "data_docs").rglob("*.html"):
