@@ -11,6 +11,7 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 
+from od_assets.components import domain
 from tests.od_assets.canary import USER, ZONE, of_flows
 from tests.od_assets.conftest import ZONES, Project, failure_text
 
@@ -26,6 +27,7 @@ def run(root: Path, limit: int) -> None:
     project.write_records(
         pd.DataFrame({"date": "2001-01-15", "origin": codes, "destination": codes, "trips": 1, "user": USER})
     )
+    domain.DOMAINS = root
     component = of_flows(project)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     print(failure_text(project.run(component)))
