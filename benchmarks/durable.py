@@ -126,3 +126,5 @@ def check_invariants(release: Release, total: int) -> None:
     for parents, children in pairwise(levels):
         if not tree.sums_agree(parents, children):  # type: ignore[arg-type]
             raise ValueError(f"level {children.level} does not sum to the level above")
+        if int(children.trips.min(initial=1)) < 1:  # type: ignore[attr-defined]  # as above
+            raise ValueError(f"a node of level {children.level} is below 1")
