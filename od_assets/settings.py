@@ -28,7 +28,7 @@ class ReleaseSettings:
     Attributes:
         name: of the release series; prefix of its assets, checks, job and schedule.
         records: path of a period's file, with ``{period}`` in it, relative to the project.
-        columns: columns of that file.
+        columns: columns of that file; the user id among them for the user units alone.
         zones: path of the public zone list, relative to the project.
         levels: its level columns, coarse to fine.
         unknown_zone: listed zone that takes records from unlisted places, or None.

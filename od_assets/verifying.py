@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from od_assets.resources.warehouse import Warehouse
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.verification import verify_release
+from od_core.publication.verification import Published, verify_release
 
 
 def verified(release: str | None = None) -> list[dict[str, Any]]:
@@ -20,7 +19,8 @@ def verified(release: str | None = None) -> list[dict[str, Any]]:
         OdError: nothing of that name was published; the ledger cannot be used.
     """
     warehouse = Warehouse()
-    published = warehouse.existing_ledger().published()
+    ledger = warehouse.existing_ledger()  # opened once: it looks at its whole chain each time
+    published = ledger.published()
     unknown = sorted({*warehouse.public_releases()} - {*published})
     keys = [key for key in (*published, *unknown) if release in (None, key.release, str(key))]
     if release is not None and not keys:
@@ -29,10 +29,10 @@ def verified(release: str | None = None) -> list[dict[str, Any]]:
             f"{release} was never published here",
             next_step="see od-release status for those that were",
         )
-    return [_row(warehouse, key) for key in keys]
+    return [_row(warehouse.published(key, ledger)) for key in keys]
 
 
-def _row(warehouse: Warehouse, key: ReleaseKey) -> dict[str, Any]:
-    findings = verify_release(warehouse.published(key))
+def _row(published: Published) -> dict[str, Any]:
+    findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
-    return {"release": str(key), "verified": not faults, "faults": faults}
+    return {"release": str(published.key), "verified": not faults, "faults": faults}

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
 from od_core.privacy.unit import PrivacyUnit
+from od_core.readers.scratch import memory_database
 from od_core.trip_faults import not_counted
-
-_CLOSED = "SET enable_external_access = false; SET lock_configuration = true"
 
 IS_USER_ID = r"[^\s\p{Z}]"
 """A user id has a sign that can be seen; in RE2's language, which DuckDB and Arrow both speak."""
@@ -83,8 +82,7 @@ def bounded_counts(
         WHERE rank >= 0 GROUP BY rank ORDER BY rank
     """  # noqa: S608  # a query of our own
     try:
-        with duckdb.connect(config={"temp_directory": ""}) as connection:  # nothing is put aside in an open folder
-            connection.execute(_CLOSED)
+        with memory_database() as connection:
             set_key(connection, key, period)
             connection.register("records", records)
             counts = connection.sql(query).to_arrow_table()

@@ -30,13 +30,18 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
     )
 
 
+def check_fault_threshold(share: Fraction) -> None:
+    """Refuse a fault threshold that is no share of the trips. Raises OdError."""
+    if not 0 <= share <= 1:
+        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
+
+
 def refuse_too_many_faults(faulty: int, trips: int, fault_threshold: Fraction) -> None:
     """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults").
 
     Also where the share is none; the message names no record.
     """
-    if not 0 <= fault_threshold <= 1:
-        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
+    check_fault_threshold(fault_threshold)
     if faulty <= fault_threshold * trips:
         return
     raise OdError(

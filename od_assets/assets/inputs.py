@@ -1,6 +1,5 @@
 """Geography, raw trips, trip counts: what a release is made from."""
 
-from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -47,8 +46,7 @@ def input_assets(
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             target = warehouse.staged(key).records
-            columns = replace(settings.columns, user=settings.unit.column)  # ids are read where they are needed alone
-            load_records(settings.records_path(key.period), columns, key.period, target)
+            load_records(settings.records_path(key.period), settings.columns, key.period, target)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     @dg.asset(

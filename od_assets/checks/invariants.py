@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from od_core.flow_tree import FlowTree
 from od_core.geography import WHOLE_SPACE, Geography, Numbers
-
-_CLOSE = "SET temp_directory = ''; SET enable_external_access = false; SET lock_configuration = true"
-"""Values that are not published yet stay in memory: no spilling, no files, and no changing that."""
+from od_core.readers.scratch import memory_database
 
 
 def level_violations(tree: FlowTree, level: int, parents: pa.Table | None, nodes: pa.Table) -> dict[str, int]:
@@ -65,8 +62,7 @@ def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
 
 def _count(query: str, tables: dict[str, pa.Table]) -> int:
     sql = files("od_assets.checks").joinpath(f"sql/{query}.sql").read_text(encoding="utf-8")
-    with duckdb.connect() as connection:
-        connection.execute(_CLOSE)
+    with memory_database() as connection:  # values that are not published yet stay in memory
         for name, table in tables.items():
             connection.register(name, table)
         return int(connection.execute(sql).fetchall()[0][0])

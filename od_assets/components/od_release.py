@@ -25,6 +25,7 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import charged_periods
 from od_core.privacy.noise import noise_named
 from od_core.readers.records import RecordColumns
+from od_core.trip_faults import check_fault_threshold
 from od_core.trips import FAULT_THRESHOLD
 
 
@@ -139,7 +140,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
         return ReleaseSettings(
             name=self.name,
             records=self.trips.files,
-            columns=RecordColumns(**self.trips.columns.model_dump()),
+            columns=RecordColumns(**self.trips.columns.model_dump(), user=domain.unit.column),
             zones=self.geography.file,
             levels=tuple(self.geography.levels),
             unknown_zone=self.geography.unknown,
@@ -245,8 +246,7 @@ def _schedule(name: str, cron: str, job: Any, partitions: dg.MonthlyPartitionsDe
 
 def _share(value: Number) -> Fraction:
     share = exact_fraction("the fault threshold", value)
-    if not 0 <= share <= 1:
-        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
+    check_fault_threshold(share)
     return share
 
 

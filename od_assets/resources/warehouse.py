@@ -126,10 +126,10 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         bundles = [ReleaseKey.parse(str(folder.relative_to(self.var / "releases"))) for folder in folders]
         return sorted({*bundles, *stored_releases(self.database)})
 
-    def published(self, key: ReleaseKey) -> Published:
-        """Where a published release stands."""
+    def published(self, key: ReleaseKey, ledger: Ledger) -> Published:
+        """Where a published release stands, and the ledger that it was charged to."""
         measurements = self.confidential.path / key.folder
-        return Published(key, self.bundle(key), self.database, self.ledger, measurements)
+        return Published(key, self.bundle(key), self.database, ledger, measurements)
 
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
         """The stored measurements of a release."""

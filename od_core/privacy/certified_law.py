@@ -22,8 +22,8 @@ _GUARD_BITS = 96
 """Carried beyond the wanted bits. Too few cost time, never exactness: what stays open is computed again."""
 
 _PRECISION = Lock()
-os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
 """Flint's precision is one for the process. Somebody else who changes it makes our balls wider, not wrong."""
+os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ MEMORY_LIMIT = "1GB"
 THREADS = 2
 """Each thread of a scan and of a group-by holds buffers of its own, so they are bounded too."""
 
+_NO_WAY_OUT = "SET enable_external_access = false; SET lock_configuration = true"
+"""From here on no query reaches another file, or changes that."""
+
 
 @contextmanager
 def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -44,13 +47,18 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
         shutil.rmtree(spill, ignore_errors=True)
 
 
+@contextmanager
+def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database of tables that are handed to it: no spilling, no files, and no changing that."""
+    with duckdb.connect() as connection:
+        connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
+        yield connection
+
+
 def _closed(folder: Path, sources: tuple[Path, ...]) -> str:
     """Statements, since DuckDB takes a list of places only once it runs."""
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
-    return (
-        f"SET allowed_directories = [{quoted_text(str(folder))}]; SET allowed_paths = [{paths}];"
-        " SET enable_external_access = false; SET lock_configuration = true"
-    )
+    return f"SET allowed_directories = [{quoted_text(str(folder))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
 
 
 def file_name(path: Path) -> str:
