@@ -33,20 +33,20 @@ _HMAC = f"sha256(getvariable('outer_key') || unhex(sha256(getvariable('inner_key
 
 
 def bounded(placed: str, max_trips: int) -> str:
-    """The placed records as SQL, where those above the bound have no place either: rank -1.
+    """The placed records as SQL, where those above the bound have no place either: -1.
 
     Args:
-        placed: SQL of the records, with the columns user, origin, destination (text) and rank, -1 for a record that
-            is dropped: it takes no place of its user's.
+        placed: SQL of the records, with the columns user, origin, destination (text) and place, the number of the
+            leaf pair where the record counts, -1 for one that is dropped: it takes no place of its user's.
         max_trips: so many of a user's are counted at most, m.
     """
     return f"""
         SELECT * REPLACE (
-            CASE WHEN row_number() OVER (PARTITION BY "user", rank < 0 ORDER BY {_HMAC}) <= {max_trips:d}
-                THEN rank ELSE -1 END AS rank
+            CASE WHEN row_number() OVER (PARTITION BY "user", place < 0 ORDER BY {_HMAC}) <= {max_trips:d}
+                THEN place ELSE -1 END AS place
         )
         FROM (
-            SELECT *, row_number() OVER (PARTITION BY "user", rank < 0, origin, destination) AS occurrence
+            SELECT *, row_number() OVER (PARTITION BY "user", place < 0, origin, destination) AS occurrence
             FROM ({placed})
         )
     """  # noqa: S608  # a number, and queries of our own
@@ -71,15 +71,15 @@ def set_key(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> N
 def bounded_counts(
     records: pa.Table, max_trips: int, key: bytes, period: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rank and trips of every leaf pair, in order of rank, at most ``max_trips`` of a user; shape (pairs,) each.
+    """Place and trips of every leaf pair, in any order, at most ``max_trips`` of a user; shape (pairs,) each.
 
     Args:
-        records: in memory; columns user, origin, destination (text) and rank.
+        records: in memory; columns user, origin, destination (text) and place.
         max_trips, key, period: see :func:`bounded` and :func:`set_key`.
     """
     query = f"""
-        SELECT rank, count(*) AS trips FROM ({bounded("FROM records", max_trips)})
-        WHERE rank >= 0 GROUP BY rank ORDER BY rank
+        SELECT place, count(*) AS trips FROM ({bounded("FROM records", max_trips)})
+        WHERE place >= 0 GROUP BY place
     """  # noqa: S608  # a query of our own
     try:
         with memory_database() as connection:
@@ -88,7 +88,7 @@ def bounded_counts(
             counts = connection.sql(query).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
-    return counts["rank"].to_numpy(), counts["trips"].to_numpy()
+    return counts["place"].to_numpy().copy(), counts["trips"].to_numpy()  # an array of its own, to be sorted in place
 
 
 def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -93,7 +93,11 @@ class TripCounts:
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
         """Counts from leaf pairs in any order, equal pairs summed; pairs without trips are left out."""
-        rank = tree.first_rank(Pairs(tree.depth, origin, destination))
+        return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
+
+    @classmethod
+    def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
+        """Counts from ranks in any order, equal ones summed, those without trips left out; the array is used up."""
         rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
         pairs = _merge_equal(rank, trips)
         before = np.zeros(pairs + 1, dtype=np.int64)
@@ -135,8 +139,8 @@ def count_trips(
     fields = {"user": ids, "origin": texts(flows["origin"]), "destination": texts(flows["destination"])}
     records = pa.table(fields).filter(pa.array(placed))
     ranks = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed]))
-    rank, trips = bounded_counts(records.append_column("rank", pa.array(ranks)), unit.contribution_bound, key, period)
-    return TripCounts(rank, np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(trips))))
+    placed_records = records.append_column("place", pa.array(ranks))
+    return TripCounts.from_ranks(tree, *bounded_counts(placed_records, unit.contribution_bound, key, period))
 
 
 def place_trips(
@@ -233,24 +237,40 @@ def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:
 def _sorted_by_rank(
     rank: NDArray[np.int64], trips: NDArray[np.int64], ranks: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both in order of rank, as new arrays; ``ranks`` is the number of possible ranks.
+    """Both in order of rank, the trips as a new array; ``ranks`` is the number of possible ranks.
 
     Rank and position go into one word where they fit: NumPy sorts words several times as fast as it finds an order.
+    The words take the place of the ranks, since a nation's pairs fill half a gigabyte an array.
     """
     bits = len(rank).bit_length()
     if (ranks - 1).bit_length() + bits > 63:
         order = np.argsort(rank, kind="stable")
         return rank[order], trips[order]
-    words = (rank << bits) | np.arange(len(rank))
-    words.sort()
-    trips = trips[words & ((1 << bits) - 1)]
-    words >>= bits
-    return words, trips
+    _append_position(rank, bits)
+    rank.sort()
+    sorted_trips = np.empty_like(trips)
+    _gather_by_position(rank, bits, trips, sorted_trips)
+    return rank, sorted_trips
 
 
 def _ascends(values: NDArray[np.int64]) -> bool:
     """Whether every value is above the one before it."""
     return bool(np.all(values[1:] > values[:-1]))
+
+
+@kernel
+def _append_position(rank, bits):  # type: ignore[no-untyped-def]  # compiled
+    """Rank and position as one word, in place."""
+    for i in range(len(rank)):
+        rank[i] = (rank[i] << bits) | i
+
+
+@kernel
+def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyped-def]  # compiled
+    """The trips of every word's position; the words become ranks again."""
+    for i in range(len(words)):
+        trips_out[i] = trips[words[i] & ((1 << bits) - 1)]
+        words[i] >>= bits
 
 
 @kernel

@@ -58,7 +58,7 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
     Args:
         source: Parquet, or CSV (UTF-8, a header line, commas, quotes where needed).
         columns: names of the columns in the file.
-        period: elementary period, a prefix of an ISO date, as ``2001-06``.
+        period: elementary period: a year, month or day, as ``2001-06``.
         target: Parquet file to write, durably and with mode 0600.
 
     Raises:
@@ -124,7 +124,7 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
                 f"{source.name}: column {name!r} holds {types[name]}; zone codes are text, numbers lose leading zeros",
             )
     date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else _date(source, columns.date, types)
-    in_period = f"coalesce(starts_with(strftime({day}, '%Y-%m-%d'), '{period}'), {columns.date is None})"
+    in_period = f"coalesce({day} >= {_first_day(period)} AND {day} < {_next_period(period)}, {columns.date is None})"
     fields = [
         f"{date} AS date",
         f"{quoted_name(columns.origin)}::VARCHAR AS origin",
@@ -139,6 +139,16 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
             raise no_user_ids(f"{source.name}: column {columns.user!r} holds {kind}")
         fields.append(f'{quoted_name(columns.user)}::VARCHAR AS "user"')
     return f"SELECT {', '.join(fields)} FROM records"  # noqa: S608  # parts checked above
+
+
+def _first_day(period: str) -> str:
+    return f"DATE '{f'{period}-01-01'[:10]}'"
+
+
+def _next_period(period: str) -> str:
+    """First day that is not in the period any more."""
+    length = {4: "YEAR", 7: "MONTH", 10: "DAY"}[len(period)]
+    return f"({_first_day(period)} + INTERVAL 1 {length})::DATE"
 
 
 def _date(source: Path, name: str, types: dict[str, str]) -> tuple[str, str]:

@@ -8,7 +8,6 @@ import traceback
 from fractions import Fraction
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -19,9 +18,8 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
 from od_core.archive.staging import StagedRelease
-from od_core.flow_tree import Pairs
 from od_core.readers import counting, scratch
-from od_core.readers.counting import count_records, rank_expression
+from od_core.readers.counting import count_records
 from od_core.trips import TripCounts, count_trips
 from tests.od_core.strategies import TREES, level_names, zone_lists
 
@@ -109,25 +107,6 @@ def test_the_same_as_in_memory(kind, data, threshold):
         assert [path.name for path in Path(folder).iterdir()] == ["raw_trips.parquet"]
     assert out_of_core[0] is not True
     assert out_of_core == outcome(count_trips, in_memory(table), tree, threshold)
-
-
-@settings(max_examples=30)
-@given(tree=trees())
-def test_the_rank_in_sql_is_the_rank_in_the_tree(tree):
-    """Of every pair of zones, in both orders of the tree and over two different geographies."""
-    sizes = len(tree.origin.zones), len(tree.destination.zones)
-    origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices(sizes))
-    with duckdb.connect() as connection:
-        for name, geography, terms in zip(
-            ("origins", "destinations"), (tree.origin, tree.destination), tree.rank_terms(tree.depth), strict=True
-        ):
-            counting._register_zones(connection, name, geography, terms)
-        ranks = connection.sql(
-            f"SELECT origins.code, destinations.code, {rank_expression(tree)} FROM origins, destinations"
-        ).fetchall()
-    expected = tree.first_rank(Pairs(tree.depth, origin, destination)).tolist()
-    codes = [(tree.origin.zones[o], tree.destination.zones[d]) for o, d in zip(origin, destination, strict=True)]
-    assert {(o, d): rank for o, d, rank in ranks} == dict(zip(codes, expected, strict=True))
 
 
 def test_ranks_of_a_nation_do_not_overflow(tmp_path):
