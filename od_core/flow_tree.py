@@ -44,10 +44,11 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Nodes(Pairs):
-    """Released nodes of one level: a public (noisy, consistent) part of a flow tree.
+    """Nodes of one level with their trips: a public (noisy, consistent) part of a flow tree.
 
     Attributes:
-        trips: trips of each node, at least 1 (nodes of 0 are dropped with their branch); shape (nodes,).
+        trips: trips of each node, at least 1 in what is released (nodes of 0 are dropped with their branch), at least
+            0 in a pass that keeps every node; shape (nodes,).
     """
 
     trips: NDArray[np.int64]
@@ -103,8 +104,11 @@ class Families:
             return Pairs(self.level, divided, np.repeat(self.destination, fan_out))
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
-    def with_trips(self, trips: NDArray[np.int64]) -> Nodes:
-        """The children that have trips; ``trips`` has one number of at least 0 for each child."""
+    def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
+        """The children that have trips, or all of them; ``trips`` has one number of at least 0 for each child."""
+        if keep_all:
+            children = self.children
+            return Nodes(self.level, children.origin, children.destination, trips)
         kept = int(np.count_nonzero(trips))
         same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         whole = self.destination if self.splits_origin else self.origin
@@ -164,6 +168,13 @@ class FlowTree:
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
+    def largest_fan_out(self, level: int) -> int:
+        """Largest number of children of a node of a level; 0 at the leaves."""
+        if level == self.depth:
+            return 0
+        geography, above = self._sides(level)[0 if self.refines_origin(level + 1) else 1]
+        return int(np.diff(geography.first_child[above]).max())
+
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """What an origin area and a destination area of a level bring to the rank of their pair.
 
@@ -219,14 +230,35 @@ class FlowTree:
                 first,
             )
 
+    def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
+        """Where the children of each parent begin among some nodes of the level below, in tree order.
+
+        Returns:
+            The children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). The last is smaller than
+            the number of children where one of them is below none of the parents.
+        """
+        side = 0 if self.refines_origin(children.level) else 1
+        geography, level = self._sides(children.level)[side]
+        split, whole = (parents.origin, parents.destination)[side], (parents.destination, parents.origin)[side]
+        divided, same = (children.origin, children.destination)[side], (children.destination, children.origin)[side]
+        runs = np.empty(len(parents) + 1, dtype=np.int64)
+        _child_runs(split, whole, geography.parents[level], divided, same, runs)
+        return runs
+
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
         """Whether the children of every node of a level sum to it, and stand below none but these nodes."""
-        above = self.parents_of(children)
-        same = np.array_equal(above.origin, parents.origin) and np.array_equal(above.destination, parents.destination)
-        if not same or not len(parents):
-            return same
-        starts = np.searchsorted(self.first_rank(children), self.first_rank(parents))
-        return bool(np.array_equal(np.add.reduceat(children.trips, starts), parents.trips))
+        runs = self.child_runs(parents, children)
+        if runs[-1] != len(children) or np.any(np.diff(runs) == 0):
+            return False
+        return bool(np.array_equal(run_sums(children.trips, runs), parents.trips))
+
+    def only_descendants(self, nodes: Pairs, level: int) -> Pairs:
+        """The nodes of a lower level, each the only one below its node; nothing lies in between that is divided."""
+        origin_level, destination_level = self.level_pair(level)
+        above = self.level_pair(nodes.level)
+        origin = self.origin.first_below(above[0], origin_level)[nodes.origin]
+        destination = self.destination.first_below(above[1], destination_level)[nodes.destination]
+        return Pairs(level, origin, destination)
 
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
@@ -247,18 +279,16 @@ class FlowTree:
         pair = pair[starts][positive]
         return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[positive]
 
-    def parents_of(self, cells: Pairs) -> Pairs:
-        """The nodes whose children the cells are; the cells are whole families in tree order."""
-        origin_level, destination_level = self.level_pair(cells.level)
-        origin, destination = cells.origin, cells.destination
-        if self.refines_origin(cells.level):
-            origin = self.origin.parents[origin_level][origin]
-        else:
-            destination = self.destination.parents[destination_level][destination]
+    def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
+        """The nodes of a level above that the cells lie below, each once; the cells stand in tree order."""
+        (origins, origin_level), (destinations, destination_level) = self._sides(cells.level)
+        above = self.level_pair(level)
+        origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
+        destination = destinations.ancestors_at(destination_level, above[1])[cells.destination]
         if len(cells) == 0:
-            return Pairs(cells.level - 1, origin, destination)
+            return Pairs(level, origin, destination)
         first = np.append(True, (np.diff(origin) != 0) | (np.diff(destination) != 0))
-        return Pairs(cells.level - 1, origin[first], destination[first])
+        return Pairs(level, origin[first], destination[first])
 
     def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
         """Each side's geography, and its level at a level of the flow tree."""
@@ -296,3 +326,24 @@ def _keep_positive(trips, offsets, first_child, whole, divided_out, whole_out, t
                 whole_out[kept] = whole[parent]
                 trips_out[kept] = trips[child]
                 kept += 1
+
+
+@kernel
+def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
+    """Position of the first child of every parent; children that belong to no parent stop the count."""
+    child = 0
+    for parent in range(len(split)):
+        runs[parent] = child
+        while child < len(divided) and parent_of[divided[child]] == split[parent] and same[child] == whole[parent]:
+            child += 1
+    runs[len(split)] = child
+
+
+@kernel
+def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
+    """Sum of every run ``values[runs[p]:runs[p + 1]]``, one value after the other; shape (len(runs) - 1,)."""
+    sums = np.zeros(len(runs) - 1, dtype=values.dtype)
+    for run in range(len(sums)):
+        for i in range(runs[run], runs[run + 1]):
+            sums[run] += values[i]
+    return sums

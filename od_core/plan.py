@@ -61,8 +61,11 @@ class ReleasePlan:
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        if [step.level for step in self.steps] != measured_levels(self.unit, self.tree.depth):
-            raise _defect("the steps are not the measured levels, top first")
+        levels = [step.level for step in self.steps]
+        if levels != [level for level in measured_levels(self.unit, self.tree.depth) if level in levels]:
+            raise _defect("the steps are not measured levels, top first")
+        if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
+            raise _defect("a level whose nodes have several children, or the leaves, are not measured")
         if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion):
             raise _defect("the steps do not sum to the budget")
 
@@ -72,13 +75,36 @@ class ReleasePlan:
         return not self.unit.publishes_total
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether every public node is measured, whatever the levels above say; else children of positive nodes."""
+        return self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
+
+    @property
     def spent(self) -> Spent:
         """What the plan costs when every level is drawn once."""
         return Spent(levels=tuple(step.rho for step in self.steps), delta=self.budget.delta)
 
+    @property
+    def unmeasured_levels(self) -> list[int]:
+        """Levels without a share: each of their nodes has one child, so that the level below measures the same."""
+        measured = {step.level for step in self.steps}
+        return [level for level in measured_levels(self.unit, self.tree.depth) if level not in measured]
+
+    def level_above(self, step: Step) -> int | None:
+        """Level of the nodes below which a step measures: the one measured before it, or the root; None at the root."""
+        before = self.steps.index(step) - 1
+        if before >= 0:
+            return self.steps[before].level
+        return None if self.noises_root else 0
+
     def step(self, level: int) -> Step:
-        """The step that measures a level."""
-        return self.steps[level - self.steps[0].level]
+        """The step that measures a level. Raises OdError where there is none."""
+        for step in self.steps:
+            if step.level == level:
+                return step
+        raise OdError(
+            "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One row a step: level, origin and destination level, public cells, sensitivity, variance, rho."""
@@ -161,14 +187,17 @@ def plan_release(
     levels = measured_levels(unit, flow_tree.depth)
     rho = budget.total_rho(chosen.default_conversion)
     steps = []
-    for level, share in zip(levels, budget.level_shares(len(levels), chosen.default_shares), strict=True):
+    shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)
+    for level, share in zip(levels, shares, strict=True):
+        if share == 0:
+            continue
         sensitivity = unit.sensitivity_squared if level > 0 else unit.root_sensitivity_squared
         steps.append(Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
     return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps))
 
 
 def measured_levels(unit: PrivacyUnit, depth: int) -> list[int]:
-    """Levels of a flow tree that are measured, top first: all below the root, and the root unless n is public."""
+    """Levels of a flow tree that a budget is shared over, top first: all, but the root where n is public."""
     return list(range(1 if unit.publishes_total else 0, depth + 1))
 
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,8 @@ from od_core.archive.lock import exclusive
 from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.estimation.top_down import Measurement, published_root, run_level
+from od_core.estimation.refinement import refine
+from od_core.estimation.top_down import Measurement, measure, published_root, run_level
 from od_core.flow_tree import Nodes, TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
@@ -173,13 +175,19 @@ def release_flows(
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
-    """Measure and estimate level by level, each measurement at most once, and finish."""
-    nodes = published_root(plan, trips)
+    """Measure and estimate level by level, each measurement at most once, refine where asked for, and finish."""
+    root = nodes = published_root(plan, trips)
     measured = []
     for step in plan.steps:
+        if plan.mechanism.refines and step is plan.steps[-1]:  # its estimate would be made twice
+            noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
+            measured.append(Measurement(step, nodes, noisy))
+            break
         noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
         measured.append(Measurement(step, nodes, noisy))
         nodes = below
+    if plan.mechanism.refines:
+        nodes = refine(plan, root, measured)[-1]
     return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent)
 
 

@@ -34,8 +34,8 @@ class Measurement:
 
     Attributes:
         step: what was planned and charged.
-        parents: the released nodes above; the measured cells are all their public children, in tree order
-            (None for a measured root).
+        parents: the nodes above that were kept; the measured cells are all their public children, in tree order
+            (None for a measured root). Where levels in between are not measured, each child has one descendant.
         noisy: true count plus noise of each cell; shape (cells,).
     """
 
@@ -50,16 +50,34 @@ class Measurement:
     def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
         """The measured cells and their noisy values, in tree order, piece by piece."""
         if self.parents is None:
-            yield _ROOT, self.noisy.values()
+            yield _below(plan, self.step, _ROOT), self.noisy.values()
             return
+        for families, noisy in self.families(plan):
+            yield _below(plan, self.step, families.children), noisy
+
+    def families(self, plan: ReleasePlan) -> Iterator[tuple[Families, NDArray[np.int64]]]:
+        """The measured families and their noisy values, piece by piece; none where the root was measured.
+
+        Raises:
+            OdError: there is not one value for each child.
+        """
+        if self.parents is None:
+            return iter(())
         families = list(plan.tree.families(self.parents))
-        values = self.noisy.pieces(map(len, families))
-        yield from zip((family.children for family in families), values, strict=True)
+        if sum(map(len, families)) != len(self.noisy):
+            raise OdError(
+                "OD-MEASUREMENT-LENGTH",
+                f"the measurement of level {self.step.level} has {len(self.noisy)} values, not one for each child of"
+                " the nodes above",
+                next_step="restore the measurement file from the archive",
+                spent="the level's charge stands",
+            )
+        return zip(families, self.noisy.pieces(map(len, families)), strict=True)
 
 
 def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
     """The root with the exact n, where n is an invariant; None where the root is measured."""
-    return None if plan.noises_root else root_of(trips.total)
+    return None if plan.noises_root else root_of(plan, trips.total)
 
 
 def run_level(
@@ -88,7 +106,7 @@ def run_level(
         def drawn(families: Families) -> tuple[NDArray[np.int64], Nodes | None]:
             noisy = _measured(plan, step, trips, noise, families)
             try:
-                return noisy, _estimated(plan, parents, families, noisy)
+                return noisy, _estimated(plan, step, parents, families, noisy)
             except Exception:  # noqa: BLE001  # met again below, when the draw is kept and not lost with it
                 return noisy, None
 
@@ -133,17 +151,10 @@ def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy:
         OdError: the noisy values are not those of the parents' children.
     """
     if parents is None:
-        return iter([root_of(max(0, int(noisy.values()[0])))])
-    families = list(plan.tree.families(parents))
-    if sum(map(len, families)) != len(noisy):
-        raise OdError(
-            "OD-MEASUREMENT-LENGTH",
-            f"the measurement of level {step.level} has {len(noisy)} values, not one for each child of the level above",
-            next_step="restore the measurement file from the archive",
-            spent="the level's charge stands",
-        )
-    pieces = zip(families, noisy.pieces(map(len, families)), strict=True)
-    return in_order(lambda piece: _estimated(plan, parents, *piece), pieces)
+        root = root_of(plan, max(0, int(noisy.values()[0])))
+        return iter([descended(plan, step, root)])
+    pieces = Measurement(step, parents, noisy).families(plan)
+    return in_order(lambda piece: _estimated(plan, step, parents, *piece), pieces)
 
 
 def _measured(
@@ -156,16 +167,28 @@ def _measured(
     return noisy
 
 
-def _estimated(plan: ReleasePlan, parents: Nodes, families: Families, noisy: NDArray[np.int64]) -> Nodes:
+def _estimated(plan: ReleasePlan, step: Step, parents: Nodes, families: Families, noisy: NDArray[np.int64]) -> Nodes:
     """Public in and out: one piece of a level."""
     totals = parents.trips[families.parents]
-    return families.with_trips(plan.mechanism.project(noisy, totals, families.offsets))
+    projected = plan.mechanism.project(noisy, totals, families.offsets)
+    return descended(plan, step, families.with_trips(projected, keep_all=plan.keeps_all))
 
 
-def root_of(total: int) -> Nodes:
-    """The root; none where its total is 0, since then nothing below it is measured either."""
-    area = np.zeros(1 if total > 0 else 0, dtype=np.int32)
+def root_of(plan: ReleasePlan, total: int) -> Nodes:
+    """The root; none where its total is 0, since then nothing below it is measured, unless every node is."""
+    area = np.zeros(1 if total > 0 or plan.keeps_all else 0, dtype=np.int32)
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
+
+
+def descended(plan: ReleasePlan, step: Step, nodes: Nodes) -> Nodes:
+    """Estimated nodes at the level of their step, each the only one below, with the same trips."""
+    below = _below(plan, step, nodes)
+    return nodes if below is nodes else Nodes(step.level, below.origin, below.destination, nodes.trips)
+
+
+def _below(plan: ReleasePlan, step: Step, nodes: Pairs) -> Pairs:
+    """Nodes at the level of their step: where levels above it are not measured, each has one descendant there."""
+    return nodes if nodes.level == step.level else plan.tree.only_descendants(nodes, step.level)
 
 
 def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.int64]:

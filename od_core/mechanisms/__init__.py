@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms.inftda import InfTDA
+from od_core.mechanisms.inftda_refined import InfTDARefined
 
 
 @runtime_checkable
@@ -35,6 +36,16 @@ class Mechanism(Protocol):
         """Shares over the levels where the budget names none."""
         ...
 
+    @property
+    def keep_all_cap(self) -> int:
+        """Up to so many public leaf pairs no node is dropped before all levels are measured; 0 drops nodes of 0."""
+        ...
+
+    @property
+    def refines(self) -> bool:
+        """Whether all levels speak about each cell in the end (least squares), or only those above it."""
+        ...
+
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
@@ -42,7 +53,7 @@ class Mechanism(Protocol):
         ...
 
 
-MECHANISMS: dict[str, type[InfTDA]] = {"inftda": InfTDA}
+MECHANISMS: dict[str, type[InfTDA]] = {"inftda": InfTDA, "inftda_refined": InfTDARefined}
 
 
 def mechanism_named(mechanism: str | Mechanism) -> Mechanism:

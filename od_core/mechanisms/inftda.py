@@ -25,6 +25,7 @@ class InfTDA:
     name: ClassVar[str] = "inftda"
     default_conversion: ClassVar[str] = "tight"
     default_shares: ClassVar[str] = "uniform"
+    refines: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -38,6 +39,11 @@ class InfTDA:
     def options(self) -> dict[str, str]:
         """Options as public text."""
         return {"order": self.order}
+
+    @property
+    def keep_all_cap(self) -> int:
+        """None is kept that the level above rules out."""
+        return 0
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]

@@ -14,6 +14,11 @@ from od_core.privacy import accounting
 
 Number = int | float | str | Fraction
 
+LEAF_WEIGHT = Fraction(3, 2)
+"""Weight of the leaves under ``geography`` shares; 1 would be the minimax rule of a homogeneous tree (spec 1)."""
+
+RULES = ("uniform", "geography", "geometric")
+
 _MOST_DIGITS = 1000
 
 
@@ -27,8 +32,8 @@ class Budget:
         epsilon, delta: promise in (epsilon, delta); exact fractions.
         rho: promise in zero-concentrated differential privacy, exact; instead of epsilon.
         conversion: how rho is found from epsilon: ``tight`` or ``bun_steinke``.
-        shares: over the measured levels, top first: ``uniform``, ``("geometric", ratio)``, or fractions that
-            sum to 1.
+        shares: over the measured levels, top first: ``uniform``, ``geography`` (see :func:`geography_weights`),
+            ``("geometric", ratio)``, or fractions that sum to 1.
 
     Raises:
         OdError: not exactly one of epsilon and rho; a number that is not finite or out of range; an unknown
@@ -86,14 +91,20 @@ class Budget:
         rule = self.shares if self.shares is not None else default
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
-    def level_shares(self, levels: int, default: str) -> tuple[Fraction, ...]:
-        """Exact shares of the measured levels, top first; they sum to 1; length ``levels``."""
-        rule = self.shares if self.shares is not None else default
+    def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
+        """Exact shares of the levels, top first; they sum to 1; shape of ``fan_outs``.
+
+        Args:
+            fan_outs: largest number of children of a node of each level, 0 at the leaves.
+            default: rule where the budget names none.
+        """
+        rule, levels = self.shares if self.shares is not None else default, len(fan_outs)
         if rule == "uniform":
             return (Fraction(1, levels),) * levels
+        if rule == "geography":
+            return _proportional(geography_weights(fan_outs))
         if isinstance(rule, tuple) and rule[0] == "geometric":
-            weights = [rule[1] ** level for level in range(levels)]
-            return tuple(weight / sum(weights) for weight in weights)
+            return _proportional([rule[1] ** level for level in range(levels)])
         if len(rule) != levels:
             raise _fault("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
         return tuple(rule)
@@ -130,6 +141,20 @@ class Spent:
         return None
 
 
+def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
+    """Weights of the levels from the public geography alone (spec 1, "inftda_refined", part 2).
+
+    A level is measured the better the more its nodes are divided: 1 - 1/k for the largest number k of children, and
+    3/2 at the leaves, below which nothing is measured. Where every node has one child alone the weight is 0: the
+    level below measures the same counts.
+    """
+    return [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
+
+
+def _proportional(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    return tuple(weight / sum(weights) for weight in weights)
+
+
 def exact_fraction(name: str, value: object) -> Fraction:
     """The number as people write it: ``0.1`` is one tenth, not the nearest float.
 
@@ -160,11 +185,8 @@ def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
     if isinstance(shares, str):
         if shares == "geometric":
             raise _fault("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
-        if shares != "uniform":
-            raise _fault(
-                "OD-BUDGET-SHARES",
-                f"there is no rule of shares {shares!r} ({nearest_known(shares, ('uniform', 'geometric'))})",
-            )
+        if shares not in RULES:
+            raise _fault("OD-BUDGET-SHARES", f"there is no rule of shares {shares!r} ({nearest_known(shares, RULES)})")
         return shares
     if not hasattr(shares, "__len__"):
         raise _fault("OD-BUDGET-SHARES", "shares are the name of a rule, or one number a level")

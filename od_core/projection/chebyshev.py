@@ -108,6 +108,9 @@ def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore
                 return _OVERFLOW  # and the sum above, which may have wrapped, is not used
         if children == 1:
             projected[first] = total
+        elif total == 0:
+            for i in range(first, last):
+                projected[i] = 0
         else:
             _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected)
     return 0

@@ -123,10 +123,10 @@ def _release(
     measured = []
     for step, stated in zip(plan.steps, certificate["levels"], strict=True):
         rows = measurements[measurements["level"] == step.level]
-        cells = _pairs(tree, step.level, rows)
+        cells, above = _pairs(tree, step.level, rows), plan.level_above(step)
         measurement = Measurement(
             step,
-            None if step.level == 0 else tree.parents_of(cells),
+            None if above is None else tree.ancestors_of(cells, above),
             NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]),
         )
         if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(rows):

@@ -96,7 +96,7 @@ def _line(error: Exception) -> str:
 def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
     """The estimates of all levels, root first, made anew from the published measurements."""
     plan = public.plan
-    nodes = None if plan.noises_root else root_of(stated["contents"]["trips"])
+    nodes = None if plan.noises_root else root_of(plan, stated["contents"]["trips"])
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)

@@ -51,7 +51,7 @@ def test_children_parents_and_cells_of_every_public_node(world, order):
         assert children.origin.tolist() == expected.origin.tolist()
         assert children.destination.tolist() == expected.destination.tolist()
         assert np.diff(families.offsets).tolist() == [len(reference.children(node)) for node in nodes]
-        parents, back = world.nodes(tree, level, nodes), tree.parents_of(children)
+        parents, back = world.nodes(tree, level, nodes), tree.ancestors_of(children, level)
         assert back.level == level
         assert back.origin.tolist() == parents.origin.tolist()
         assert back.destination.tolist() == parents.destination.tolist()
@@ -97,7 +97,7 @@ def test_no_parents_have_no_children(order):
     geography = geography_of([("a", "b"), ("a", "c")])
     tree = FlowTree(geography, geography, order)
     nothing = World([("a", "b")], [("a", "b")], {}).nodes(tree, 1, [])
-    assert len(tree.parents_of(nothing)) == 0
+    assert len(tree.ancestors_of(nothing, 0)) == 0
     assert list(tree.families(nothing)) == []
 
 

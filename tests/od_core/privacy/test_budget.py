@@ -34,8 +34,8 @@ def test_whole_numbers_of_any_type_give_the_same_budget(kind):
     """Also in what follows from them: exact arithmetic must not fall back to a fixed width."""
     budget, plain = Budget(epsilon=kind(1), delta=1e-8), Budget(epsilon=1, delta=1e-8)
     assert budget.total_rho("tight") == plain.total_rho("tight")
-    shares = Budget(rho=kind(3), delta=1e-8, shares=("geometric", kind(7))).level_shares(40, "uniform")
-    assert shares == Budget(rho=3, delta=1e-8, shares=("geometric", 7)).level_shares(40, "uniform")
+    shares = Budget(rho=kind(3), delta=1e-8, shares=("geometric", kind(7))).level_shares([2] * 40, "uniform")
+    assert shares == Budget(rho=3, delta=1e-8, shares=("geometric", 7)).level_shares([2] * 40, "uniform")
     spent = Spent(tuple(Budget(rho=kind(3), delta=1e-8).total_rho("tight") * share for share in shares), budget.delta)
     assert spent.epsilon_tight == pytest.approx(oracle.epsilon_tight(3.0, 1e-8), rel=1e-12)
 
@@ -50,9 +50,9 @@ def test_the_budgets_conversion_goes_before_the_mechanisms():
 
 @given(levels=st.integers(1, 30), ratio=st.fractions(Fraction(1, 50), Fraction(50)))
 def test_shares_by_rule_sum_to_one_exactly(levels, ratio):
-    uniform = Budget(1, 1e-8, shares="uniform").level_shares(levels, "uniform")
-    assert uniform == (Fraction(1, levels),) * levels == Budget(1, 1e-8).level_shares(levels, "uniform")
-    shares = Budget(1, 1e-8, shares=("geometric", ratio)).level_shares(levels, "uniform")
+    uniform = Budget(1, 1e-8, shares="uniform").level_shares([2] * levels, "uniform")
+    assert uniform == (Fraction(1, levels),) * levels == Budget(1, 1e-8).level_shares([2] * levels, "uniform")
+    shares = Budget(1, 1e-8, shares=("geometric", ratio)).level_shares([2] * levels, "uniform")
     assert len(shares) == levels
     assert sum(shares) == 1
     assert all(below == above * ratio for above, below in pairwise(shares))
@@ -61,15 +61,15 @@ def test_shares_by_rule_sum_to_one_exactly(levels, ratio):
 @given(weights=st.lists(st.integers(1, 1000), min_size=1, max_size=12))
 def test_explicit_shares_are_taken_as_they_are(weights):
     shares = [Fraction(weight, sum(weights)) for weight in weights]
-    assert Budget(1, 1e-8, shares=shares).level_shares(len(shares), "uniform") == tuple(shares)
+    assert Budget(1, 1e-8, shares=shares).level_shares([2] * len(shares), "uniform") == tuple(shares)
     with pytest.raises(OdError, match="OD-BUDGET-SHARES"):
-        Budget(1, 1e-8, shares=shares).level_shares(len(shares) + 1, "uniform")
+        Budget(1, 1e-8, shares=shares).level_shares([2] * (len(shares) + 1), "uniform")
 
 
 def test_decimal_shares_sum_to_one_though_their_floats_do_not():
     shares = [0.1] * 10
     assert functools.reduce(operator.add, shares) != 1
-    assert Budget(1, 1e-8, shares=shares).level_shares(10, "uniform") == (Fraction(1, 10),) * 10
+    assert Budget(1, 1e-8, shares=shares).level_shares([2] * 10, "uniform") == (Fraction(1, 10),) * 10
 
 
 @pytest.mark.parametrize(
