@@ -121,7 +121,7 @@ def period_status(component: OdRelease) -> list[dict[str, Any]]:
             {
                 "release": str(key),
                 "state": state,
-                "measured_levels": f"{kinds.count(MEASURED)} of {len(settings.measured_levels)}",
+                "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds) or len(settings.measured_levels)}",
                 "interrupted_levels": kinds.count(DRAWING),
                 "rho_spent": float(spent),
                 "rho_left": float(cap - spent),

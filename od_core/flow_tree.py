@@ -246,8 +246,14 @@ class FlowTree:
         return runs
 
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
-        """Whether the children of every node of a level sum to it, and stand below none but these nodes."""
-        runs = self.child_runs(parents, children)
+        """Whether the nodes of a lower level sum to those above, and stand below none but these.
+
+        Levels in between, if any, are not divided, so that every node there has one child.
+        """
+        at = self.ancestors_of(children, parents.level + 1)
+        if len(at) != len(children):
+            return False
+        runs = self.child_runs(parents, at)
         if runs[-1] != len(children) or np.any(np.diff(runs) == 0):
             return False
         return bool(np.array_equal(run_sums(children.trips, runs), parents.trips))

@@ -166,7 +166,7 @@ def plan_release(
     *,
     unit: PrivacyUnit,
     budget: Budget,
-    mechanism: str | Mechanism = "inftda",
+    mechanism: str | Mechanism = "inftda_refined",
     tree: TreeOrder = "destination",
     destination_geography: Geography | None = None,
 ) -> ReleasePlan:

@@ -124,7 +124,7 @@ def release_flows(
     *,
     unit: PrivacyUnit,
     budget: Budget,
-    mechanism: str | Mechanism = "inftda",
+    mechanism: str | Mechanism = "inftda_refined",
     tree: TreeOrder = "destination",
     destination_geography: Geography | None = None,
     ledger: Ledger | None = None,

@@ -12,7 +12,11 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
 from od_core.archive.measurements import begin_release
+from od_core.archive.staging import StagedRelease
+from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate_pieces, measure
+from od_core.flow_tree import Nodes
+from od_core.plan import ReleasePlan, Step
 from od_core.privacy.noise import noise_named
 
 
@@ -26,6 +30,16 @@ def estimate_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:
     return dg.AssetKey([settings.name, "levels", f"estimate_{_padded(settings, level)}"])
 
 
+def refined_key(settings: ReleaseSettings) -> dg.AssetKey:
+    """Key of the refined flows."""
+    return dg.AssetKey([settings.name, "refined_flows"])
+
+
+def released_key(settings: ReleaseSettings) -> dg.AssetKey:
+    """Key of the asset whose leaves are published."""
+    return refined_key(settings) if settings.mechanism.refines else estimate_key(settings, settings.depth)
+
+
 def _padded(settings: ReleaseSettings, level: int) -> str:
     """Levels are sorted as text."""
     return str(level).zfill(len(str(settings.depth)))
@@ -34,13 +48,14 @@ def _padded(settings: ReleaseSettings, level: int) -> str:
 def level_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """The assets of group ``<release>/levels``, top first."""
+    """The assets of group ``<release>/levels``, top first, and the refined flows where the mechanism refines."""
     common = {**traits, "group_name": f"{settings.name}/levels", "partitions_def": partitions}
-    return [
+    levels = [
         make(settings, level, common)
         for level in settings.measured_levels
         for make in (_measurement_asset, _estimate_asset)
     ]
+    return [*levels, _refined_asset(settings, common)] if settings.mechanism.refines else levels
 
 
 def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
@@ -63,9 +78,11 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
+            if level in plan.unmeasured_levels:
+                return _not_measured(plan, level)
             step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
             trips = staged.trip_counts()
-            parents = None if level == 0 else staged.estimate(level - 1)
+            parents = _nodes_above(plan, step, staged)
             warehouse.refuse_older_ledger(key)
             ledger.declare(settings.domain)
             measurements = begin_release(
@@ -87,15 +104,20 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         key=estimate_key(settings, level),
         deps=[measurement_key(settings, level)],
         kinds={"numba", "parquet"},
-        description=f"Level {level} made consistent: whole numbers of at least 0 that sum to the level above (IntOpt).",
+        description=(
+            f"Level {level} made consistent with the levels above: whole numbers of at least 0 that sum to the nodes"
+            " above them (IntOpt)."
+        ),
         **common,
     )
     def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
+            if level in plan.unmeasured_levels:
+                return _not_measured(plan, level)
             step, staged = plan.step(level), warehouse.staged(key)
-            parents = None if level == 0 else staged.estimate(level - 1)
+            parents = _nodes_above(plan, step, staged)
             noisy = warehouse.measurements(key).read(step)
             path = staged.save_estimate(level, estimate_pieces(plan, step, parents, noisy))
             trips = staged.estimate_table(level)["trips"]
@@ -110,3 +132,48 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         )
 
     return level_estimate
+
+
+def _nodes_above(plan: ReleasePlan, step: Step, staged: StagedRelease) -> Nodes | None:
+    """The nodes below which a step measures; None where it measures the root."""
+    above = plan.level_above(step)
+    return None if above is None else staged.estimate(above)
+
+
+def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
+    """Each node of the level has one child alone: the level below measures the same, and this is charged nothing."""
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(plan.digest), metadata=allowed(level=level, measured_cells=0)
+    )
+
+
+def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=refined_key(settings),
+        deps=[make(settings, level) for level in settings.measured_levels for make in (measurement_key, estimate_key)],
+        kinds={"numba", "parquet"},
+        description=(
+            "All levels speak about each cell: least squares over every measurement, then whole numbers of at least 0"
+            " down the tree. Nothing is drawn, and nothing is charged."
+        ),
+        **common,
+    )
+    def refined_flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
+            root = None if plan.noises_root else staged.estimate(0)
+            levels = refine(plan, root, warehouse.measured(plan, key))
+            for nodes in levels:
+                path = staged.save_estimate(nodes.level, [nodes], refined=True)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(file_digest(path)),
+            metadata=allowed(
+                level=plan.tree.depth,
+                public_cells=plan.tree.cells(plan.tree.depth),
+                trips=int(levels[-1].trips.sum()),
+                dagster__row_count=len(levels[-1]),
+            ),
+        )
+
+    return refined_flows

@@ -6,7 +6,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from od_assets.assets.failures import failures_without_values
-from od_assets.assets.levels import estimate_key
+from od_assets.assets.levels import released_key
 from od_assets.assets.metadata import allowed, release_metadata
 from od_assets.checks.release_checks import run_all_checks
 from od_assets.resources.warehouse import Warehouse
@@ -36,7 +36,7 @@ def publication_assets(
 
     @dg.asset(
         key=[name, "flows"],
-        deps=[estimate_key(settings, settings.depth)],
+        deps=[released_key(settings)],
         kinds={"parquet"},
         metadata={"dagster/column_schema": FLOW_COLUMNS},
         description="The released leaf table; every coarser table is a sum of it. Public once its bundle is.",

@@ -14,22 +14,25 @@ from od_core.geography import WHOLE_SPACE, Geography, Numbers
 from od_core.readers.scratch import memory_database
 
 
-def level_violations(tree: FlowTree, level: int, parents: pa.Table | None, nodes: pa.Table) -> dict[str, int]:
+def level_violations(
+    tree: FlowTree, level: int, parents: tuple[int, pa.Table] | None, nodes: pa.Table
+) -> dict[str, int]:
     """Violations in the estimate of one level, by name of the query.
 
     Args:
         tree: the public flow tree.
         level: level of the nodes.
-        parents: estimate of the level above (origin, destination, trips); None for a measured root.
+        parents: the estimated level above, and its estimate (origin, destination, trips); None for the first one.
         nodes: estimate of the level, as it stands in its file.
     """
     tables = {"nodes": nodes}
     violations = {"non_negative_integers": _count("non_negative_integers", tables)}
     if parents is not None:
         o_level, d_level = tree.level_pair(level)
-        o_above, d_above = tree.level_pair(level - 1)
+        above, estimate = parents
+        o_above, d_above = tree.level_pair(above)
         tables |= {
-            "parents": parents,
+            "parents": estimate,
             "origin_parents": _steps(tree.origin, o_level, o_above),
             "destination_parents": _steps(tree.destination, d_level, d_above),
         }
@@ -69,9 +72,9 @@ def _count(query: str, tables: dict[str, pa.Table]) -> int:
 
 
 def _steps(geography: Geography, level: int, above: int) -> pa.Table:
-    """Area and parent for the side that is split; each area its own parent on the side that is kept."""
+    """Every area of a level and the one that it lies in, which is itself on a side that is not divided."""
     areas = np.arange(geography.size(level), dtype=np.int32)
-    return _pairs("area", areas, "parent", areas if above == level else geography.parents[level])
+    return _pairs("area", areas, "parent", geography.ancestors_at(level, above))
 
 
 def _ancestors(geography: Geography, level: int) -> pa.Table:

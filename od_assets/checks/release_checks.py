@@ -8,12 +8,13 @@ import pandas as pd
 import pyarrow as pa
 
 from od_assets.assets.failures import failures_without_values
-from od_assets.assets.levels import estimate_key
+from od_assets.assets.levels import estimate_key, refined_key
 from od_assets.assets.metadata import allowed
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.checks.invariants import flow_violations, geography_violations, level_violations
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
+from od_core.plan import ReleasePlan
 from od_core.publication.certificate import CheckResult
 from od_core.readers.zones import read_zones
 
@@ -43,7 +44,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     return [
         _geography_checks(settings),
         _record_checks(settings),
-        *(_level_checks(settings, level) for level in settings.measured_levels),
+        *_estimate_checks(settings),
         _flow_checks(settings),
     ]
 
@@ -111,18 +112,46 @@ def _record_checks(settings: ReleaseSettings) -> AssetChecks:
     return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
 
 
-def _level_checks(settings: ReleaseSettings, level: int) -> AssetChecks:
+def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
+    """The invariants of the estimates that are published: of each level, or of all levels of the refined flows."""
+    if settings.mechanism.refines:
+        levels = range(settings.depth + 1)
+        return [_level_checks(settings, refined_key(settings), levels, refined=True)]
+    return [
+        _level_checks(settings, estimate_key(settings, level), [level], refined=False)
+        for level in settings.measured_levels
+    ]
+
+
+def _estimated_levels(plan: ReleasePlan) -> list[int]:
+    """Levels that have an estimate, top first: the measured ones, and a root that is known without."""
+    levels = [step.level for step in plan.steps]
+    knows_root = plan.mechanism.refines or not plan.noises_root
+    return [0, *levels] if knows_root and levels[0] > 0 else levels
+
+
+def _level_checks(
+    settings: ReleaseSettings, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool
+) -> AssetChecks:
     asks = {"non_negative_integers": "Each node once, a whole number of at least 0."}
-    if level > 0:
+    if max(levels) > 0:
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to it."
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
         key = settings.key(period)
         plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
-        parents = staged.estimate_table(level - 1) if level > 0 else None
-        return level_violations(plan.tree, level, parents, staged.estimate_table(level))
+        estimated = _estimated_levels(plan)
+        violations = dict.fromkeys(asks, 0)
+        for above, level in zip([None, *estimated], estimated, strict=False):
+            if level not in levels:
+                continue
+            parents = None if above is None else (above, staged.estimate_table(above, refined=refined))
+            nodes = staged.estimate_table(level, refined=refined)
+            for check, count in level_violations(plan.tree, level, parents, nodes).items():
+                violations[check] += count
+        return violations
 
-    return AssetChecks(estimate_key(settings, level), asks, look)
+    return AssetChecks(asset, asks, look)
 
 
 def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
@@ -135,13 +164,16 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
             "destination": tree.destination.zone_numbers(table["destination"]),
         }
         flows = pa.table({**zones, "trips": table["trips"]})
-        total = int(staged.estimate(0).trips.sum()) if plan.noises_root else staged.trip_counts().total
+        refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
+        estimate = staged.estimate(root, refined=refined)
+        total = int(estimate.trips.sum()) if plan.noises_root else staged.trip_counts().total
         planned = tuple(step.rho * ledger.draws(key, step.level) for step in plan.steps)
         met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
         return {
             "meets_expectations": _any_unmet(met),
             "same_at_every_level": sum(
-                flow_violations(tree, level, staged.estimate_table(level), flows) for level in range(tree.depth + 1)
+                flow_violations(tree, level, staged.estimate_table(level, refined=refined), flows)
+                for level in _estimated_levels(plan)
             ),
             "total_is_n": abs(int(table["trips"].sum()) - total),
             "spend_is_plan": int(ledger.spent(key, plan).levels != planned),

@@ -117,7 +117,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
     domain: str = Field(..., description="Data set whose privacy domain is charged, as defs/domains declares it.")
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
     privacy: Privacy
-    mechanism: str = "inftda"
+    mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str] = Field(default_factory=dict)
     tree: str = "destination"
     noise: str = "opendp"

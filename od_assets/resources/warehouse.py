@@ -137,14 +137,18 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
 
     def release(self, settings: ReleaseSettings, plan: ReleasePlan, key: ReleaseKey) -> Release:
         """The release from its staged estimates and stored measurements."""
-        staged, measurements, ledger = self.staged(key), self.measurements(key), self.ledger
-        measured = [
-            Measurement(step, None if step.level == 0 else staged.estimate(step.level - 1), measurements.read(step))
-            for step in plan.steps
+        ledger = self.ledger
+        leaves = self.staged(key).estimate(plan.tree.depth, refined=plan.mechanism.refines)
+        return finish(plan, leaves, self.measured(plan, key), noise=ledger.noise(key), spent=ledger.spent(key, plan))
+
+    def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
+        """The stored measurements of a release with the staged nodes that they stand below, top first."""
+        staged, measurements = self.staged(key), self.measurements(key)
+        above = [plan.level_above(step) for step in plan.steps]
+        return [
+            Measurement(step, None if level is None else staged.estimate(level), measurements.read(step))
+            for step, level in zip(plan.steps, above, strict=True)
         ]
-        return finish(
-            plan, staged.estimate(plan.tree.depth), measured, noise=ledger.noise(key), spent=ledger.spent(key, plan)
-        )
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:

@@ -68,22 +68,28 @@ class StagedRelease:
                 start = end
         return TripCounts(rank, before)
 
-    def save_estimate(self, level: int, pieces: Iterable[Nodes]) -> Path:
-        """Keep the estimate of a level, given in consecutive pieces: area numbers and trips; returns its file."""
+    def save_estimate(self, level: int, pieces: Iterable[Nodes], *, refined: bool = False) -> Path:
+        """Keep an estimate of a level, given in consecutive pieces: area numbers and trips; returns its file.
+
+        Args:
+            level: level of the flow tree.
+            pieces: its nodes, in tree order.
+            refined: whether it is made of all levels (``estimation.refinement``), or of those above it alone.
+        """
         batches = (
             pa.record_batch([piece.origin, piece.destination, piece.trips], schema=_ESTIMATE) for piece in pieces
         )
-        path = self.folder / f"estimate_{level}.parquet"
+        path = self.folder / f"{_estimate_name(level, refined=refined)}.parquet"
         write_durably(path, lambda file: write_batches(file, _ESTIMATE, batches, compression="snappy"))
         return path
 
-    def estimate_table(self, level: int) -> pa.Table:
+    def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
         """The estimate of a level as it stands in its file: origin, destination, trips. Raises OdError if absent."""
-        return self._read(f"estimate_{level}")
+        return self._read(_estimate_name(level, refined=refined))
 
-    def estimate(self, level: int) -> Nodes:
+    def estimate(self, level: int, *, refined: bool = False) -> Nodes:
         """The estimate of a level. Raises OdError where it is absent."""
-        table = self.estimate_table(level)
+        table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
     def _read(self, name: str) -> pa.Table:
@@ -99,3 +105,7 @@ class StagedRelease:
                 spent="what was set aside before stays charged",
             )
         return path
+
+
+def _estimate_name(level: int, *, refined: bool) -> str:
+    return f"refined_{level}" if refined else f"estimate_{level}"

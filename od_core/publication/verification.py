@@ -21,6 +21,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import DurableMeasurements
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
 from od_core.publication.bundle import CERTIFICATE, differing_files, write_bundle
@@ -97,6 +98,8 @@ def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
     """The estimates of all levels, root first, made anew from the published measurements."""
     plan = public.plan
     nodes = None if plan.noises_root else root_of(plan, stated["contents"]["trips"])
+    if plan.mechanism.refines:
+        return refine(plan, nodes, public.measured)
     levels = [] if nodes is None else [nodes]
     for measurement in public.measured:
         nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
