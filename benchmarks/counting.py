@@ -110,7 +110,8 @@ def read(folder: Path) -> Callable[[], object]:
 def release(folder: Path) -> Callable[[], object]:
     """The raw file to a durable release at full depth, epsilon 1, noise table; invariants checked."""
     public, staged = geography(folder), StagedRelease(folder)
-    plan = plan_release(public, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8", conversion="tight"))
+    budget = Budget(epsilon=1, delta="1e-8", conversion="tight")
+    plan = plan_release(public, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda")
     _ = plan.digest
 
     def work() -> object:

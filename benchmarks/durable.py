@@ -15,9 +15,12 @@ from od_core import Release, ReleasePlan
 from od_core.archive.chain import Entries
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import Draw, Measurements, begin_release
+from od_core.archive.measurements import Draw, Measurements, MemoryMeasurements, begin_release
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
+from od_core.estimation.refinement import refine
+from od_core.estimation.top_down import root_of
+from od_core.flow_tree import Nodes
 from od_core.plan import Step
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -59,7 +62,7 @@ class TimedMeasurements:
 
 
 class NothingKept:
-    """Measurements that are let go as soon as they are estimated."""
+    """Measurements that are let go as soon as they are estimated; of no use where they are refined."""
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Draws the level; what is given back is empty."""
@@ -75,7 +78,7 @@ def durable_release(
     """A release with its ledger and files in a temporary folder, and the seconds it took, by phase.
 
     ``ledger`` is every transaction of the ledger, each of them synced; ``fingerprint`` that of the input; ``levels``
-    draws, estimates, writes, and waits for the disk.
+    draws, estimates, writes, and waits for the disk; ``rest`` is the refinement, where there is one.
     """
     with TemporaryDirectory(prefix="od-benchmark-") as name:
         folder = Path(name)
@@ -99,9 +102,12 @@ def durable_release(
 
 
 def unwritten_seconds(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource) -> float:
-    """Seconds of the same work where nothing is kept: draw, add, project, on all threads; no ledger, no files."""
+    """Seconds of the same work where nothing is kept: draw, add, project, on all threads; no ledger, no files.
+
+    What is refined has to be kept, in memory.
+    """
     start = time.perf_counter()
-    run_plan(plan, trips, noise, NothingKept())
+    run_plan(plan, trips, noise, MemoryMeasurements() if plan.mechanism.refines else NothingKept())
     return time.perf_counter() - start
 
 
@@ -119,12 +125,15 @@ def check_invariants(release: Release, total: int) -> None:
 
     Level by level over the released nodes, so that it holds for tables of any size.
     """
-    levels = [m.parents for m in release.measured if m.parents is not None] + [release.leaves]
     tree = release.plan.tree
-    if int(levels[0].trips.sum()) != total:  # type: ignore[attr-defined]  # parents of a pass have trips
+    if release.plan.mechanism.refines:
+        levels = [*refine(release.plan, root_of(release.plan, total), release.measured)[:-1], release.leaves]
+    else:
+        levels = [*(m.parents for m in release.measured if isinstance(m.parents, Nodes)), release.leaves]
+    if int(levels[0].trips.sum()) != total:
         raise ValueError("the root is not n")
     for parents, children in pairwise(levels):
-        if not tree.sums_agree(parents, children):  # type: ignore[arg-type]
+        if not tree.sums_agree(parents, children):
             raise ValueError(f"level {children.level} does not sum to the level above")
-        if int(children.trips.min(initial=1)) < 1:  # type: ignore[attr-defined]  # as above
+        if int(children.trips.min(initial=1)) < 1:
             raise ValueError(f"a node of level {children.level} is below 1")

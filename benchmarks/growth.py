@@ -93,7 +93,10 @@ def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
     points = []
     for flows in FAMILIES[family](small):
         plan = plan_release(
-            flows.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8", conversion="tight")
+            flows.geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(epsilon=1, delta="1e-8", conversion="tight"),
+            mechanism="inftda",
         )
         _ = plan.digest  # the geographies' digests are made once a process
         trips = TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)

@@ -20,9 +20,10 @@ from typing import Any
 
 from benchmarks.durable import check_invariants, durable_release, figures, unwritten_seconds
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
-from od_core import Budget, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
 from od_core.evaluation.rehearsal import rehearse
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, italy_sections, random_tree
+from od_core.mechanisms import MECHANISMS
 from od_core.privacy.noise import noise_named
 from od_core.trips import TripCounts
 
@@ -44,15 +45,17 @@ RUNS = [
     ("italy_sections", "1", "table"),
     ("italy_sections", "10", "table"),
 ]
+"""Case, epsilon, noise; all by mechanism inftda, and again by inftda_refined where the noise is the table's."""
 
 
-def measured(case: str, epsilon: str, noise: str, *, repeats: int, small: bool) -> dict[str, Any]:
+def measured(
+    case: str, epsilon: str, noise: str, *, mechanism: str = "inftda", repeats: int, small: bool
+) -> dict[str, Any]:
     """Figures of one case, in this process: medians of some repeats after one that does not count."""
     rehearse()  # kernels are loaded, or compiled, once a process
     flows = CASES[case](small)
-    plan = plan_release(
-        flows.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
-    )
+    budget = Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
+    plan = plan_release(flows.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
     _ = plan.digest  # the geographies' digests are made once a process
     reset_peak_memory()  # of making the data
     start = time.perf_counter()
@@ -61,6 +64,7 @@ def measured(case: str, epsilon: str, noise: str, *, repeats: int, small: bool) 
         "case": case,
         "epsilon": epsilon,
         "noise": noise,
+        "mechanism": mechanism,
         "threads": os.environ.get("OD_THREADS", "all"),
         "zones": len(flows.geography.zones),
         "pairs": len(trips.rank),
@@ -70,7 +74,7 @@ def measured(case: str, epsilon: str, noise: str, *, repeats: int, small: bool) 
     }
     facade = None
     if len(flows.trips) <= 1_000_000:  # as text, the pairs of the sections alone would fill the memory
-        facade = functools.partial(_facade_seconds, flows.to_frame(), flows, epsilon, noise)
+        facade = functools.partial(_facade_seconds, flows.to_frame(), flows, plan, noise)
     del flows
     phases: list[dict[str, float]] = []
     for _repeat in range(repeats + 1):
@@ -90,14 +94,15 @@ def measured(case: str, epsilon: str, noise: str, *, repeats: int, small: bool) 
     return result
 
 
-def _facade_seconds(frame: Any, flows: SyntheticFlows, epsilon: str, noise: str) -> float:
+def _facade_seconds(frame: Any, flows: SyntheticFlows, plan: ReleasePlan, noise: str) -> float:
     """``release_flows`` from table to table, without a ledger."""
     start = time.perf_counter()
     release = release_flows(
         frame,
         flows.geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=epsilon, delta="1e-8", conversion="tight"),
+        unit=plan.unit,
+        budget=plan.budget,
+        mechanism=plan.mechanism,
         noise=noise,
     )
     _ = release.flows
@@ -112,19 +117,23 @@ def main() -> None:
     parser.add_argument("--case", choices=CASES, help="one case alone, in this process")
     parser.add_argument("--epsilon", default="1")
     parser.add_argument("--noise", default="table")
+    parser.add_argument("--mechanism", default="inftda", choices=sorted(MECHANISMS))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     repeats = 1 if options.small else options.repeats
     if options.case:
-        case = measured(options.case, options.epsilon, options.noise, repeats=repeats, small=options.small)
+        run = options.case, options.epsilon, options.noise
+        case = measured(*run, mechanism=options.mechanism, repeats=repeats, small=options.small)
         printed({"machine": machine(), "cases": [case]}, as_json=options.json)
         return
     cases = []
-    for name, epsilon, noise in steps(RUNS, "scale"):
+    refined = [(*run, "inftda_refined") for run in RUNS if run[-1] == "table"]
+    for name, epsilon, noise, mechanism in steps([*((*run, "inftda") for run in RUNS), *refined], "scale"):
         if options.small:  # too little to be worth a process
-            cases.append(measured(name, epsilon, noise, repeats=1, small=True))
+            cases.append(measured(name, epsilon, noise, mechanism=mechanism, repeats=1, small=True))
             continue
         chosen = ["--case", name, "--epsilon", epsilon, "--noise", noise, "--repeats", str(repeats)]
+        chosen += ["--mechanism", mechanism]
         cases += json.loads(fresh_process("benchmarks.scale", *chosen))["cases"]
     printed({"machine": machine(), "cases": cases}, as_json=options.json)
 
