@@ -260,13 +260,14 @@ def summaries(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]
     return tables
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """One table an epsilon."""
+def markdown(rows: Sequence[dict[str, Any]], skipped: Sequence[str] = ()) -> str:
+    """One table an epsilon, and what was skipped."""
     text = [LEGEND]
     for title, lines in summaries(rows).items():
         head = list(lines[0])
         cells = [head, ["---"] * len(head), *(list(line.values()) for line in lines)]
         text += [f"### {title}", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
+    text += [f"Skipped: {'; '.join(skipped)}."] if skipped else []
     return "\n".join(text)
 
 
@@ -286,11 +287,11 @@ def main() -> None:
     for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator"):
         runs = options.runs or (3 if options.small else RUNS.get(case, MOST_RUNS))
         rows += measured(case, epsilon, data_set(case, options.data, small=options.small), runs)
+    skipped = [f"{case}, whose files are not in --data" for case in options.case if case not in cases]
     if options.markdown:
-        print(markdown(rows))
+        print(markdown(rows, skipped))
         return
-    results: dict[str, Any] = {"machine": machine(), "delta": DELTA, "noise": NOISE}
-    results["skipped"] = [f"{case}: no data" for case in options.case if case not in cases]
+    results: dict[str, Any] = {"machine": machine(), "delta": DELTA, "noise": NOISE, "skipped": skipped}
     results["peak_memory_gigabytes"] = peak_memory_gigabytes()
     printed(results | ({"cases": rows} if options.json else summaries(rows)), as_json=options.json)
 

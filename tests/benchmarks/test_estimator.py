@@ -17,6 +17,7 @@ from benchmarks.estimator import (
     is_there,
     markdown,
     means,
+    measured,
     planned,
     ratios,
 )
@@ -27,9 +28,10 @@ from tests.od_core.doubles import no_noise
 TRIP = PrivacyUnit("trip")
 
 
-def table(max_abs_error: list[list[float]]) -> dict[str, np.ndarray]:
-    """Errors of some runs, all metrics alike."""
-    return dict.fromkeys(METRICS, np.array(max_abs_error))
+def table(max_abs_error: list[list[float]], **others: float) -> dict[str, np.ndarray]:
+    """Errors of some runs: the other metrics are the same at every level, and 1 where none is given."""
+    values = np.array(max_abs_error)
+    return {metric: np.full(values.shape, others.get(metric, 1.0)) for metric in METRICS} | {"max_abs_error": values}
 
 
 def row(variant: str, errors: dict[str, np.ndarray], reference: dict[str, np.ndarray] | None) -> dict[str, object]:
@@ -85,25 +87,43 @@ def test_the_reference_is_the_paper():
 def test_means_and_ratios():
     errors, reference = table([[1.0, 10.0], [3.0, 10.0]]), table([[4.0, 5.0], [4.0, 5.0]])
     assert means(errors) == [
-        {"level": 1, **dict.fromkeys(METRICS, 2.0)},
-        {"level": 2, **dict.fromkeys(METRICS, 10.0)},
+        {"level": 1, **dict.fromkeys(METRICS, 1.0), "max_abs_error": 2.0},
+        {"level": 2, **dict.fromkeys(METRICS, 1.0), "max_abs_error": 10.0},
     ]
     compared = ratios(errors, reference)
     assert [ratio["ratio"] for ratio in compared["max_abs_error"]] == [0.5, 2.0]
     assert [ratio["verdict"] for ratio in compared["max_abs_error"]] == ["not above 1", "significantly above 1"]
     assert compared["max_abs_error_over_levels"]["ratio"] == 1.25
+    assert [ratio["ratio"] for ratio in compared["mean_abs_error"]] == [1.0, 1.0]
+
+
+def test_every_variant_is_divided_by_the_paper():
+    """And not by the variant before it."""
+    paper, *others = measured("c", "1", DataSet.synthetic(binary(1, levels=2, trips=500)), runs=3)
+    assert paper["variant"] == "paper"
+    assert paper["ratios"] is None
+    for other in (other for other in others if "skipped" not in other):
+        quotients = [
+            level["mean_abs_error"] / reference["mean_abs_error"]
+            for level, reference in zip(other["levels"], paper["levels"], strict=True)
+        ]
+        assert [ratio["ratio"] for ratio in other["ratios"]["mean_abs_error"]] == pytest.approx(quotients)
 
 
 def test_a_table_marks_what_is_above_one_and_what_is_open():
-    paper = table([[1.0, 0.5, 0.25], [1.0, 0.5, 0.75]])
+    paper = table([[1.0, 0.5, 0.25], [1.0, 0.5, 0.75]], false_discovery_rate=0.4, false_negative_rate=0.3)
+    other = table([[2.0, 0.1, 0.125], [2.0, 0.1, 0.875]], mean_abs_error=3, false_discovery_rate=0.2)
     rows = [
         row("paper", paper, None),
-        row("other", table([[2.0, 0.1, 0.125], [2.0, 0.1, 0.875]]), paper),
+        row("other", other, paper),
         {"case": "c", "epsilon": "1", "variant": "absent", "skipped": "no such mechanism"},
     ]
-    lines = [line for line in markdown(rows).splitlines() if line.startswith(("#", "|"))]
+    text = markdown(rows, ["norway"])
+    lines = [line for line in text.splitlines() if line.startswith(("#", "|"))]
     assert lines[0] == "### epsilon 1"
-    assert lines[3:] == ["| c | other | 1.07? | 2.00! 0.20 1.00? | 1.00? | 50.0% (50.0%) | 50.0% (50.0%) |"]
+    assert lines[1].split(" | ")[-3:] == ["total error of the leaves", "false discoveries", "false negatives |"]
+    assert lines[3:] == ["| c | other | 1.07? | 2.00! 0.20 1.00? | 3.00! | 20.0% (40.0%) | 100.0% (30.0%) |"]
+    assert text.endswith("Skipped: norway.")
 
 
 def test_data_that_is_read_is_there_or_not(tmp_path):
