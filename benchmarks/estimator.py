@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -31,7 +31,7 @@ from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
 from od_core.geography import Numbers
-from od_core.mechanisms import MECHANISMS
+from od_core.mechanisms import mechanism_named
 from od_core.privacy.accounting import float_above
 from od_core.privacy.noise import noise_named
 from od_core.readers.zones import read_zones
@@ -160,10 +160,12 @@ def is_there(case: str, folder: Path | None) -> bool:
 
 
 def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan:
-    """The plan of a variant. Raises OdError where the library has no such mechanism, conversion or shares."""
-    mechanism: Any = variant.mechanism
-    if variant.options and mechanism in MECHANISMS:
-        mechanism = MECHANISMS[mechanism](**dict(variant.options))
+    """The plan of a variant. Raises OdError where the library has no such mechanism, option, conversion or shares."""
+    mechanism: Any = mechanism_named(variant.mechanism)
+    for option, value in variant.options:
+        if option not in {known.name for known in fields(mechanism)}:
+            raise OdError("OD-MECHANISM-OPTION", f"there is no option {option!r}", next_step="choose a known option")
+        mechanism = replace(mechanism, **{option: value})
     budget = Budget(epsilon, DELTA, conversion=variant.conversion, shares=variant.shares)
     return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
 
@@ -217,6 +219,8 @@ def measured(case: str, epsilon: str, data: DataSet, runs: int) -> Iterator[dict
         leaf_error = errors["mean_abs_error"][:, -1].mean() * plan.tree.cells(plan.tree.depth)
         yield row | {
             "runs": runs,
+            "conversion": plan.budget.conversion or plan.mechanism.default_conversion,
+            "shares": plan.budget.shares_text(plan.mechanism.default_shares),
             "rho": float_above(plan.spent.rho),
             "seconds_a_run": seconds,
             "total_abs_error_of_leaves": float(leaf_error),
