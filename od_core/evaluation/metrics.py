@@ -62,26 +62,23 @@ class Truth:
         summed = np.add.reduceat(trips[order], first)
         first, summed = order[first][summed > 0], summed[summed > 0]
         leaves = Nodes(tree.depth, origin[first], destination[first], summed)
-        return cls(tree, tuple(_levels_up(tree, leaves))[::-1])
+        return cls(tree, tuple(_sums_by_level(tree, leaves)))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
         """Errors of released leaves, in tree order; one row a level, see :func:`evaluate`."""
-        released = tuple(_levels_up(self.tree, leaves))[::-1]
-        pairs = zip(self.levels, released, strict=True)
+        pairs = zip(self.levels, _sums_by_level(self.tree, leaves), strict=True)
         return [{"level": level, **_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
 
 
-def _levels_up(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
-    """The sums of leaves in tree order at levels T to 0."""
-    nodes: Pairs = leaves
-    rank, trips = tree.first_rank(leaves), leaves.trips
-    yield rank, trips
-    while nodes.level > 0:
-        nodes = tree.parents_of(nodes)
-        above = tree.first_rank(nodes)
-        trips = np.add.reduceat(trips, np.searchsorted(rank, above))  # a family begins at its parent's rank or after
-        rank = above
-        yield rank, trips
+def _sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
+    """The sums of leaves in tree order at levels 0 to T."""
+    for level in range(tree.depth + 1):
+        origin_level, destination_level = tree.level_pair(level)
+        origin = tree.origin.ancestors(origin_level)[leaves.origin]
+        destination = tree.destination.ancestors(destination_level)[leaves.destination]
+        rank = tree.first_rank(Pairs(level, origin, destination))
+        first = np.flatnonzero(np.diff(rank, prepend=-1))  # the leaves of a node stand side by side
+        yield rank[first], np.add.reduceat(leaves.trips, first)
 
 
 def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
