@@ -79,7 +79,10 @@ def test_the_reference_is_the_paper():
         assert (
             plan.digest
             == plan_release(
-                geography, unit=TRIP, budget=Budget(epsilon, "1e-8", conversion="bun_steinke", shares="uniform")
+                geography,
+                unit=TRIP,
+                budget=Budget(epsilon, "1e-8", conversion="bun_steinke", shares="uniform"),
+                mechanism="inftda",
             ).digest
         )
 
