@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.flow_tree import FlowTree, Nodes
+from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography import Numbers
 from od_core.release import Release
 from od_core.trips import place_trips
+
+Level = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Rank of the first leaf pair of every node with trips, ascending, and its trips; shape (nodes,) each."""
 
 
 def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
@@ -29,29 +34,68 @@ def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
         (share of truly positive pairs that were released as 0); a rate over no pairs is 0.
     """
     tree = release.plan.tree
-    truth = Nodes(tree.depth, *place_trips(flows, tree, fault_threshold=Fraction(1)))
-    return pd.DataFrame([_errors(tree, level, truth, release.leaves) for level in range(tree.depth + 1)])
+    truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1)))
+    return pd.DataFrame(truth.errors(release.leaves))
 
 
-def _errors(tree: FlowTree, level: int, truth: Nodes, released: Nodes) -> dict[str, float]:
-    true_pair, true_trips = _pairs(tree, tree.sums_at(truth, *tree.level_pair(level)), level)
-    pair, trips = _pairs(tree, tree.sums_at(released, *tree.level_pair(level)), level)
-    union = np.union1d(true_pair, pair)
-    error = np.zeros(len(union), dtype=np.int64)
-    error[np.searchsorted(union, pair)] += trips
-    error[np.searchsorted(union, true_pair)] -= true_trips
-    both = len(pair) + len(true_pair) - len(union)
+@dataclass(frozen=True, eq=False, repr=False)
+class Truth:
+    """The true flows at every level of a flow tree, made once to judge any number of releases. NOT private.
+
+    Attributes:
+        tree: the public flow tree, in the order of the releases.
+        levels: 0 to T.
+    """
+
+    tree: FlowTree
+    levels: tuple[Level, ...]
+
+    def __repr__(self) -> str:
+        return "Truth(confidential)"
+
+    @classmethod
+    def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> Truth:
+        """Of leaf pairs in any order, equal pairs summed; shape (pairs,) each."""
+        rank = tree.first_rank(Pairs(tree.depth, origin, destination))
+        order = np.argsort(rank, kind="stable")
+        first = np.flatnonzero(np.diff(rank[order], prepend=-1))
+        summed = np.add.reduceat(trips[order], first)
+        first, summed = order[first][summed > 0], summed[summed > 0]
+        leaves = Nodes(tree.depth, origin[first], destination[first], summed)
+        return cls(tree, tuple(_sums_by_level(tree, leaves)))
+
+    def errors(self, leaves: Nodes) -> list[dict[str, float]]:
+        """Errors of released leaves, in tree order; one row a level, see :func:`evaluate`."""
+        pairs = zip(self.levels, _sums_by_level(self.tree, leaves), strict=True)
+        return [{"level": level, **_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
+
+
+def _sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
+    """The sums of leaves in tree order at levels 0 to T."""
+    for level in range(tree.depth + 1):
+        origin_level, destination_level = tree.level_pair(level)
+        origin = tree.origin.ancestors(origin_level)[leaves.origin]
+        destination = tree.destination.ancestors(destination_level)[leaves.destination]
+        rank = tree.first_rank(Pairs(level, origin, destination))
+        first = np.flatnonzero(np.diff(rank, prepend=-1))  # the leaves of a node stand side by side
+        yield rank[first], np.add.reduceat(leaves.trips, first)
+
+
+def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
+    """Errors of one level over the union of both; nodes that only one of them has count 0 in the other."""
+    (true_rank, true_trips), (rank, trips) = true, released
+    place = np.searchsorted(true_rank, rank)
+    both = np.zeros(len(rank), dtype=bool)
+    inside = place < len(true_rank)
+    both[inside] = true_rank[place[inside]] == rank[inside]
+    error, missed = trips.copy(), true_trips.copy()
+    error[both] -= true_trips[place[both]]
+    missed[place[both]] = 0
+    np.abs(error, out=error)
+    found = int(both.sum())
     return {
-        "level": level,
-        "max_abs_error": int(np.abs(error).max(initial=0)),
-        "mean_abs_error": float(np.abs(error).sum()) / tree.cells(level),
-        "false_discovery_rate": (len(pair) - both) / len(pair) if len(pair) else 0.0,
-        "false_negative_rate": (len(true_pair) - both) / len(true_pair) if len(true_pair) else 0.0,
+        "max_abs_error": max(int(error.max(initial=0)), int(missed.max(initial=0))),
+        "mean_abs_error": float(error.sum() + missed.sum()) / cells,
+        "false_discovery_rate": (len(rank) - found) / len(rank) if len(rank) else 0.0,
+        "false_negative_rate": (len(true_rank) - found) / len(true_rank) if len(true_rank) else 0.0,
     }
-
-
-def _pairs(
-    tree: FlowTree, sums: tuple[Numbers, Numbers, NDArray[np.int64]], level: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    origin, destination, trips = sums
-    return origin.astype(np.int64) * tree.destination.size(tree.level_pair(level)[1]) + destination, trips

@@ -1,0 +1,304 @@
+"""Accuracy of mechanisms on six data sets at equal (epsilon, delta), against the published algorithm.
+
+    python -m benchmarks.estimator --markdown --data FOLDER
+    python -m benchmarks.estimator --case flights --epsilon 1 --runs 100 --json
+
+Every run is an independent draw of the certified noise: there is no seed. The ratios are those of the mean errors over
+the runs to those of ``paper``, each with a 99 % bootstrap interval. Norway and the taxis are read from the folders
+``norway_commuting_2017`` and ``nyc_yellow_taxi`` of FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
+from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
+from benchmarks.release import flights
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.evaluation.metrics import Truth
+from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
+from od_core.geography import Numbers
+from od_core.mechanisms import mechanism_named
+from od_core.privacy.accounting import float_above
+from od_core.privacy.noise import noise_named
+from od_core.readers.zones import read_zones
+from od_core.release import run_plan
+from od_core.trips import TripCounts, place_trips
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A mechanism with its options, and what its budget says; None is the mechanism's own default."""
+
+    name: str
+    mechanism: str
+    conversion: str | None = None
+    shares: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+PAPER = Variant("paper", "inftda", "bun_steinke", "uniform")
+"""What all others are divided by."""
+
+VARIANTS = (
+    PAPER,
+    Variant("tight", "inftda", "tight", "uniform"),
+    Variant("exact", "inftda", "exact", "uniform"),
+    Variant("+shares", "inftda", "exact", "geography"),
+    Variant("refined, bun_steinke, uniform", "inftda_refined", "bun_steinke", "uniform"),
+    Variant("refined", "inftda_refined"),
+    Variant("refined, tree dropped", "inftda_refined", options=(("keep_all_cap", 0),)),
+    Variant("empirical bayes", "inftda_refined", options=(("leaves", "empirical_bayes"),)),
+)
+
+EPSILONS = ("0.1", "1", "10")
+DELTA = "1e-8"
+NOISE = "table"
+SEED = 20010101
+"""Of the synthetic data, not of the noise."""
+
+METRICS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate")
+
+RATES = {"false discoveries": "false_discovery_rate", "false negatives": "false_negative_rate"}
+
+LEGEND = """Ratios of mean errors to those of `paper` at the same epsilon and delta: ! is significantly above 1,
+? is not known to be at most 1 (99 % bootstrap interval over the runs). Rates are of the leaves, with those of `paper`
+in brackets.
+"""
+
+Errors = dict[str, NDArray[np.float64]]
+"""Of every metric, the runs' errors at levels 1 to T; shape (runs, T)."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Flows to release again and again, with their truth at every level."""
+
+    geography: Geography
+    trips: TripCounts
+    truth: Truth
+
+    @classmethod
+    def from_pairs(
+        cls, geography: Geography, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]
+    ) -> DataSet:
+        """Of pairs of zones in any order, equal pairs summed; shape (pairs,) each."""
+        tree = FlowTree(geography, geography)
+        counts = TripCounts.from_pairs(tree, origin, destination, trips)
+        return cls(geography, counts, Truth.from_pairs(tree, origin, destination, trips))
+
+    @classmethod
+    def synthetic(cls, flows: SyntheticFlows) -> DataSet:
+        """Of made-up flows."""
+        return cls.from_pairs(flows.geography, flows.origin, flows.destination, flows.trips)
+
+    @classmethod
+    def from_frame(cls, flows: pd.DataFrame, geography: Geography) -> DataSet:
+        """Of flows or records with the columns that the library takes."""
+        return cls.from_pairs(geography, *place_trips(flows, FlowTree(geography, geography)))
+
+
+def norway(folder: Path) -> DataSet:
+    """Employed persons by municipality of residence and of work."""
+    flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
+    geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=["landsdel", "fylke", "kommune"])
+    return DataSet.from_frame(flows.rename(columns={"count": "trips"}), geography)
+
+
+def taxis(folder: Path) -> DataSet:
+    """Taxi trips by zone of pick-up and of drop-off."""
+    ends = {"PULocationID": "origin", "DOLocationID": "destination"}
+    records = pd.read_csv(folder / "trips.csv.gz", usecols=list(ends), dtype=str).rename(columns=ends)
+    levels = ["borough", "service_area", "taxi_zone"]
+    return DataSet.from_frame(records, Geography.from_frame(read_zones(folder / "zones.csv"), levels=levels))
+
+
+MADE: dict[str, Callable[[bool], DataSet]] = {
+    "binary": lambda small: DataSet.synthetic(binary(SEED, levels=4, trips=5_000) if small else binary(SEED)),
+    "random": lambda small: DataSet.synthetic(
+        random_tree(SEED, levels=2, zones=40, trips=20_000) if small else random_tree(SEED)
+    ),
+    "italy": lambda small: DataSet.synthetic(italy(SEED, scale=0.01 if small else 1.0)),
+    "flights": lambda _small: DataSet.from_frame(*flights()),
+}
+
+READ: dict[str, tuple[str, Callable[[Path], DataSet]]] = {
+    "norway": ("norway_commuting_2017", norway),
+    "taxis": ("nyc_yellow_taxi", taxis),
+}
+
+CASES = (*MADE, *READ)
+RUNS = {"italy": 10}
+MOST_RUNS = 100
+
+
+@lru_cache(maxsize=1)
+def data_set(case: str, folder: Path, *, small: bool) -> DataSet:
+    """The flows of a case, made or read once for all of its variants."""
+    if case in MADE:
+        return MADE[case](small)
+    name, read = READ[case]
+    return read(folder / name)
+
+
+def is_there(case: str, folder: Path | None) -> bool:
+    """Whether a case needs no file, or its files are in the folder."""
+    return case in MADE or (folder is not None and (folder / READ[case][0]).is_dir())
+
+
+def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan:
+    """The plan of a variant. Raises OdError where the library has no such mechanism, option, conversion or shares."""
+    mechanism: Any = mechanism_named(variant.mechanism)
+    for option, value in variant.options:
+        if option not in {known.name for known in fields(mechanism)}:
+            raise OdError("OD-MECHANISM-OPTION", f"there is no option {option!r}", next_step="choose a known option")
+        mechanism = replace(mechanism, **{option: value})
+    budget = Budget(epsilon, DELTA, conversion=variant.conversion, shares=variant.shares)
+    return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+
+
+def errors_of_runs(plan: ReleasePlan, data: DataSet, runs: int) -> Errors:
+    """Errors of some releases of one plan, each with noise of its own. Raises ValueError where n is not kept."""
+    noise = noise_named(NOISE)
+    rows = []
+    for _ in range(runs):
+        root, *levels = data.truth.errors(run_plan(plan, data.trips, noise, MemoryMeasurements()).leaves)
+        if root["max_abs_error"] != 0:
+            raise ValueError("the leaves do not sum to n")
+        rows.append([[level[metric] for metric in METRICS] for level in levels])
+    values = np.array(rows, dtype=np.float64)
+    return {metric: values[:, :, number] for number, metric in enumerate(METRICS)}
+
+
+def means(errors: Errors) -> list[dict[str, float]]:
+    """Means of the runs' errors, one row a level from 1 to T."""
+    by_metric = {metric: values.mean(axis=0).tolist() for metric, values in errors.items()}
+    rows = zip(*by_metric.values(), strict=True)
+    return [{"level": level, **dict(zip(by_metric, row, strict=True))} for level, row in enumerate(rows, start=1)]
+
+
+def ratios(errors: Errors, reference: Errors) -> dict[str, Any]:
+    """Ratios of mean errors to those of the reference, by level, and the mean over the levels of the maximum's."""
+    result: dict[str, Any] = {}
+    for metric in ("max_abs_error", "mean_abs_error"):
+        by_level, over_levels = ratios_of_means(errors[metric], reference[metric])
+        result[metric] = [ratio.to_dict() for ratio in by_level]
+        result[f"{metric}_over_levels"] = over_levels.to_dict()
+    return result
+
+
+def measured(case: str, epsilon: str, data: DataSet, runs: int) -> Iterator[dict[str, Any]]:
+    """Figures of every variant at one epsilon, the paper's first; of one that is not to be had, why."""
+    reference: Errors = {}
+    for variant in VARIANTS:
+        row: dict[str, Any] = {"case": case, "epsilon": epsilon, "variant": variant.name}
+        try:
+            plan = planned(variant, data.geography, epsilon)
+        except OdError as error:
+            if variant is PAPER:
+                raise
+            yield row | {"skipped": error.message}
+            continue
+        run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())  # compiles kernels, builds tables of noise
+        start = time.perf_counter()
+        errors = errors_of_runs(plan, data, runs)
+        seconds = (time.perf_counter() - start) / runs
+        leaf_error = errors["mean_abs_error"][:, -1].mean() * plan.tree.cells(plan.tree.depth)
+        yield row | {
+            "runs": runs,
+            "conversion": plan.budget.conversion or plan.mechanism.default_conversion,
+            "shares": plan.budget.shares_text(plan.mechanism.default_shares),
+            "rho": float_above(plan.spent.rho),
+            "seconds_a_run": seconds,
+            "total_abs_error_of_leaves": float(leaf_error),
+            "levels": means(errors),
+            "ratios": ratios(errors, reference) if reference else None,
+        }
+        reference = reference or errors
+
+
+def summary(row: dict[str, Any], paper: dict[str, Any]) -> dict[str, str]:
+    """One line of a table: ratios to the paper's errors, and the leaves' rates in percent with the paper's behind."""
+    leaves, paper_leaves = row["levels"][-1], paper["levels"][-1]
+    by_level = row["ratios"]["max_abs_error"]
+    return {
+        "data set": row["case"],
+        "variant": row["variant"],
+        "max error": _text(row["ratios"]["max_abs_error_over_levels"]),
+        "max error by level": " ".join(map(_text, by_level)),
+        "total error of the leaves": _text(row["ratios"]["mean_abs_error"][-1]),
+        **{heading: f"{leaves[rate]:.1%} ({paper_leaves[rate]:.1%})" for heading, rate in RATES.items()},
+    }
+
+
+def _text(ratio: dict[str, Any]) -> str:
+    """The ratio; with ! where it is significantly above 1, with ? where the runs do not say."""
+    if ratio["ratio"] is None:
+        return "-"
+    mark = {NOT_ABOVE: "", ABOVE: "!"}.get(ratio["verdict"], "?")
+    return f"{ratio['ratio']:.2f}{mark}"
+
+
+def summaries(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
+    """The lines of every epsilon, by data set and variant; those of ``paper`` itself, all 1, are left out."""
+    done = [row for row in rows if "skipped" not in row]
+    papers = {(row["case"], row["epsilon"]): row for row in done if row["variant"] == PAPER.name}
+    tables: dict[str, list[dict[str, str]]] = {}
+    for row in done:
+        if row["variant"] != PAPER.name:
+            lines = tables.setdefault(f"epsilon {row['epsilon']}", [])
+            lines.append(summary(row, papers[row["case"], row["epsilon"]]))
+    return tables
+
+
+def markdown(rows: Sequence[dict[str, Any]], skipped: Sequence[str] = ()) -> str:
+    """One table an epsilon, and what was skipped."""
+    text = [LEGEND]
+    for title, lines in summaries(rows).items():
+        head = list(lines[0])
+        cells = [head, ["---"] * len(head), *(list(line.values()) for line in lines)]
+        text += [f"### {title}", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
+    text += [f"Skipped: {'; '.join(skipped)}."] if skipped else []
+    return "\n".join(text)
+
+
+def main() -> None:
+    """Release every data set with every variant and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--markdown", action="store_true", help="print one Markdown table an epsilon")
+    parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
+    parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
+    parser.add_argument("--runs", type=int, help=f"of each variant, instead of {MOST_RUNS} (Italy: {RUNS['italy']})")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where Norway and the taxis are")
+    options = parser.parse_args()
+    cases = [case for case in options.case if is_there(case, options.data)]
+    rows: list[dict[str, Any]] = []
+    for case, epsilon in steps(list(product(cases, options.epsilon)), "estimator"):
+        runs = options.runs or (3 if options.small else RUNS.get(case, MOST_RUNS))
+        rows += measured(case, epsilon, data_set(case, options.data, small=options.small), runs)
+    skipped = [f"{case}, whose files are not in --data" for case in options.case if case not in cases]
+    if options.markdown:
+        print(markdown(rows, skipped))
+        return
+    results: dict[str, Any] = {"machine": machine(), "delta": DELTA, "noise": NOISE, "skipped": skipped}
+    results["peak_memory_gigabytes"] = peak_memory_gigabytes()
+    printed(results | ({"cases": rows} if options.json else summaries(rows)), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

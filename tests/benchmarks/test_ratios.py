@@ -1,0 +1,92 @@
+"""Ratios of mean errors and their bootstrap bounds, against exact enumerations of the resamples."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from benchmarks.ratios import ABOVE, NOT_ABOVE, OPEN, Ratio, ratios_of_means
+
+RUNS = 10
+"""Half of them 0, half of them 2, say: a resample's sum is twice a binomial number, with no quantile near a step."""
+
+
+def halves(least: float, most: float) -> np.ndarray:
+    return np.repeat([least, most], RUNS // 2)[:, None]
+
+
+def exact_quantiles(law: dict[float, float]) -> list[float]:
+    """Of a discrete law, where the outer half per cents are cut."""
+    values = sorted(law)
+    before = np.cumsum([law[value] for value in values])
+    return [values[np.searchsorted(before, at)] for at in (0.005, 0.995)]
+
+
+def resampled_mean(least: float, most: float) -> dict[float, float]:
+    """The exact law of the mean of a resample of ``halves``."""
+    return {least + (most - least) * count / RUNS: float(binom.pmf(count, RUNS, 0.5)) for count in range(RUNS + 1)}
+
+
+def test_of_constant_errors_the_ratio_is_certain():
+    (first, second), over = ratios_of_means(np.tile([3.0, 5.0], (4, 1)), np.tile([6.0, 4.0], (7, 1)))
+    assert (first.ratio, first.lower, first.upper, first.verdict) == (*[pytest.approx(0.5)] * 3, NOT_ABOVE)
+    assert (second.ratio, second.lower, second.upper, second.verdict) == (*[pytest.approx(1.25)] * 3, ABOVE)
+    assert (over.ratio, over.lower, over.upper, over.verdict) == (*[pytest.approx(0.875)] * 3, NOT_ABOVE)
+
+
+def test_bounds_of_scattered_errors():
+    (ratio,), _ = ratios_of_means(halves(0.0, 2.0), np.ones((RUNS, 1)))
+    assert ratio.ratio == 1
+    assert [ratio.lower, ratio.upper] == pytest.approx(exact_quantiles(resampled_mean(0.0, 2.0)))
+
+
+def test_bounds_of_a_scattered_reference():
+    (ratio,), _ = ratios_of_means(np.full((3, 1), 5.0), halves(1.0, 3.0))
+    law = {5 / mean: chance for mean, chance in resampled_mean(1.0, 3.0).items()}
+    assert ratio.ratio == 2.5
+    assert [ratio.lower, ratio.upper] == pytest.approx(exact_quantiles(law))
+
+
+def test_both_sides_are_resampled_independently():
+    """An error over itself: bounds of 1 if the same runs were taken on both sides."""
+    errors = halves(1.0, 3.0)
+    (ratio,), _ = ratios_of_means(errors, errors)
+    law: dict[float, float] = {}
+    for (above, chance), (below, other) in product(resampled_mean(1.0, 3.0).items(), repeat=2):
+        law[above / below] = law.get(above / below, 0.0) + chance * other
+    assert ratio.ratio == 1
+    assert [ratio.lower, ratio.upper] == pytest.approx(exact_quantiles(law), rel=0.05)  # its steps lie close together
+    assert ratio.verdict == OPEN
+
+
+def test_columns_of_a_run_stay_together():
+    """Two columns whose mean is the same in every run: each scatters, their mean does not."""
+    errors = np.hstack([halves(0.0, 2.0), halves(2.0, 0.0)])
+    columns, over = ratios_of_means(errors, np.ones((RUNS, 2)))
+    assert all(ratio.lower < 0.5 < 1.5 < ratio.upper for ratio in columns)
+    assert [over.ratio, over.lower, over.upper] == pytest.approx([1, 1, 1])
+
+
+def test_nothing_is_divided_by_zero():
+    never, sometimes = np.zeros((3, 1)), np.array([[0.0], [0.0], [3.0]])
+    ((without,), over) = ratios_of_means(np.ones((3, 1)), never)
+    assert without == over == Ratio(None, None, None)
+    ((unbounded,), _) = ratios_of_means(np.ones((3, 1)), sometimes)
+    assert unbounded == Ratio(1.0, None, None)
+    assert without.verdict == unbounded.verdict == OPEN
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "verdict"),
+    [(0.5, 1.0, NOT_ABOVE), (0.9, 1.1, OPEN), (1.0, 1.1, OPEN), (1.01, 1.1, ABOVE)],
+)
+def test_verdict(lower, upper, verdict):
+    assert Ratio(1.0, lower, upper).verdict == verdict
+
+
+def test_same_runs_same_bounds():
+    errors, reference = np.random.default_rng(1).random((2, 20, 3))
+    assert ratios_of_means(errors, reference) == ratios_of_means(errors, reference)
