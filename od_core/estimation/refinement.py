@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from od_core.compiled import kernel
 from od_core.errors import OdError
-from od_core.estimation.top_down import Measurement, descended, root_of
+from od_core.estimation.top_down import Measurement, descended, estimate
 from od_core.flow_tree import Families, Nodes, Pairs, run_sums
 from od_core.geography import Numbers
 from od_core.pipeline import in_order
@@ -98,6 +98,9 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
         OdError: the values of the measurements are too large, or not as many as there are cells.
     """
     *inner, leaf = measured
+    if leaf.parents is None:  # every level has one node, and the leaves alone are measured
+        leaves = estimate(plan, leaf.step, None, leaf.noisy)
+        return [_positive(nodes, leaves.trips) for nodes in (_as_root(leaves), leaves)]
     levels: list[_Level] = []
     sums = leaf_sums = _leaf_sums(plan, leaf)
     for measurement, below in zip(reversed(inner), reversed(measured[1:]), strict=True):
@@ -108,7 +111,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     for level in levels:
         trips = _conditioned(plan, level, trips)
         if not refined and level.nodes.level > 0:
-            refined.append(_positive(root_of(plan, int(trips.sum())), trips))
+            refined.append(_positive(_as_root(level.nodes), trips))
         refined.append(_positive(level.nodes, trips))
     pieces = in_order(lambda piece: _leaf_nodes(plan, leaf, leaf_sums.noisy, trips, *piece), leaf.families(plan))
     return [*refined, Nodes.joined(leaf.step.level, pieces)]
@@ -237,6 +240,11 @@ def _overflow() -> OdError:
         next_step="release with mechanism inftda, or with less noise",
         spent="what was drawn stays charged",
     )
+
+
+def _as_root(only: Pairs) -> Pairs:
+    """The root, of a level that has one node: nothing is divided in between, so that its areas are the first."""
+    return Pairs(0, only.origin, only.destination)
 
 
 def _positive(nodes: Pairs, trips: _Values) -> Nodes:
