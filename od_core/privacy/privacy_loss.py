@@ -1,18 +1,18 @@
 """The privacy loss of a whole release of discrete Gaussians, and the rho that an (epsilon, delta) allows (spec 1).
 
 A release whose neighbours differ by unit shifts of independent discrete Gaussians N_Z(0, v_1), ..., N_Z(0, v_n) has
-the privacy loss L = R + Y_1 + ... + Y_n, with R the sum of 1 / (2 v_i) and Y_i = X_i / v_i, X_i ~ N_Z(0, v_i); it is
-(epsilon, delta)-differentially private for delta = E max(0, 1 - exp(epsilon - L)) (``docs/exact-accounting.md``).
-
-Here this delta is bounded from above, with numbers that are added and multiplied but never subtracted:
+the privacy loss L = R + Y_1 + ... + Y_n, with R the sum of 1 / (2 v_i) and Y_i = -X_i / v_i, X_i ~ N_Z(0, v_i). It is
+(epsilon, delta)-differentially private for delta = E max(0, 1 - exp(epsilon - L)); why this covers a release level by
+level stands in ``docs/exact-accounting.md``. Here this delta is bounded from above:
 
 * Each Y_i is spread over the dots of a grid such that E exp(-Y_i) stays (Doroshenko et al. 2022, "connect the dots").
-  In exp(-Y_i) the integrand is convex, so by Jensen the expectation can only grow. With equal variances of moderate
-  size the dots are the values of Y_i themselves, and nothing grows.
-* The n laws are convolved as plain sums of non-negative products. Every number is within a relative 2^-30 of what it
-  should be (fewer than 2^20 roundings lead to any), which the factor ``_GUARD`` covers many times over.
+  The integrand is convex in exp(-Y_i), so by Jensen the expectation can only grow. Where all variances are equal and
+  the values of Y_i lie further apart than the dots would, they are the dots, and nothing grows.
+* The n laws are convolved as plain sums of products. All numbers are non-negative, so no rounding is ever enlarged:
+  the factor 1 + ``_GUARD`` covers 2^28 roundings one after the other, and the longest chain has some 2^20.
 * The tails that are cut off count as a loss without bound.
-* Rounding of the losses themselves is covered by asking for an epsilon that is smaller by a relative ``_GUARD``.
+* A loss is rounded by less than 2^-48 of the largest one; asking for an epsilon that is less by ``_GUARD`` of that one
+  covers it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from od_core.errors import OdError
 from od_core.privacy import accounting
 
 LEAST_DELTA = Fraction(1, 10**12)
-"""Below it the tails that are cut off (fewer than 2^8, each of 2^-62) would be felt."""
+"""Below it the tails that are cut off (three a variance, each 2^-64) would be felt."""
 
 _REACH = 9.5
 """In sigmas; beyond lies 2 exp(-9.5^2 / 2) < 2^-64 (the discrete Gaussian is sub-Gaussian: Canonne et al. 2020)."""
@@ -82,7 +82,7 @@ def epsilon_exact(variances: Sequence[Fraction], delta: Fraction) -> Fraction:
     """
     _check_delta(delta)
     delta_of = _delta_of(variances)
-    tight = accounting.epsilon_tight(sum(1 / (2 * variance) for variance in variances), delta)
+    tight = accounting.epsilon_tight(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
     unit = tight / 2**24
     low, high = -1, 2**24  # tight is a promise by itself
     while high - low > 1:
@@ -156,26 +156,27 @@ def _step(counts: Counter[float]) -> float:
 
 
 def _law(variance: float, step: float) -> _Law:
-    """The law of Y = X / variance, X ~ N_Z(0, variance), spread over the grid.
+    """The law of Y = -X / v, X ~ N_Z(0, v), spread over the grid.
 
-    Above sigma = 2^12 the integers are taken in blocks of 2 m + 1, c - m to c + m, m / sigma at most 2^-12. Of a block we need a
-    bound of its mass, P(c) times the sum of cosh(c i / v) exp(-i^2 / 2v) over |i| <= m, and a bound from below of the
-    mean of exp(-Y) in it: exp(c / v) times a mean of cosh((c - 1) i / v) / cosh(c i / v), which is at least 1 for
-    c <= 0, and exp(-c m^2 / v^2) for c >= 1, since the derivative of ln cosh(x) is at most x. For m = 0 all is exact.
+    From sigma = 2^12 on, the integers are taken in blocks of 2 m + 1, from c - m to c + m, with m / sigma below 2^-12.
+    Of a block we bound from above its mass, P(c) times the sum of cosh(c i / v) exp(-i^2 / 2v) over |i| <= m, and from
+    below its mean of exp(-Y), exp(c / v) times a mean of cosh((c - 1) i / v) / cosh(c i / v): at least 1 for c <= 0,
+    and at least exp(-c m^2 / v^2) for c >= 1, for the derivative of ln cosh(x) is at most x. With m = 0 both are exact.
     """
     sigma = math.sqrt(variance)
     m = int(sigma / 2**12)
     reach = math.ceil(_REACH * sigma / (2 * m + 1))
     centre = (2 * m + 1) * np.arange(-reach, reach + 1, dtype=np.float64)
     masses = (2 * m + 1) * np.exp(-(centre**2) / (2 * variance)) * np.cosh(m * centre / variance)
-    masses /= math.sqrt(2 * math.pi * variance) if m else masses.sum()
+    normaliser = math.sqrt(2 * math.pi * variance) if m else masses.sum()  # neither is above the true one
     mean = (np.maximum(centre, 0) * (m / variance) ** 2) - centre / variance
     lower = np.floor(-(centre + m) / variance / step)
     upper = np.maximum(lower + 1, np.ceil(-(centre - m) / variance / step))
     upwards = np.clip(np.expm1(lower * step - mean) / np.expm1((lower - upper) * step), 0, 1)
     first = int(lower[-1])
     dots = np.concatenate([lower, upper]).astype(np.int64) - first
-    return _Law(first, np.bincount(dots, np.concatenate([masses * (1 - upwards), masses * upwards])), _TAIL)
+    spread = np.concatenate([masses * (1 - upwards), masses * upwards]) / normaliser
+    return _Law(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
 
 
 def _sum(one: _Law, other: _Law) -> _Law:
