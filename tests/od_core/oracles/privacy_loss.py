@@ -17,7 +17,7 @@ import numpy as np
 from flint import arb, arb_poly, fmpq
 from numpy.typing import NDArray
 
-DIGITS = 40
+DIGITS = 30
 """Tails beyond 10^-DIGITS are left out; each test's delta is above 1e-12."""
 
 
@@ -51,9 +51,9 @@ def law_of_sum(variance: Fraction, count: int) -> list[arb]:
 def delta_by_balls(variance: Fraction, count: int, epsilon: Fraction) -> arb:
     """A ball of delta where all variances are equal: sum over s = sum of x of P(s) (1 - exp(eps - loss(s)))_+.
 
-    The loss (the log of P(x) / Q(x), Q moved by +1 everywhere) depends on x through s alone: (count - 2 s) / (2 variance).
+    The loss (the log of P(x) / Q(x), Q moved by +1 everywhere) is a function of s: (count - 2 s) / (2 variance).
     """
-    with precision(400):
+    with precision(160):
         law = law_of_sum(variance, count)
         total = arb(0)
         for index, mass in enumerate(law):
@@ -81,7 +81,7 @@ def delta_of_outcomes(variances: Sequence[Fraction], shifts: Sequence[int], epsi
 
 def atoms(variance: Fraction, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Losses and masses of ``count`` equal Gaussians, masses above 1e-25."""
-    with precision(400):
+    with precision(160):
         masses = np.array([float(mass) for mass in law_of_sum(variance, count)])
     sums = np.arange(len(masses)) - len(masses) // 2
     losses = (count - 2 * sums) / (2 * float(variance))
