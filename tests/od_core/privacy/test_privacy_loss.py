@@ -1,0 +1,250 @@
+"""The exact privacy loss against balls, outcomes one by one and pairs of halves; the promise of the rho it allows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from flint import arb
+
+from od_core import OdError
+from od_core.privacy import privacy_loss
+from od_core.privacy.accounting import RHO_UNIT, epsilon_tight, rho_for_epsilon
+from od_core.privacy.privacy_loss import delta_exact, epsilon_exact, is_defined, rho_for_epsilon_exact
+from tests.od_core.oracles import privacy_loss as oracle
+
+DELTA = Fraction("1e-8")
+
+
+def uniform(levels: int) -> tuple[Fraction, ...]:
+    return (Fraction(1, levels),) * levels
+
+
+def geography(largest_fan_outs: list[int]) -> tuple[Fraction, ...]:
+    """The rule of shares of the method's description, leaf weight 3/2."""
+    weights = [1 - Fraction(1, fan_out) for fan_out in largest_fan_outs[1:]] + [Fraction(3, 2)]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def variances(rho: Fraction, shares: tuple[Fraction, ...], cells: int) -> list[Fraction]:
+    return [cells / (2 * rho * share) for share in shares for _ in range(cells)]
+
+
+@pytest.mark.parametrize("shifts", [(1, 1), (1, -1), (-1, -1, 1)])
+@pytest.mark.parametrize("epsilon", ["0", "0.5", "3"])
+def test_is_the_definition_outcome_by_outcome(shifts, epsilon):
+    """Whatever the directions of the shifts: the noise is symmetric."""
+    of_size = [Fraction("0.4"), Fraction("2.5"), Fraction("1.1")][: len(shifts)]
+    expected = oracle.delta_of_outcomes(of_size, shifts, Fraction(epsilon))
+    found = delta_exact(of_size, Fraction(epsilon))
+    assert expected * (1 - 1e-12) <= found <= expected * 1.0005
+
+
+def test_more_mass_than_there_is_never_comes_out():
+    assert delta_exact([Fraction(1, 10**6)], Fraction(1)) == 1
+
+
+@pytest.mark.parametrize("sigma", ["0.3", "1", "2.45", "13", "90"])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_equal_variances_are_never_below_the_ball(sigma, count):
+    """At about 3, 4.5 and 6 standard deviations of the loss."""
+    variance = Fraction(sigma) ** 2
+    for deviations in ("3", "4.5", "6"):
+        epsilon = count / (2 * variance) + Fraction(deviations) * Fraction(math.sqrt(count / variance))
+        ball = oracle.delta_by_balls(variance, count, epsilon)
+        found = delta_exact([variance] * count, epsilon)
+        assert ball < arb(found)
+        assert arb(found) < ball * arb(1.002)
+
+
+@pytest.mark.parametrize("sigma", ["4095", "6000"])
+def test_blocks_of_integers_are_never_below_the_ball(sigma):
+    """Wide noise is taken in blocks; at 6000 they hold three integers."""
+    variance = Fraction(sigma) ** 2
+    epsilon = Fraction(9, 2) / Fraction(sigma)
+    ball = oracle.delta_by_balls(variance, 1, epsilon)
+    assert ball < arb(delta_exact([variance], epsilon))
+    assert arb(delta_exact([variance], epsilon)) < ball * arb(1.002)
+
+
+def test_blocks_of_integers_cost_little(monkeypatch):
+    """Blocks of an eighth of a sigma, where their bounds can be felt: above the ball, and not by much."""
+    monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)
+    for count, epsilon in itertools.product((1, 4), ("0.05", "0.1")):
+        variance = Fraction(count * 2500)
+        ball = oracle.delta_by_balls(variance, count, Fraction(epsilon))
+        found = delta_exact([variance] * count, Fraction(epsilon))
+        assert ball < arb(found)
+        assert arb(found) < ball * arb(1.3)
+
+
+def test_a_block_bounds_mass_and_ends_from_above_and_the_mean_from_below(monkeypatch):
+    """Each bound by itself, block by block, on a grid so fine that it adds nothing of its own."""
+    monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)
+    variance, half = 2500.0, 3
+    law = privacy_loss._law(variance, 2**-20)
+    dots = 2**-20 * (law.first + np.arange(len(law.masses)))
+    weight = np.exp(-(np.arange(-600, 601) ** 2) / (2 * variance))
+    for centre in range(-455, 456, 2 * half + 1):
+        inside = np.arange(centre - half, centre + half + 1)
+        p, losses = weight[inside + 600] / weight.sum(), -inside / variance
+        of_block = np.abs(dots + centre / variance) < (half + 0.5) / variance
+        masses, seen = law.masses[of_block], dots[of_block][law.masses[of_block] > 0]
+        assert masses.sum() >= p.sum() * (1 - 1e-12)
+        assert seen.min() <= losses.min() <= losses.max() <= seen.max()
+        mean = np.sum(masses * np.exp(-dots[of_block])) / masses.sum()
+        assert mean <= np.sum(p * np.exp(-losses)) / p.sum() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("levels", "epsilon"),
+    [
+        ([("1.4", 2), ("2.5", 2)], "10"),
+        ([("4", 2), ("6.1", 4), ("7.7", 2), ("9.3", 2)], "8"),
+        ([("80", 1), ("95", 1), ("300", 1)], "1"),
+        ([("0.2", 1), ("40", 1), ("41", 1)], "9"),
+        ([("1", 1), ("1e12", 1)], "4"),
+    ],
+)
+def test_unequal_variances_are_never_below_all_pairs_of_halves(levels, epsilon):
+    exact = [(Fraction(variance), count) for variance, count in levels]
+    known = [level for level in exact if level[0] < 10**6]  # the widest noise loses next to nothing
+    expected = oracle.delta_by_halves(known, float(epsilon))
+    found = delta_exact([variance for variance, count in exact for _ in range(count)], Fraction(epsilon))
+    assert expected * (1 - 1e-9) <= found <= expected * 1.003
+
+
+def test_tails_that_are_cut_off_count(monkeypatch):
+    monkeypatch.setattr(privacy_loss, "_REACH", 4.0)
+    monkeypatch.setattr(privacy_loss, "_TAIL", 2 * math.exp(-8))
+    for count in (1, 2, 5):
+        ball = oracle.delta_by_balls(Fraction(100), count, Fraction("1.2"))
+        assert ball < arb(delta_exact([Fraction(100)] * count, Fraction("1.2")))
+
+
+def test_what_is_cut_off_and_what_is_kept_make_a_whole(monkeypatch):
+    """Tails of a thousandth, cut at each of the 7 sums that make 8 copies of one law."""
+    law = privacy_loss._law(90000.0, 1 / 90000)
+    monkeypatch.setattr(privacy_loss, "_TAIL", 1e-3)
+    eight = privacy_loss._times(law, 8)
+    assert eight.masses.sum() < 0.99
+    assert 1 <= eight.masses.sum() + eight.lost < 1.001
+
+
+@pytest.mark.parametrize(
+    ("levels", "too_much", "allowed"), [(4, 1.0203, 1.3159), (6, 1.0294, 1.3164), (8, 1.0134, 1.3176)]
+)
+def test_the_gaussian_formula_alone_is_not_safe_on_integers(levels, too_much, allowed):
+    """Figures of the method's description, delta 1e-8, epsilon 10."""
+    rho = Fraction("1.318333")
+    assert oracle.delta_of_gaussian(float(rho), 10) <= 1e-8
+    ball = oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(10))
+    assert float(ball) * 1e8 == pytest.approx(too_much, abs=1e-4)
+    assert delta_exact(variances(rho, uniform(levels), 2), Fraction(10)) > DELTA
+    assert float(rho_for_epsilon_exact(Fraction(10), DELTA, uniform(levels), 2)) == pytest.approx(allowed, rel=3e-4)
+
+
+def test_figures_of_the_flights():
+    """Largest fan-outs of the public geography; rho of the method's description at epsilon 0.1, 1, 10."""
+    zones = pd.read_csv("data/us_flights/airports.csv")
+    fan_outs = [zones["region"].nunique()]
+    for above, level in itertools.pairwise(["region", "division", "state", "airport"]):
+        fan_outs.append(int(zones.groupby(above)[level].nunique().max()))
+    shares = geography([fan_out for fan_out in fan_outs for _ in "do"])
+    for epsilon, figure in (("0.1", 2.3687e-4), ("1", 0.019215), ("10", 1.31814)):
+        rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, shares, 2)
+        assert float(rho) == pytest.approx(figure, rel=3e-4)
+        levels = [(1 / (rho * share), 2) for share in shares]
+        assert oracle.delta_by_nearest(levels, float(epsilon), float(epsilon) / 2**17) <= 1.0001e-8
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+@pytest.mark.parametrize("delta", ["1e-6", "1e-8", "1e-12"])
+@pytest.mark.parametrize(("levels", "epsilon"), [(2, "0.1"), (2, "1"), (5, "1"), (2, "10"), (4, "10"), (16, "10")])
+def test_uniform_rho_keeps_its_promise_and_is_the_largest(levels, epsilon, delta, cells):
+    """By balls; half a percent more breaks the promise."""
+    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), uniform(levels), cells)
+    promised = arb(oracle.rational(Fraction(delta)))
+    more = rho * Fraction("1.005")
+    assert oracle.delta_by_balls(levels * cells / (2 * rho), levels * cells, Fraction(epsilon)) <= promised
+    assert oracle.delta_by_balls(levels * cells / (2 * more), levels * cells, Fraction(epsilon)) > promised
+
+
+@pytest.mark.parametrize("delta", ["1e-6", "1e-8"])
+@pytest.mark.parametrize(
+    ("fan_outs", "epsilon"), [([3, 40], "1"), ([3, 40], "10"), ([4, 4, 9, 9], "10"), ([2, 2, 5, 5, 30, 30], "10")]
+)
+def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, epsilon, delta):
+    """By all pairs of halves; half a percent more breaks the promise."""
+    shares = geography(fan_outs)
+    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
+
+    def recomputed(rho: Fraction) -> float:
+        counts = {share: 2 * shares.count(share) for share in shares}
+        return oracle.delta_by_halves([(1 / (rho * share), count) for share, count in counts.items()], float(epsilon))
+
+    assert recomputed(rho) <= float(delta)
+    assert recomputed(rho * Fraction("1.005")) > float(delta)
+
+
+@pytest.mark.parametrize("shares", [uniform(2), uniform(8), geography([4, 4, 3, 3, 9, 9, 60, 60])])
+def test_rho_grows_with_epsilon_and_with_delta(shares):
+    epsilons = [Fraction(epsilon) for epsilon in ("0.001", "0.1", "0.5", "1", "1.1", "4", "10", "30", "300")]
+    rhos = [rho_for_epsilon_exact(epsilon, DELTA, shares, 2) for epsilon in epsilons]
+    assert all(less < more for less, more in itertools.pairwise(rhos))
+    deltas = [Fraction(delta) for delta in ("1e-12", "1e-10", "1e-3", "0.1", "0.9")]
+    rhos = [rho_for_epsilon_exact(Fraction(1), delta, shares, 2) for delta in deltas]
+    assert all(less < more for less, more in itertools.pairwise(rhos))
+
+
+@pytest.mark.parametrize("epsilon", ["1e-12", "1e-6", "0.1", "1", "10", "1e3", "1e9"])
+def test_rho_is_a_multiple_of_the_unit_with_few_bits_and_not_below_tight(epsilon):
+    rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, uniform(4), 2)
+    assert rho % RHO_UNIT == 0
+    units = int(rho / RHO_UNIT)
+    assert (units // (units & -units)).bit_length() <= 15
+    assert rho > rho_for_epsilon(Fraction(epsilon), DELTA, "tight")
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+@pytest.mark.parametrize("rho", ["1e-6", "0.02", "1.3", "40"])
+def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
+    release = variances(Fraction(rho), uniform(4), cells)
+    epsilon = epsilon_exact(release, DELTA)
+    assert delta_exact(release, epsilon) <= DELTA < delta_exact(release, epsilon * (1 - Fraction(1, 10**6)))
+    assert epsilon < epsilon_tight(Fraction(rho), DELTA)
+
+
+def test_epsilon_of_the_rho_of_an_epsilon():
+    for epsilon in (Fraction(1, 10), Fraction(1), Fraction(10)):
+        shares = geography([4, 4, 3, 3, 9, 9, 60, 60])
+        rho = rho_for_epsilon_exact(epsilon, DELTA, shares, 2)
+        assert epsilon * Fraction("0.999") < epsilon_exact(variances(rho, shares, 2), DELTA) <= epsilon
+
+
+def test_delta_below_1e_12_is_not_defined():
+    below = Fraction(1, 10**12) - Fraction(1, 10**30)
+    assert is_defined(Fraction(1, 10**12))
+    assert not is_defined(below)
+    assert not is_defined(Fraction(1))
+    with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
+        rho_for_epsilon_exact(Fraction(1), below, uniform(2), 2)
+    with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
+        epsilon_exact([Fraction(1)], below)
+
+
+@pytest.mark.parametrize("wrong", [[], [Fraction(0)], [Fraction(1), Fraction(-1)], [Fraction(10**61)]])
+def test_variances_that_are_none_are_refused(wrong):
+    with pytest.raises(OdError, match="OD-BUDGET-RHO"):
+        delta_exact(wrong, Fraction(1))
+    with pytest.raises(OdError, match="OD-BUDGET-RHO"):
+        epsilon_exact(wrong, DELTA)
+
+
+def test_an_epsilon_below_0_is_refused():
+    with pytest.raises(OdError, match="OD-BUDGET-EPSILON"):
+        delta_exact([Fraction(1)], Fraction(-1, 10))

@@ -1,0 +1,44 @@
+"""The promise of the rho by exact accounting on a long grid: nothing here is random, it only takes its time."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from flint import arb
+
+from od_core.privacy.privacy_loss import rho_for_epsilon_exact
+from tests.od_core.oracles import privacy_loss as oracle
+
+LEVELS = (2, 3, 4, 6, 8, 11, 16)
+FAN_OUTS = (4, 4, 3, 3, 9, 9, 60, 60, 2, 2, 5, 5, 20, 20, 7, 7)
+
+
+@pytest.mark.parametrize("delta", ["1e-6", "1e-8"])
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
+@pytest.mark.parametrize("levels", LEVELS)
+def test_uniform_shares_by_balls(levels, epsilon, delta):
+    shares = (Fraction(1, levels),) * levels
+    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
+    ball = oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(epsilon))
+    assert ball <= arb(oracle.rational(Fraction(delta)))
+    more = levels / (rho * Fraction("1.005"))
+    if epsilon != "0.1" or levels < 6:
+        assert oracle.delta_by_balls(more, 2 * levels, Fraction(epsilon)) > arb(oracle.rational(Fraction(delta)))
+
+
+@pytest.mark.parametrize("delta", ["1e-6", "1e-8"])
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
+@pytest.mark.parametrize("levels", LEVELS)
+def test_geography_shares_by_a_grid_a_hundred_times_as_fine(levels, epsilon, delta):
+    weights = [1 - Fraction(1, fan_out) for fan_out in FAN_OUTS[1:levels]] + [Fraction(3, 2)]
+    shares = tuple(weight / sum(weights) for weight in weights)
+    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
+
+    def recomputed(rho: Fraction) -> float:
+        counts = {share: 2 * shares.count(share) for share in shares}
+        release = [(1 / (rho * share), count) for share, count in counts.items()]
+        return oracle.delta_by_nearest(release, float(epsilon), float(epsilon) / 2**18)
+
+    assert recomputed(rho) <= float(delta) * 1.0001
+    assert recomputed(rho * Fraction("1.005")) > float(delta)
