@@ -18,6 +18,7 @@ from od_assets.project import project_root, var_folder
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.errors import OdError
+from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
 from od_core.publication.certificate import guarantee_sentences
 
@@ -43,8 +44,9 @@ def plan(release: Annotated[str, typer.Argument(help="Release series.")] = "us_f
         return
     _print_frame(f"{release}: what one period measures", planned.to_frame())
     _console.print(
-        f"Spends rho {float(spent.rho):.6g} a release: epsilon {spent.epsilon_tight:.6g} (tight),"
-        f" {spent.epsilon_bun_steinke:.6g} (Bun-Steinke) at delta {float(spent.delta):.3g}. The cap of data set"
+        f"Spends rho {float(spent.rho):.6g} a release:"
+        f" {_epsilons(spent.epsilon_exact, spent.epsilon_tight, spent.epsilon_bun_steinke)} at delta"
+        f" {float(spent.delta):.3g}. {_conversion(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
     )
@@ -189,6 +191,21 @@ def prepare_dagster_home() -> Path:
     return home
 
 
+def _epsilons(exact: float | None, tight: float, bun_steinke: float) -> str:
+    """Every epsilon that bounds the release; the first one is the promise."""
+    first = "" if exact is None else f"{exact:.6g} (exact), "
+    return f"epsilon {first}{tight:.6g} (tight), {bun_steinke:.6g} (Bun-Steinke)"
+
+
+def _conversion(plan: ReleasePlan) -> str:
+    """How rho was found; with a word where it was not asked for so."""
+    if plan.budget.rho is not None:
+        return "Rho was given."
+    if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
+        return f"Rho was found by conversion {plan.conversion!r}."
+    return f"Rho was found by conversion {plan.conversion!r}: 'exact' is for unit trip and a delta of 1e-12 or more."
+
+
 def _print_outcome(facts: dict[str, Any], levels: pd.DataFrame | None) -> None:
     if levels is None:
         _console.print(f"[bold red]{facts['release']} is not published.[/]")
@@ -199,8 +216,9 @@ def _print_outcome(facts: dict[str, Any], levels: pd.DataFrame | None) -> None:
     _print_guarantee(facts["guarantee"])
     spent = facts["spent"]
     _console.print(
-        f"\nSpent: rho {spent['rho']:.6g} = epsilon {spent['epsilon_tight']:.6g} (tight),"
-        f" {spent['epsilon_bun_steinke']:.6g} (Bun-Steinke) at delta {spent['delta']:.3g}; of the period's cap"
+        f"\nSpent: rho {spent['rho']:.6g} ="
+        f" {_epsilons(spent['epsilon_exact'], spent['epsilon_tight'], spent['epsilon_bun_steinke'])} at delta"
+        f" {spent['delta']:.3g}; of the period's cap"
         f" {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
         f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
     )

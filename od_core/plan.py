@@ -66,7 +66,9 @@ class ReleasePlan:
             raise _defect("the steps are not measured levels, top first")
         if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
             raise _defect("a level whose nodes have several children, or the leaves, are not measured")
-        if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion):
+        shares = tuple(step.rho / self.spent.rho for step in self.steps)
+        allowed = self.budget.total_rho(self.mechanism.default_conversion, shares, self.unit.shifted_cells)
+        if self.spent.rho != allowed:
             raise _defect("the steps do not sum to the budget")
 
     @property
@@ -82,7 +84,17 @@ class ReleasePlan:
     @property
     def spent(self) -> Spent:
         """What the plan costs when every level is drawn once."""
-        return Spent(levels=tuple(step.rho for step in self.steps), delta=self.budget.delta)
+        return self.spent_on(tuple(step.rho for step in self.steps))
+
+    @property
+    def conversion(self) -> str:
+        """How rho is found from epsilon: as asked for, but ``tight`` where ``exact`` is not defined."""
+        return self.budget.conversion_for(self.mechanism.default_conversion, self.unit.shifted_cells)
+
+    def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
+        """What was spent where the measured levels were charged so much in all, lost draws included."""
+        drawn_once = levels == tuple(step.rho for step in self.steps)
+        return Spent(levels, self.budget.delta, self.unit.shifted_cells if drawn_once else None)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -138,7 +150,7 @@ class ReleasePlan:
             "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),
             "rho": str(self.spent.rho),
             "delta": str(self.budget.delta),
-            "conversion": self.budget.conversion or self.mechanism.default_conversion,
+            "conversion": self.conversion,
             "shares": self.budget.shares_text(self.mechanism.default_shares),
             "origin_geography": self.tree.origin.digest,
             "destination_geography": self.tree.destination.digest,
@@ -185,9 +197,10 @@ def plan_release(
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = mechanism_named(mechanism)
     levels = measured_levels(unit, flow_tree.depth)
-    rho = budget.total_rho(chosen.default_conversion)
-    steps = []
     shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)
+    measured = tuple(share for share in shares if share > 0)
+    rho = budget.total_rho(chosen.default_conversion, measured, unit.shifted_cells)
+    steps = []
     for level, share in zip(levels, shares, strict=True):
         if share == 0:
             continue

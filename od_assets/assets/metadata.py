@@ -72,7 +72,7 @@ def release_metadata(release: Release, balance: Balance) -> dict[str, Any]:
     """What a release promises, has spent, and shows first."""
     return allowed(
         unit=f"{release.plan.unit.kind}, {release.plan.unit.neighbours}",
-        epsilon=release.spent.epsilon_tight,
+        epsilon=float_above(release.spent.epsilon),
         delta=float_above(release.spent.delta),
         rho=float_above(release.spent.rho),
         trips=int(release.leaves.trips.sum()),

@@ -272,7 +272,7 @@ class Ledger:
         by_level = {step.level: Fraction(0) for step in plan.steps}
         for row in charges:
             by_level[row["level"]] += Fraction(row["rho"])
-        return Spent(levels=tuple(by_level.values()), delta=plan.budget.delta)
+        return plan.spent_on(tuple(by_level.values()))
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
         """Refuse to go on where the ledger lacks an entry that a public release names. Raises OdError."""

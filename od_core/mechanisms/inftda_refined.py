@@ -25,7 +25,7 @@ class InfTDARefined(InfTDA):
     keep_all_cap: int = KEEP_ALL_CAP
 
     name: ClassVar[str] = "inftda_refined"
-    default_conversion: ClassVar[str] = "tight"
+    default_conversion: ClassVar[str] = "exact"
     default_shares: ClassVar[str] = "geography"
     refines: ClassVar[bool] = True
 

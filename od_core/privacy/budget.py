@@ -10,7 +10,7 @@ from numbers import Rational
 from typing import Any
 
 from od_core.errors import OdError, nearest_known
-from od_core.privacy import accounting
+from od_core.privacy import accounting, privacy_loss
 
 Number = int | float | str | Fraction
 
@@ -31,7 +31,7 @@ class Budget:
     Attributes:
         epsilon, delta: promise in (epsilon, delta); exact fractions.
         rho: promise in zero-concentrated differential privacy, exact; instead of epsilon.
-        conversion: how rho is found from epsilon: ``tight`` or ``bun_steinke``.
+        conversion: how rho is found from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
         shares: over the measured levels, top first: ``uniform``, ``geography`` (see :func:`geography_weights`),
             ``("geometric", ratio)``, or fractions that sum to 1.
 
@@ -72,8 +72,26 @@ class Budget:
         object.__setattr__(self, "conversion", conversion)
         object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
 
-    def total_rho(self, conversion: str) -> Fraction:
-        """Rho of the whole release; from epsilon by the budget's conversion, else by the given default.
+    def conversion_for(self, default: str, shifted_cells: int | None) -> str:
+        """The conversion that is used: the budget's own, else the default; ``tight`` where ``exact`` is not defined.
+
+        Args:
+            default: the mechanism's.
+            shifted_cells: see :attr:`od_core.privacy.unit.PrivacyUnit.shifted_cells`.
+        """
+        name = self.conversion or default
+        is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
+        return "tight" if name == "exact" and not is_exact else name
+
+    def total_rho(
+        self, conversion: str, shares: tuple[Fraction, ...] = (Fraction(1),), shifted_cells: int | None = None
+    ) -> Fraction:
+        """Rho of the whole release; from epsilon by :meth:`conversion_for`.
+
+        Args:
+            conversion: where the budget names none.
+            shares: of the measured levels, which ``exact`` looks at.
+            shifted_cells: see :attr:`od_core.privacy.unit.PrivacyUnit.shifted_cells`.
 
         Raises:
             OdError: delta is 0 (Gaussian noise is never pure).
@@ -84,7 +102,10 @@ class Budget:
             return self.rho
         if self.epsilon is None:
             raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
-        return accounting.rho_for_epsilon(self.epsilon, self.delta, self.conversion or conversion)
+        name = self.conversion_for(conversion, shifted_cells)
+        if name == "exact" and shifted_cells is not None:
+            return privacy_loss.rho_for_epsilon_exact(self.epsilon, self.delta, shares, shifted_cells)
+        return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
     def shares_text(self, default: str) -> str | list[str]:
         """The rule of shares as JSON-ready text, which :class:`Budget` reads back."""
@@ -114,11 +135,18 @@ class Budget:
 class Spent:
     """What a release has spent: rho exactly, and the (epsilon, delta) promises that follow from it.
 
-    Every epsilon bounds the same mechanism, so the smallest is the promise. Attributes are rounded up.
+    Every epsilon bounds the same mechanism, so the smallest is the promise. All are rounded up.
+
+    Attributes:
+        levels: rho of every measured level.
+        delta: at which epsilon is stated.
+        shifted_cells: where every level was drawn once, and neighbours change its cells by one: how many of them;
+            else None, and there is no exact epsilon.
     """
 
     levels: tuple[Fraction, ...]
     delta: Fraction
+    shifted_cells: int | None = None
 
     @property
     def rho(self) -> Fraction:
@@ -138,7 +166,21 @@ class Spent:
     @property
     def epsilon_exact(self) -> float | None:
         """Epsilon of the exact privacy loss; None where it is not defined."""
-        return None
+        exact = self._exact()
+        return None if exact is None else accounting.float_above(exact)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The promise: the smallest epsilon of all that apply."""
+        tight = accounting.epsilon_tight(self.rho, self.delta)
+        return min(tight, accounting.epsilon_bun_steinke(self.rho, self.delta), self._exact() or tight)
+
+    def _exact(self) -> Fraction | None:
+        cells = self.shifted_cells
+        if cells is None or not privacy_loss.is_defined(self.delta):
+            return None
+        variances = tuple(Fraction(cells) / (2 * rho) for rho in self.levels for _ in range(cells))
+        return privacy_loss.epsilon_exact(variances, self.delta)
 
 
 def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
@@ -176,8 +218,8 @@ def exact_fraction(name: str, value: object) -> Fraction:
 
 def check_conversion(name: str) -> None:
     """Refuse a conversion that does not exist. Raises OdError with the nearest known one."""
-    if name not in accounting.CONVERSIONS:
-        known = nearest_known(name, tuple(accounting.CONVERSIONS))
+    if name not in (known_names := ("exact", *accounting.CONVERSIONS)):
+        known = nearest_known(name, known_names)
         raise _fault("OD-BUDGET-CONVERSION", f"there is no conversion {name!r} ({known})")
 
 

@@ -78,16 +78,17 @@ def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
     return _delta_of(variances)(float(epsilon))
 
 
-def epsilon_exact(variances: Sequence[Fraction], delta: Fraction) -> Fraction:
-    """Least epsilon, rounded up by at most a relative 2^-24 of ``tight``'s, that unit-shift discrete Gaussians promise.
+@lru_cache(maxsize=256)
+def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
+    """Least epsilon, rounded up by at most a relative 2^-44 of ``tight``'s, that unit-shift discrete Gaussians promise.
 
     Arguments and errors as for :func:`delta_exact`; also OdError where delta is below 1e-12.
     """
     _check_delta(delta)
     delta_of = _delta_of(variances)
     tight = accounting.epsilon_tight(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
-    unit = tight / 2**24
-    low, high = -1, 2**24  # tight is a promise by itself
+    unit = tight / 2**44
+    low, high = -1, 2**44  # tight is a promise by itself
     while high - low > 1:
         middle = (low + high) // 2
         if delta_of(float(middle * unit)) <= delta:

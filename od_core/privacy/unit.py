@@ -73,6 +73,13 @@ class PrivacyUnit:
         return 2 * m * m if self.neighbours == "bounded" else m * m
 
     @property
+    def shifted_cells(self) -> int | None:
+        """Cells of a level that neighbours may change, each by one; None for users, who change them by more."""
+        if self.kind != "trip":
+            return None
+        return 2 if self.neighbours == "bounded" else 1
+
+    @property
     def root_sensitivity_squared(self) -> int:
         """Squared sensitivity of n: 0 where it is an invariant, else m^2 (spec 1, column "root")."""
         return 0 if self.publishes_total else self.contribution_bound**2

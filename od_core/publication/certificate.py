@@ -110,7 +110,7 @@ def certificate(
             "rho_planned_exact": str(plan.spent.rho),
             "lost_draws": record.lost_draws,
             "delta": float_above(spent.delta),
-            "epsilon": spent.epsilon_tight,
+            "epsilon": float_above(spent.epsilon),
             "epsilon_tight": spent.epsilon_tight,
             "epsilon_bun_steinke": spent.epsilon_bun_steinke,
             "epsilon_exact": spent.epsilon_exact,
@@ -138,7 +138,7 @@ def certificate_digest(certificate: dict[str, Any]) -> str:
 
 def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
-    epsilon = text_above(epsilon_tight(spent.rho, spent.delta))
+    epsilon = text_above(spent.epsilon)
     sentences = {
         "protected": (
             "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"

@@ -20,7 +20,7 @@ from od_core.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography import Geography, Numbers
 from od_core.mechanisms import MECHANISMS
 from od_core.plan import ReleasePlan, plan_release
-from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import BUNDLE_TABLES, CERTIFICATE
 from od_core.publication.database import CLOSED
@@ -138,7 +138,7 @@ def _release(
         Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order]),
         measured,
         noise=certificate["noise"],
-        spent=Spent(levels, plan.budget.delta),
+        spent=plan.spent_on(levels),
     )
 
 
