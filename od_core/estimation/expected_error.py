@@ -1,8 +1,8 @@
 """The error to expect of a release at every level, from the tree and the variances of the noise alone (spec 1).
 
-A node's estimate is its own value z_i and a part of what its siblings' values lack to the parent's estimate c, which is
-z_i + (c - sum z) v_i / sum v, with v the variances of z. Top down z is the measured value; in a least-squares release it
-is the best that the node and the levels below it say. These reach c through sum z alone, so in both cases
+A node's estimate is its own value and its part of what it and its siblings lack to the parent's estimate c, which is
+z_i + (c - sum z) v_i / sum v, with v the variances of z. Top down z is the measured value; in a least-squares release
+it is the best that the node and the levels below it say. These reach c through sum z alone, so in both cases
 
     Var_i = v_i - v_i^2 / S + (v_i / S)^2 Var(c),  S the sum of v over the siblings.
 
@@ -26,7 +26,7 @@ from od_core.geography import Geography
 
 MAX_SHAPES = 1024
 """Shapes told apart at a level of a geography. Beyond it areas of about as many zones count as one shape, the mean of
-theirs: an approximation, which bounds time (a second or two) and memory (8 MB an array) for any geography."""
+theirs: an approximation, which bounds time (a second or two) and memory (8 MB a level) for any geography."""
 
 Reals = NDArray[np.float64]
 
@@ -34,13 +34,11 @@ Reals = NDArray[np.float64]
 def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refined: bool) -> list[float]:
     """Root-mean-square error to expect over all public nodes of each level, where no node is cut at zero.
 
-    What it takes for granted: sparse levels, whose small nodes are cut at zero, come out better than said here.
-    Rounding to integers adds (1 - 1/b^2) / 6 to the variance of each of b siblings: of the remainder r of c - sum z
-    by b, r siblings get one more, so that a sibling is off by a fraction f = r / b with the variance f (1 - f), and
-    all r are about equally likely. That holds where siblings differ by more than the noise, so that the noise does not
-    say which of them get one more. Against simulations it is within 10 % for standard deviations of 1 and more in every
-    tree; below, it says too much rather than too little. Siblings that are all equal have more: 20 % at a
-    standard deviation of 1, 2 % at 12.
+    Whole numbers add (1 - 1/b^2) / 6 to the variance of each of b siblings: r of them, the remainder of c - sum z by
+    b, get one more than the others, which is a variance of f (1 - f) for f = r / b, and all r are about equally likely.
+    In simulations that is within 10 % where the error is one trip or more. Smaller errors of least squares
+    are below what is said here, since rounding then finds the truth. Siblings that are equal, or nearly, are above
+    it, since the noise then decides who gets one more: by 20 % for a standard deviation of 1, 2 % for 12.
 
     Args:
         tree: public.
@@ -102,7 +100,7 @@ class _Step:
     def rounding(self) -> Reals:
         """Variance that rounding adds to the nodes of each shape, to be added to all their pairs."""
         fan_out = self.children.sum(axis=1)
-        added = (1 - fan_out**-2) / 6 @ self.parents
+        added: Reals = (1 - fan_out**-2) / 6 @ self.parents
         return added[:, np.newaxis] if self.splits_origin else added
 
 
@@ -144,7 +142,8 @@ def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]
 def _shapes(geography: Geography) -> _Shapes:
     """Bottom up: areas are of one shape where their children are of the same shapes, as many of each."""
     shape = np.zeros(len(geography.zones), dtype=np.int64)
-    areas, pairs = [np.array([float(len(shape))])], []
+    areas: list[Reals] = [np.array([float(len(shape))])]
+    pairs: list[Reals] = []
     for level in range(geography.depth - 1, -1, -1):
         parents = geography.parents[level + 1]
         above = _shapes_above(geography, level, shape)
