@@ -6,11 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from od_core.errors import OdError
+from od_core.estimation.expected_error import expected_errors
 from od_core.flow_tree import FlowTree, TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms import Mechanism, mechanism_named
@@ -81,6 +83,15 @@ class ReleasePlan:
         """Whether every public node is measured, whatever the levels above say; else children of positive nodes."""
         return self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
 
+    @cached_property
+    def expected_errors(self) -> list[float]:
+        """Root-mean-square error to expect at levels 0 to T, where no node is cut at zero; in trips.
+
+        See :func:`od_core.estimation.expected_error.expected_errors` for what it leaves out.
+        """
+        variances = {step.level: step.variance for step in self.steps}
+        return expected_errors(self.tree, variances, refined=self.mechanism.refines)
+
     @property
     def spent(self) -> Spent:
         """What the plan costs when every level is drawn once."""
@@ -119,7 +130,7 @@ class ReleasePlan:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a step: level, origin and destination level, public cells, sensitivity, variance, rho."""
+        """One row a step: level, its origin and destination level, public cells, noise, charge, error to expect."""
         names = self.tree.level_names
         return pd.DataFrame(
             [
@@ -132,6 +143,7 @@ class ReleasePlan:
                     "variance": float_above(step.variance),
                     "standard_deviation": float_above(step.variance) ** 0.5,
                     "rho": float_above(step.rho),
+                    "expected_error": self.expected_errors[step.level],
                 }
                 for step in self.steps
             ]

@@ -80,15 +80,17 @@ def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
 
 @lru_cache(maxsize=256)
 def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
-    """Least epsilon, rounded up by at most a relative 2^-44 of ``tight``'s, that unit-shift discrete Gaussians promise.
+    """Least epsilon, rounded up by at most a relative 2^-24 of ``tight``'s, that unit-shift discrete Gaussians promise.
+
+    So coarse that the last bits of another machine say the same, but for one release in a million.
 
     Arguments and errors as for :func:`delta_exact`; also OdError where delta is below 1e-12.
     """
     _check_delta(delta)
     delta_of = _delta_of(variances)
     tight = accounting.epsilon_tight(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
-    unit = tight / 2**44
-    low, high = -1, 2**44  # tight is a promise by itself
+    unit = tight / 2**24
+    low, high = -1, 2**24  # tight is a promise by itself
     while high - low > 1:
         middle = (low + high) // 2
         if delta_of(float(middle * unit)) <= delta:
@@ -117,8 +119,10 @@ def rho_for_epsilon_exact(epsilon: Fraction, delta: Fraction, shares: tuple[Frac
     tight = accounting.rho_for_epsilon(epsilon, delta, "tight")
     unit = max(accounting.RHO_UNIT, Fraction(2) ** (_floor_log2(tight) - _BITS_OF_RHO + 1))
 
+    less = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed what was asked for
+
     def delta_at(steps: int) -> float:
-        return delta_exact([cells / (2 * steps * unit * share) for share in shares for _ in range(cells)], epsilon)
+        return delta_exact([cells / (2 * steps * unit * share) for share in shares for _ in range(cells)], less)
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # of ln delta by ln rho in a Gaussian's tail
     return _last_within(delta_at, delta, slope, int(tight / unit)) * unit

@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS flows (release VARCHAR, origin VARCHAR, destination V
 CREATE TABLE IF NOT EXISTS measurements (
     release VARCHAR, level BIGINT, origin VARCHAR, destination VARCHAR, noisy BIGINT, variance DOUBLE);
 CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
+CREATE TABLE IF NOT EXISTS expected_error (
+    release VARCHAR, level BIGINT, origin_level VARCHAR, destination_level VARCHAR, root_mean_square_error DOUBLE);
 CREATE OR REPLACE VIEW zone_areas AS
 WITH RECURSIVE climb AS (
     SELECT geography, area AS zone, level, level_name, area, parent FROM areas
@@ -83,7 +85,21 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
         _insert(connection, "flows", flows, key)
         _insert(connection, "measurements", measurements, key)
         _insert(connection, "checks", pa.Table.from_pylist(checks, schema=check_types), key)
+        _insert(connection, "expected_error", _expected_error(release), key)
         connection.execute("COMMIT")
+
+
+def _expected_error(release: Release) -> pa.Table:
+    """Every level of the flow tree, and the error to expect there, from public facts alone."""
+    names, errors = release.levels, release.plan.expected_errors
+    return pa.table(
+        {
+            "level": range(len(errors)),
+            "origin_level": [origin for origin, _ in names],
+            "destination_level": [destination for _, destination in names],
+            "root_mean_square_error": errors,
+        }
+    )
 
 
 def _release_row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:

@@ -44,13 +44,14 @@ class Project:
         self.root = root
         self.var = root / "var"
         self.instance = instance
+        self.mechanism = "inftda_refined"
 
     def write_records(self, records: pd.DataFrame, period: str = "2001-01") -> None:
         records.to_csv(self.root / f"{period}.csv", index=False)
 
     def component(self, **changes: Any) -> OdRelease:
         """The release with changes; those whose names begin with ``domain__`` are of its data set's domain."""
-        attributes, declared = copy.deepcopy(ATTRIBUTES), copy.deepcopy(DOMAIN)
+        attributes, declared = copy.deepcopy(ATTRIBUTES) | {"mechanism": self.mechanism}, copy.deepcopy(DOMAIN)
         for path, value in changes.items():
             *parents, last = path.removeprefix("domain__").split("__")
             place = declared if path.startswith("domain__") else attributes

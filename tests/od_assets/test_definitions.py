@@ -35,7 +35,10 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
         f"{name}/geography": set(),
         f"{name}/raw_trips": set(),
         f"{name}/trip_counts": {f"{name}/geography", f"{name}/raw_trips"},
-        f"{name}/flows": {f"{name}/levels/estimate_8"},
+        f"{name}/refined_flows": {
+            f"{name}/levels/{kind}_{level}" for kind in ("noisy_measurement", "estimate") for level in range(1, 9)
+        },
+        f"{name}/flows": {f"{name}/refined_flows"},
         f"{name}/bundle": {f"{name}/flows"},
     }
     for level in range(1, 9):

@@ -103,6 +103,7 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(proj
 def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
+    project.mechanism = "inftda"
     sound = od_assets.assets.levels.estimate_pieces
 
     def defective(plan: Any, step: Any, parents: Any, noisy: Any) -> Iterator[Nodes]:
@@ -256,6 +257,31 @@ def test_a_lost_ledger_never_begins_anew(project: Project) -> None:
     assert files
 
 
+@pytest.mark.parametrize("defect", ["negative flow", "lost trip"])
+def test_a_defect_in_the_refined_flows_blocks_publication(
+    project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    sound = od_assets.assets.levels.refine
+
+    def defective(*arguments: Any) -> list[Nodes]:
+        levels = sound(*arguments)
+        trips = levels[3].trips.copy()
+        trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
+        levels[3] = dataclasses.replace(levels[3], trips=trips)
+        return levels
+
+    monkeypatch.setattr(od_assets.assets.levels, "refine", defective)
+    result = project.run()
+    failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
+    expected = {("refined_flows", "children_sum_to_parents")}
+    assert failed == (expected if defect == "lost trip" else expected | {("refined_flows", "non_negative_integers")})
+    assert not result.success
+    assert not published(project)
+    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
+    assert project.run().success
+    assert published(project)
+
+
 def test_assets_alone_are_held_to_the_geography_of_their_release(project: Project) -> None:
     """Two zones change their region between the measurements and the publication."""
     assert project.materialize(*all_but_the_bundle()).success
@@ -270,18 +296,43 @@ def test_assets_alone_are_held_to_the_geography_of_their_release(project: Projec
     assert not published(project)
 
 
+@pytest.mark.parametrize("defect", ["negative flow", "lost trip"])
+def test_a_defect_in_the_refined_flows_blocks_publication(
+    project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    sound = od_assets.assets.levels.refine
+
+    def defective(*arguments: Any) -> list[Nodes]:
+        levels = sound(*arguments)
+        trips = levels[3].trips.copy()
+        trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
+        levels[3] = dataclasses.replace(levels[3], trips=trips)
+        return levels
+
+    monkeypatch.setattr(od_assets.assets.levels, "refine", defective)
+    result = project.run()
+    failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
+    expected = {("refined_flows", "children_sum_to_parents")}
+    assert failed == (expected if defect == "lost trip" else expected | {("refined_flows", "non_negative_integers")})
+    assert not result.success
+    assert not published(project)
+    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
+    assert project.run().success
+    assert published(project)
+
+
 def test_assets_alone_are_held_to_the_records_of_their_release(project: Project) -> None:
     assert project.materialize(*all_but_the_bundle()).success
     project.write_records(pd.concat([records(), records(300)]))
     assert project.materialize("raw_trips").success
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(project.materialize("trip_counts"))
-    assert project.materialize("levels/estimate_1", "flows", "bundle").success
+    assert project.materialize("levels/estimate_1", "refined_flows", "flows", "bundle").success
     assert int(open_release(project.var / "release.duckdb").flows["trips"].sum()) == len(records())
 
 
 def all_but_the_bundle() -> list[str]:
     levels = [f"levels/{kind}_{level}" for level in range(1, 5) for kind in ("noisy_measurement", "estimate")]
-    return ["geography", "raw_trips", "trip_counts", *levels, "flows"]
+    return ["geography", "raw_trips", "trip_counts", *levels, "refined_flows", "flows"]
 
 
 def _spent(project: Project) -> Fraction:

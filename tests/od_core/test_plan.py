@@ -84,7 +84,7 @@ def test_published_variances_of_the_uniform_split(order):
 
 
 def test_the_table_of_a_plan_says_what_is_measured():
-    plan = plan_release(SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), tree="destination")
+    plan = plan_release(SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), mechanism="inftda")
     expected = pd.DataFrame(
         {
             "level": [1, 2, 3, 4],
@@ -95,6 +95,7 @@ def test_the_table_of_a_plan_says_what_is_measured():
             "variance": [4.0] * 4,
             "standard_deviation": [2.0] * 4,
             "rho": [0.25] * 4,
+            "expected_error": plan.expected_errors[1:],
         }
     )
     pd.testing.assert_frame_equal(plan.to_frame(), expected, check_dtype=False)
