@@ -147,7 +147,7 @@ def test_errors_of_one_family_are_those_of_all_possible_noises(siblings, sigma, 
 
 
 def test_the_uneven_shift_of_a_family_below_a_wide_noised_parent():
-    """Of 200,000 families with a fixed seed, which tell the error to 0.2 %; without the parent's noise it is 3 % off."""
+    """Of 200,000 families with a fixed seed, good to 0.2 %; without the parent's noise it is 3 % off."""
     siblings, families = 10, 200_000
     tree = FlowTree(geography_of([("all zones",)]), geography_of([(f"z{i}",) for i in range(siblings)]))
     variances = {0: Fraction(24**2), 1: Fraction(1), 2: Fraction(1)}
