@@ -146,6 +146,65 @@ def test_errors_of_one_family_are_those_of_all_possible_noises(siblings, sigma, 
     assert 1.1 < errors["equal"] / errors["apart"] < 1.35
 
 
+def test_the_uneven_shift_of_a_family_below_a_wide_noised_parent():
+    """Of 200,000 families with a fixed seed, good to 0.2 %; without the parent's noise it is 3 % off."""
+    siblings, families = 10, 200_000
+    tree = FlowTree(geography_of([("all zones",)]), geography_of([(f"z{i}",) for i in range(siblings)]))
+    variances = {0: Fraction(24**2), 1: Fraction(1), 2: Fraction(1)}
+    generator, truth = np.random.default_rng(3), 1000 * np.arange(1, siblings + 1)
+    (wide, wide_law), (values, law) = discrete_gaussian(24**2, 200), discrete_gaussian(1, 9)
+    totals = truth.sum() + generator.choice(wide, families, p=wide_law)
+    noisy = truth + generator.choice(values, (families, siblings), p=law)
+    released = project_children(noisy.ravel(), totals, np.arange(families + 1) * siblings).reshape(noisy.shape)
+    predicted = expected_errors(tree, variances, refined=False)
+    assert predicted[:2] == pytest.approx([24, root_mean_square(released - truth)], rel=0.015)
+
+
+def test_top_down_errors_do_not_depend_on_what_lies_below():
+    """Of areas with very different numbers of zones, and of areas with one each."""
+    regions = [f"r{i}" for i in range(8)]
+    zones = geography_of([(r, f"{r}z{z}") for i, r in enumerate(regions) for z in range(1 + i * i)])
+    plain = geography_of([(r, f"{r}z") for r in regions])
+    variances = {level: Fraction(1) for level in range(5)}
+    of_zones, of_regions = (expected_errors(FlowTree(g, g), variances, refined=False) for g in (zones, plain))
+    assert of_zones[:3] == pytest.approx(of_regions[:3], rel=1e-12)
+
+
+def test_families_below_nodes_known_almost_exactly_are_all_alike():
+    """Whatever the number and the shapes of the areas on the side that is not split."""
+    origins = geography_of([(f"o{i}", f"o{i}z") for i in range(10)])
+    variances = {1: Fraction(1, 10**12), 2: Fraction(1), 3: Fraction(1), 4: Fraction(1)}
+    one = geography_of([("d", "z")])
+    expected = expected_errors(FlowTree(origins, one), variances, refined=False)[2]
+    for regions in (5, 40):
+        destinations = geography_of([(f"d{d}", f"d{d}z{z}") for d in range(regions) for z in range(1 + d % 7)])
+        several = expected_errors(FlowTree(origins, destinations), variances, refined=False)[2]
+        assert several == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("refined", [False, True])
+def test_the_only_zones_are_known_with_the_total(refined):
+    one = geography_of([("zone",)])
+    for above, below in product(range(1, 20), repeat=2):
+        variances = {1: Fraction(1, above), 2: Fraction(1, below)}
+        errors = expected_errors(FlowTree(one, one), variances, refined=refined)
+        assert [type(error) for error in errors] == [float] * 3  # the root of a rounding error below 0 is complex
+        assert errors == pytest.approx([0, 0, 0], abs=1e-6)
+
+
+def test_a_refined_root_is_rounded():
+    """One zone, measured at every level: the rounded mean of three values, 200,000 times with a fixed seed."""
+    one = geography_of([("zone",)])
+    variances = {0: Fraction(3), 1: Fraction(7), 2: Fraction(5)}
+    generator, z = np.random.default_rng(4), np.zeros(200_000)
+    for variance in map(float, variances.values()):
+        values, law = discrete_gaussian(variance, 30)
+        z += generator.choice(values, len(z), p=law) / variance
+    z /= sum(1 / float(variance) for variance in variances.values())
+    expected = expected_errors(FlowTree(one, one), variances, refined=True)
+    assert expected == pytest.approx([root_mean_square(np.rint(z))] * 3, rel=0.008)
+
+
 def predicts(measured, tree, variances, *, refined, within) -> bool:
     """Whether the measured errors of the levels below the root are those expected."""
     expected = expected_errors(tree, variances, refined=refined)[1:]
@@ -183,7 +242,7 @@ def refined_releases(fan_outs, variances, releases, seed):
     """Errors of every level below the root: least squares over even fan-outs in floats, then integers (spec 1, c)."""
     generator = np.random.default_rng(seed)
     nodes = np.cumprod([1, *fan_outs])
-    truth = [1_000_000 + 100_000 * np.arange(nodes[-1]) * 7 % 1_000_000]
+    truth = [generator.integers(1_000_000, 2_000_000, nodes[-1])]
     for b in reversed(fan_outs):
         truth.insert(0, truth[0].reshape(-1, b).sum(axis=1))
     z, v = [], 0.0
@@ -218,6 +277,14 @@ def test_refined_releases_have_the_expected_errors(epsilon, sizes):
     assert predicts(measured, plan.tree, variances, refined=True, within=0.1)
     wider = {level: variance * Fraction(3, 2) for level, variance in variances.items()}
     assert not predicts(measured, plan.tree, wider, refined=True, within=0.1)
+
+
+def test_refined_releases_of_little_noise_have_the_expected_errors():
+    """A standard deviation of 0.6, where rounding to the nearest integer and the shift back are half of the error."""
+    geography = even_geography(10, 10)
+    variances = {level: Fraction(36, 100) for level in range(1, 5)}
+    measured = refined_releases([10] * 4, variances, 400, seed=6)
+    assert predicts(measured, FlowTree(geography, geography), variances, refined=True, within=0.05)
 
 
 def even_geography(*fan_outs) -> Geography:
@@ -262,6 +329,15 @@ def test_more_shapes_than_are_told_apart(monkeypatch, refined):
     assert max(map(len, merged.areas)) == 12
     assert [areas.sum() for areas in merged.areas] == [geography.size(level) for level in range(4)]
     assert expected_errors(tree, variances, refined=refined) == pytest.approx(exact, rel=0.03)
+
+
+def test_areas_are_of_one_shape_whatever_the_order_of_their_children():
+    fan_outs = {"A": (1, 2), "B": (2, 1), "C": (1, 1), "D": (3,)}
+    zones = [
+        (r, f"{r}{t}", f"{r}{t}{z}") for r, sizes in fan_outs.items() for t, b in enumerate(sizes) for z in range(b)
+    ]
+    shapes = expected_error._shapes(geography_of(zones))
+    assert [sorted(areas) for areas in shapes.areas] == [[1], [1, 1, 2], [1, 2, 4], [11]]
 
 
 @pytest.mark.parametrize("missing", [1, 2, 4])
