@@ -38,8 +38,10 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     plan = json.loads(result.stdout)
     rho = Fraction(plan["rho"])
     assert sum(Fraction(step["rho"]) for step in plan["steps"]) == rho
-    assert all(Fraction(step["variance"]) == 8 / rho for step in plan["steps"])  # unit trip, bounded: T / rho
-    assert float(rho) == pytest.approx(0.0172053, rel=1e-5)  # tight, epsilon 1, delta 1e-8
+    assert all(Fraction(step["variance"]) == 1 / Fraction(step["rho"]) for step in plan["steps"])  # trip, bounded
+    assert float(rho) == pytest.approx(0.019215, rel=3e-4)  # exact, epsilon 1, delta 1e-8, geography shares
+    leaf, first = (Fraction(plan["steps"][k]["rho"]) for k in (-1, 0))
+    assert first / leaf == (1 - Fraction(1, 5)) / Fraction(3, 2)  # the largest number of divisions of a region is 5
     assert not list(tmp_path.iterdir())
 
 

@@ -29,7 +29,7 @@ SOUND = {"non_negative_integers": 0, "children_sum_to_parents": 0}
 
 
 def test_sound_nodes_have_no_violation() -> None:
-    assert level_violations(TREE, 3, table(PARENTS), table(NODES)) == SOUND
+    assert level_violations(TREE, 3, (2, table(PARENTS)), table(NODES)) == SOUND
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,23 @@ def test_planted_violations_are_counted(
     nodes: list[tuple[int, int, float]], kind: pa.DataType | None, bad: int, unbalanced: int
 ) -> None:
     expected = {"non_negative_integers": bad, "children_sum_to_parents": unbalanced}
-    assert level_violations(TREE, 3, table(PARENTS), table(nodes, kind)) == expected
+    assert level_violations(TREE, 3, (2, table(PARENTS)), table(nodes, kind)) == expected
 
 
 def test_the_kept_side_is_its_own_parent_on_both_trees() -> None:
     destination_level_1 = [(0, 0, 7), (0, 1, 4)]
-    assert level_violations(TREE, 1, table([(0, 0, 11)]), table(destination_level_1)) == SOUND
+    assert level_violations(TREE, 1, (0, table([(0, 0, 11)])), table(destination_level_1)) == SOUND
     origin_first = FlowTree(TREE.origin, TREE.destination, "origin")
-    assert level_violations(origin_first, 1, table([(0, 0, 11)]), table([(0, 0, 7), (1, 0, 4)])) == SOUND
-    of_the_other_tree = level_violations(origin_first, 1, table([(0, 0, 11)]), table(destination_level_1))
+    assert level_violations(origin_first, 1, (0, table([(0, 0, 11)])), table([(0, 0, 7), (1, 0, 4)])) == SOUND
+    of_the_other_tree = level_violations(origin_first, 1, (0, table([(0, 0, 11)])), table(destination_level_1))
     assert of_the_other_tree["children_sum_to_parents"] == 2  # the root is short, and a node has no parent
+
+
+def test_parents_may_stand_some_levels_above() -> None:
+    """Where the levels in between are not measured."""
+    assert level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 6)])), table(NODES)) == SOUND
+    lost = level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 7)])), table(NODES))
+    assert lost["children_sum_to_parents"] == 1
 
 
 def test_flows_are_compared_with_every_level() -> None:
