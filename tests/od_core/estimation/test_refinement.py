@@ -38,6 +38,8 @@ UNITS = [
 ]
 SHARES = ["uniform", "geography", "geography", ("geometric", Fraction(1, 3)), ("geometric", 100)]
 PROMISES = [{"epsilon": e} for e in ("1e-6", "0.1", 1, 10, 100)] + [{"rho": "1e-15"}]
+BUDGETS = [Budget(**promise, delta=1e-8, shares=shares) for promise in PROMISES for shares in SHARES]
+BUDGETS += [Budget(epsilon=1, delta=1e-8, shares=("geometric", 1000))] * 4  # parts of what is missing below 2^-20
 RANDOMS = st.randoms(use_true_random=True)
 FAR = 2**32
 """Values that the refinement of a small tree must bear, whatever the budget."""
@@ -127,7 +129,7 @@ def case_of(random: Random, noise: str = "any", most_trips: int = 12) -> Case:
         origin,
         destination_geography=destination,
         unit=random.choice(UNITS),
-        budget=Budget(**random.choice(PROMISES), delta=1e-8, shares=random.choice(SHARES)),
+        budget=random.choice(BUDGETS),
         mechanism=InfTDARefined(random.choice(ORDERS), keep_all_cap=random.choice([0, 0, 12, KEEP_ALL_CAP])),
         tree=random.choice(TREES),
     )
@@ -234,11 +236,11 @@ def refined_by_hand(plan: ReleasePlan, root: Nodes | None, kept: list[list[int]]
     return [nodes.trips.tolist() for nodes in refine(plan, root, measured)]
 
 
-def two_by_three(unit: PrivacyUnit) -> ReleasePlan:
-    """Two origins, three destinations, equal variances."""
+def one_level(unit: PrivacyUnit, origins: str, destinations: str) -> ReleasePlan:
+    """A plan over so many zones, of equal variances."""
     return plan_release(
-        geography_of([("a",), ("b",)]),
-        destination_geography=geography_of([("d",), ("e",), ("f",)]),
+        geography_of([(zone,) for zone in origins]),
+        destination_geography=geography_of([(zone,) for zone in destinations]),
         unit=unit,
         budget=Budget(rho=1, delta=1e-8, shares="uniform"),
         mechanism=InfTDARefined(keep_all_cap=0),
@@ -251,20 +253,38 @@ def test_a_dropped_node_speaks_about_its_parent_but_gets_no_trips():
     So the root is 103 + 3/10 (62 - 8 + 26 - 103) = 96.1; d and f lack 96 - 88 = 8 and get 4 each, then d's leaves 0
     and f's leaves 12, of which the negative one gets its half.
     """
-    levels = refined_by_hand(two_by_three(UNITS[1]), None, [[0, 2]], [[103], [60, -8, 30], [40, 26, 21, -3]])
+    levels = refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0, 2]], [[103], [60, -8, 30], [40, 26, 21, -3]])
     assert levels == [[96], [66, 30], [40, 26, 27, 3]]
 
 
 def test_an_exact_root_is_not_touched_and_noise_below_a_dropped_node_is_not_missed():
     """By hand, as above with n = 100: d and f lack 12, d's leaves 2 and f's leaves 14."""
     root = Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([100]))
-    levels = refined_by_hand(two_by_three(UNITS[0]), root, [[0, 2]], [[60, -8, 30], [40, 26, 21, -3]])
+    levels = refined_by_hand(one_level(UNITS[0], "ab", "def"), root, [[0, 2]], [[60, -8, 30], [40, 26, 21, -3]])
     assert levels == [[100], [68, 32], [41, 27, 28, 4]]
+
+
+@pytest.mark.parametrize(
+    ("root", "kept", "noisy"),
+    [
+        pytest.param(100, 16, [[2**44] * 16, [2**44] * 16], id="what 16 nodes lack"),
+        pytest.param(None, 16, [[0], [0] * 16, [2**45 - 2**20] * 16], id="differences of 16 nodes"),
+        pytest.param(None, 1, [[100], [100] + [-(2**60)] * 16, [100]], id="values of 16 dropped nodes"),
+        pytest.param(None, 1, [[2**46], [0] * 16, [0]], id="gap between two levels"),
+        pytest.param(None, 1, [[-(2**46)], [0] * 16, [0]], id="gap between two levels below 0"),
+    ],
+)
+def test_sums_that_would_leave_64_bits_are_refused(root, kept, noisy):
+    """Each of them comes out near 0 where it wraps round at 2^64, or within the bits behind the point."""
+    plan = one_level(UNITS[0 if root else 1], "o", "abcdefghijklmnopq"[: len(noisy[-2])])
+    exact = None if root is None else Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([root]))
+    with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
+        refined_by_hand(plan, exact, [list(range(kept))], noisy)
 
 
 def test_a_noisy_root_below_zero_releases_nothing():
     """Also where the first pass had put it above: here the leaves say that it is negative."""
-    levels = refined_by_hand(two_by_three(UNITS[1]), None, [[0]], [[2], [-90, -80, -99], [-70, -60]])
+    levels = refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0]], [[2], [-90, -80, -99], [-70, -60]])
     assert levels == [[], [], []]
 
 
@@ -289,7 +309,7 @@ def test_measurements_of_the_wrong_length_are_refused(level, change):
     noisy = [[103], [60, -8, 30], [40, 26, 21, -3]]
     noisy[level] = (noisy[level] + [1])[: len(noisy[level]) + change]
     with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level's charge stands"):
-        refined_by_hand(two_by_three(UNITS[1]), None, [[0, 2]], noisy)
+        refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0, 2]], noisy)
 
 
 @pytest.mark.parametrize("size", [1, 7])
