@@ -303,6 +303,30 @@ def test_a_tree_of_one_cell_is_its_noisy_root(noisy, total, cap):
     assert [nodes.trips.tolist() for nodes in levels] == [total, total]
 
 
+def test_children_of_very_small_variance_beside_others_still_share_what_is_missing():
+    """By hand: the nodes with d below them know their counts almost exactly, the others hardly at all.
+
+    All below d together weigh less than 2^-20 of those with e and f, of which f is dropped. d is 8 + 1, so D gets 9
+    and E what is left, 11; the halves of 11 are equal, and the first of two equal ones loses what is too much.
+    """
+    shares = [Fraction(1, 2**40), Fraction(1, 2**40), Fraction(1, 2**24)]
+    plan = plan_release(
+        geography_of([("A", "a"), ("B", "b")]),
+        destination_geography=geography_of([("D", "d"), ("E", "e"), ("E", "f")]),
+        unit=UNITS[0],
+        budget=Budget(rho=1, delta=1e-8, shares=[*shares, 1 - sum(shares)]),
+        mechanism=InfTDARefined(keep_all_cap=0),
+    )
+    root = Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([20]))
+    kept = [([0, 0], [0, 1]), ([0, 1, 0, 1], [0, 0, 1, 1]), ([0, 1, 0, 1], [0, 0, 1, 1])]
+    parents = [root, *(Pairs(k + 1, np.int32(o), np.int32(d)) for k, (o, d) in enumerate(kept))]
+    noisy = [[10, 10], [5, 5, 5, 5], [8, 1, 6, -1, 6, -1], [8, 1, 6, 6]]
+    vectors = [NoisyVector.in_memory([np.array(values, dtype=np.int64)]) for values in noisy]
+    measured = [Measurement(*parts) for parts in zip(plan.steps, parents, vectors, strict=True)]
+    levels = [nodes.trips.tolist() for nodes in refine(plan, root, measured)]
+    assert levels == [[20], [9, 11], [8, 1, 5, 6], [8, 1, 5, 6], [8, 1, 5, 6]]
+
+
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("change", [-1, 1])
 def test_measurements_of_the_wrong_length_are_refused(level, change):
