@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from fractions import Fraction
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release
+from od_core.mechanisms.inftda_refined import InfTDARefined
 from od_core.plan import ReleasePlan, Step
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
+from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, geography_of, zone_lists
 
 SMALL = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
@@ -101,6 +104,80 @@ def test_the_table_of_a_plan_says_what_is_measured():
     pd.testing.assert_frame_equal(plan.to_frame(), expected, check_dtype=False)
 
 
+@given(zones=zone_lists(), others=st.data(), unit=st.sampled_from(UNITS), order=st.sampled_from(TREES))
+def test_geography_shares_follow_the_largest_fan_outs(zones, others, unit, order):
+    """w_l = 1 - 1/k for the largest number k of children of a node of level l, 3/2 at the leaves; 0 is no step."""
+    destinations = others.draw(zone_lists(depth=len(zones[0])))
+    budget = Budget(rho=Fraction(1, 7), delta=1e-8, shares="geography")
+    plan = plan_release(
+        geography_of(zones), destination_geography=geography_of(destinations), unit=unit, budget=budget, tree=order
+    )
+    reference = Tree(zones, destinations, order)
+    largest = [max(len(reference.children(node)) for node in level) for level in reference.levels()[:-1]]
+    weights = dict(enumerate([*(1 - Fraction(1, k) for k in largest), Fraction(3, 2)]))
+    if unit.publishes_total:
+        del weights[0]
+    whole = sum(weights.values())
+    assert {step.level: step.rho * 7 for step in plan.steps} == {k: w / whole for k, w in weights.items() if w > 0}
+    assert plan.spent.rho == sum(plan.spent.levels) == Fraction(1, 7)
+    assert plan.unmeasured_levels == [level for level, weight in weights.items() if weight == 0]
+
+
+@pytest.mark.parametrize("order", TREES)
+@pytest.mark.parametrize(
+    ("zones", "bounded", "unbounded"),
+    [
+        pytest.param(  # 1/2 three times, and 3/2
+            [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb")],
+            {1: "1/6", 2: "1/6", 3: "1/6", 4: "1/2"},
+            {0: "1/7", 1: "1/7", 2: "1/7", 3: "1/7", 4: "3/7"},
+            id="binary",
+        ),
+        pytest.param(  # levels 2 and 3 are divided nowhere
+            [("a", "aa"), ("b", "ba")],
+            {1: "1/4", 4: "3/4"},
+            {0: "1/5", 1: "1/5", 4: "3/5"},
+            id="one zone in each area",
+        ),
+        pytest.param(  # the root and level 1 are divided nowhere
+            [("a", "aa"), ("a", "ab"), ("a", "ac"), ("a", "ad")],
+            {2: "1/4", 3: "1/4", 4: "1/2"},
+            {2: "1/4", 3: "1/4", 4: "1/2"},
+            id="one area",
+        ),
+        pytest.param(  # the largest area of three zones counts, not the mean
+            [("a", "aa"), ("a", "ab"), ("a", "ac"), ("b", "ba")],
+            {1: "3/20", 2: "1/5", 3: "1/5", 4: "9/20"},
+            {0: "3/23", 1: "3/23", 2: "4/23", 3: "4/23", 4: "9/23"},
+            id="uneven",
+        ),
+        pytest.param([("a", "aa")], {4: "1"}, {4: "1"}, id="one zone"),
+    ],
+)
+def test_geography_shares_by_hand(zones, bounded, unbounded, order):
+    budget = Budget(rho=1, delta=1e-8, shares="geography")
+    for unit, shares in ((UNITS[0], bounded), (UNITS[1], unbounded)):
+        plan = plan_release(geography_of(zones), unit=unit, budget=budget, tree=order)
+        assert {step.level: step.rho for step in plan.steps} == {k: Fraction(share) for k, share in shares.items()}
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_geography_shares_of_the_flights_are_the_refined_mechanisms_default(airports, airport_geography, order):
+    """Counted in the airport list: both sides are the same geography, so each number stands twice, the leaves once."""
+    names = ["region", "division", "state", "airport"]
+    tops = airports.assign(all="all")
+    largest = [int(tops.groupby(above)[name].nunique().max()) for above, name in pairwise(["all", *names])]
+    weights = [*(1 - Fraction(1, k) for k in largest for _ in "od"), Fraction(3, 2)][1:]
+    budget = Budget(epsilon=1, delta=1e-8)
+    plan = plan_release(airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda_refined", tree=order)
+    rho = budget.total_rho(plan.mechanism.default_conversion)
+    assert [step.level for step in plan.steps] == list(range(1, 9))
+    assert [step.rho for step in plan.steps] == [rho * weight / sum(weights) for weight in weights]
+    assert plan.facts()["shares"] == "geography"
+    uniform = plan_release(airport_geography, unit=UNITS[0], budget=budget, tree=order)
+    assert [step.rho for step in uniform.steps] == [budget.total_rho("tight") / 8] * 8
+
+
 def test_every_public_fact_changes_the_digest_and_nothing_else_does():
     def digest(zones=SMALL, **changed) -> str:
         usual = {"unit": UNITS[0], "budget": Budget(epsilon=1, delta=1e-8), "tree": "destination"}
@@ -117,14 +194,38 @@ def test_every_public_fact_changes_the_digest_and_nothing_else_does():
         {"budget": Budget(epsilon=1, delta=1e-8, conversion="bun_steinke")},
         {"budget": Budget(epsilon=1, delta=1e-8, shares=("geometric", 2))},
         {"mechanism": InfTDA(order="descending")},
+        {"mechanism": "inftda_refined"},
+        {"mechanism": InfTDARefined(order="descending")},
+        {"mechanism": InfTDARefined(keep_all_cap=0)},
+        {"mechanism": InfTDARefined(keep_all_cap=1)},
+        {"budget": Budget(epsilon=1, delta=1e-8, shares="geography")},
         {"tree": "origin"},
         {"zones": other},
         {"destination_geography": other},
     ]
-    assert len({digest(), *(digest(**change) for change in changes)}) == 13
+    assert len({digest(), *(digest(**change) for change in changes)}) == 1 + len(changes)
     same_zones = geography_of([("b", "ba"), ("a", "ab"), ("a", "aa")])
     same = {"zones": same_zones, "destination_geography": SMALL, "budget": Budget(epsilon=1.0, delta="1e-8")}
     assert digest() == digest(**same) == digest(mechanism=InfTDA(order="ascending"))
+    assert digest(mechanism="inftda_refined") == digest(mechanism=InfTDARefined("ascending", keep_all_cap=5_000_000))
+
+
+@pytest.mark.parametrize("cap", [0, 8, 9, 10, 5_000_000])
+def test_all_nodes_are_kept_up_to_so_many_leaf_pairs(cap):
+    """SMALL has 3 zones, so 9 pairs. The option is a public fact of the plan."""
+    budget = Budget(rho=1, delta=1e-8)
+    plan = plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism=InfTDARefined(keep_all_cap=cap))
+    assert plan.keeps_all is (cap >= 9)
+    assert plan.facts()["mechanism_options"] == {"order": "ascending", "keep_all_cap": str(cap)}
+    assert plan_release(SMALL, unit=UNITS[0], budget=budget).keeps_all is False
+
+
+@pytest.mark.parametrize("cap", [-1, 1.0, "5", True, None, Fraction(3)])
+def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
+    with pytest.raises(OdError, match=r"OD-MECHANISM-OPTION.*keep_all_cap"):
+        InfTDARefined(keep_all_cap=cap)
+    with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
+        InfTDARefined(order="up")
 
 
 @settings(max_examples=30)

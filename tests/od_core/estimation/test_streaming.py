@@ -11,9 +11,11 @@ from od_core import Budget, InfTDA, PrivacyUnit, flow_tree, plan_release, releas
 from od_core.archive import noisy_vector
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import begin_release
+from od_core.archive.measurements import MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
+from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, published_root
+from od_core.mechanisms.inftda_refined import KEEP_ALL_CAP, InfTDARefined
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.release import run_plan
@@ -55,6 +57,26 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
             assert getattr(nodes, column).tolist() == getattr(release.leaves, column).tolist()
         leaves = release.leaves.origin, release.leaves.destination, release.leaves.trips
         found.add((*digests, *(column.tobytes() for column in leaves)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP])
+def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flights, airport_geography, cap):
+    """Every level of it, with and without the nodes that the first pass puts at 0."""
+    noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
+    budget, mechanism = Budget(epsilon=1, delta="1e-8"), InfTDARefined(keep_all_cap=cap)
+    plan = plan_release(airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+    trips = count_trips(flights["2001-06"], plan.tree)
+    found = set()
+    for chunk, threads in WORK:
+        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setenv("OD_THREADS", threads)
+        release = run_plan(plan, trips, noise, MemoryMeasurements())
+        levels = refine(plan, published_root(plan, trips), release.measured)
+        assert len(levels) == 9
+        columns = [column for nodes in levels for column in (nodes.origin, nodes.destination, nodes.trips)]
+        found.add(b"|".join(column.tobytes() for column in columns))
+        assert levels[-1].trips.tolist() == release.leaves.trips.tolist()
     assert len(found) == 1
 
 

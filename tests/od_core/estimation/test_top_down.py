@@ -17,6 +17,7 @@ from od_core.projection.chebyshev import ORDERS
 from od_core.trips import count_trips
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.oracles.inftda import inftda, trips_below
+from tests.od_core.oracles.refinement import estimates, first_pass
 from tests.od_core.strategies import TREES, geography_of, noises, worlds
 
 RELATIONS = ("bounded", "unbounded")
@@ -24,13 +25,13 @@ BUDGET = Budget(rho=Fraction(1, 2), delta=1e-8)
 GIVEN = {"world": worlds(), "order": st.sampled_from(TREES), "neighbours": st.sampled_from(RELATIONS)}
 
 
-def released(world, noise, order="destination", neighbours="bounded", walk="ascending"):
+def released(world, noise, order="destination", neighbours="bounded", walk="ascending", budget=BUDGET):
     return release_flows(
         world.frame,
         world.origin,
         destination_geography=world.destination,
         unit=PrivacyUnit("trip", neighbours),
-        budget=BUDGET,
+        budget=budget,
         mechanism=InfTDA(order=walk),
         tree=order,
         noise=noise,
@@ -103,6 +104,38 @@ def test_invariants_of_every_release(world, order, neighbours, values):
             assert sums == levels[level - 1]
             measured = next(m.noisy for m in release.measured if m.step.level == level)
             assert len(measured) == sum(map(len, children.values()))
+
+
+@settings(max_examples=60)
+@given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises(reach=40))
+def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, neighbours, walk, values):
+    """Measured levels, cells by their codes, noisy values and released flows are those of the reference."""
+    noise, budget = ListedNoise(values), Budget(rho=Fraction(1, 2), delta=1e-8, shares="geography")
+    release = released(world, noise, order, neighbours, walk, budget)
+    _, reference = world.trees(order)
+    variances = {step.level: step.variance for step in release.plan.steps}
+    queries = first_pass(
+        reference,
+        world.flows,
+        lambda _, level, position: noise.at(level, position),
+        variances,
+        total_is_public=neighbours == "bounded",
+        keeps_all=False,
+        order=walk,
+    )
+    expected = [
+        (query.level, *(area[-1] if area else "all" for area in node), value, pytest.approx(float(query.variance)))
+        for query in queries
+        for node, value in query.noisy.items()
+    ]
+    assert list(release.measurements.itertuples(index=False, name=None)) == expected
+    leaves = estimates(queries, sum(world.flows.values()), walk)
+    codes = {(o[-1], d[-1]): trips for (o, d), trips in leaves.items() if trips > 0}
+    assert {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)} == codes
+    assert release.spent.rho == Fraction(1, 2)
+    for level in release.plan.unmeasured_levels:
+        with pytest.raises(OdError, match="OD-LEVEL-UNMEASURED"):
+            release.measurements_at(level)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])

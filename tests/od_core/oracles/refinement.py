@@ -65,6 +65,19 @@ def first_pass(
     return queries
 
 
+def estimates(queries: list[Query], total: int, order: str) -> dict[Node, int]:
+    """The leaves of the first pass; ``total`` is used where the root is not measured."""
+    trips: dict[Node | None, int] = {ROOT: total}
+    for query in queries:
+        below: dict[Node | None, int] = {}
+        for parent, cells in query.families.items():
+            x = [query.noisy[cell] for cell in cells]
+            y = [max(0, x[0])] if parent is None else transcription(x, trips[parent], order)
+            below |= dict(zip(cells, y, strict=True))
+        trips = below
+    return {node: count for node, count in trips.items() if node is not None}
+
+
 def _only_below(tree: Tree, node: Node, level: int) -> Node:
     while len(node[0]) + len(node[1]) < level:
         [node] = tree.children(node)
@@ -101,8 +114,9 @@ def refined(queries: list[Query], total: int | None, order: str = "ascending") -
         for parent, cells in query.families.items():
             x = query.noisy
             if parent is None:
-                level = {cell: max(0, x[cell] + _half_up(differences[k].get(cell, 0), 2**bits)) for cell in cells}
-                levels = [{ROOT: count for count in level.values()}]
+                [root] = cells
+                level = {root: max(0, x[root] + _half_up(differences[k].get(root, 0), 2**bits))}
+                levels = [{ROOT: level[root]}]
                 continue
             kept = cells if last else [cell for cell in cells if cell in differences[k]]
             v = dict.fromkeys(cells, 1)
