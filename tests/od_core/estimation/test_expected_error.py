@@ -211,14 +211,16 @@ def predicts(measured, tree, variances, *, refined, within) -> bool:
     return bool(np.all(np.abs(np.divide(expected, measured) - 1) < within))
 
 
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined"])
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
-def test_top_down_releases_have_the_expected_errors(epsilon):
+def test_releases_have_the_expected_errors(epsilon, mechanism):
     """Of 600 releases: the 4,200 free errors of level 1 tell theirs to 1.1 %, so 7 % fails with less than 1e-6."""
     regions, zones_each, releases = 8, 6, 600
     zones = [(f"r{r}", f"r{r}z{z}") for r in range(regions) for z in range(zones_each)]
     flows = {pair: 5_000 + i * 7_919 % 90_001 for i, pair in enumerate(product(zones, zones))}
     unit = PrivacyUnit("trip")
-    plan = plan_release(geography_of(zones), unit=unit, budget=Budget(epsilon=epsilon, delta="1e-8"))
+    budget = Budget(epsilon=epsilon, delta="1e-8")
+    plan = plan_release(geography_of(zones), unit=unit, budget=budget, mechanism=mechanism)
     trips = count_trips(frame_of(flows), plan.tree, unit=unit, key=b"k" * 32)
 
     def levels(noise):
@@ -233,9 +235,11 @@ def test_top_down_releases_have_the_expected_errors(epsilon):
     measured = np.sqrt(squares / releases)
 
     variances = {step.level: step.variance for step in plan.steps}
-    assert predicts(measured, plan.tree, variances, refined=False, within=0.07)
+    refined = plan.mechanism.refines
+    assert plan.expected_errors == expected_errors(plan.tree, variances, refined=refined)
+    assert predicts(measured, plan.tree, variances, refined=refined, within=0.07)
     wider = {level: variance * Fraction(4, 3) for level, variance in variances.items()}
-    assert not predicts(measured, plan.tree, wider, refined=False, within=0.07)
+    assert not predicts(measured, plan.tree, wider, refined=refined, within=0.07)
 
 
 def refined_releases(fan_outs, variances, releases, seed):
@@ -271,7 +275,8 @@ def test_refined_releases_have_the_expected_errors(epsilon, sizes):
     """Of 5,000 releases with a fixed seed: the 5,000 free errors or more of level 1 tell theirs to 1 %."""
     above, below = sizes
     geography = geography_of([(f"r{r}", f"r{r}z{z}") for r in range(above) for z in range(below)])
-    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=epsilon, delta="1e-8"))
+    budget = Budget(epsilon=epsilon, delta="1e-8", shares="uniform")
+    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=budget)
     variances = {step.level: step.variance for step in plan.steps}
     measured = refined_releases([above, above, below, below], variances, 5_000, seed=5)
     assert predicts(measured, plan.tree, variances, refined=True, within=0.1)
