@@ -248,23 +248,13 @@ class FlowTree:
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
         """Whether the nodes of a lower level sum to those above, and stand below none but these.
 
-        Levels in between, if any, are not divided, so that every node there has one child.
+        Levels in between, if any, are not divided: every node there has one child, of the same area numbers.
         """
-        at = self.ancestors_of(children, parents.level + 1)
-        if len(at) != len(children):
-            return False
+        at = Pairs(parents.level + 1, children.origin, children.destination)
         runs = self.child_runs(parents, at)
         if runs[-1] != len(children) or np.any(np.diff(runs) == 0):
             return False
         return bool(np.array_equal(run_sums(children.trips, runs), parents.trips))
-
-    def only_descendants(self, nodes: Pairs, level: int) -> Pairs:
-        """The nodes of a lower level, each the only one below its node; nothing lies in between that is divided."""
-        origin_level, destination_level = self.level_pair(level)
-        above = self.level_pair(nodes.level)
-        origin = self.origin.first_below(above[0], origin_level)[nodes.origin]
-        destination = self.destination.first_below(above[1], destination_level)[nodes.destination]
-        return Pairs(level, origin, destination)
 
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int

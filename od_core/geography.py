@@ -260,10 +260,6 @@ class Geography:
         """Number of the area at level ``above`` that each area of ``level`` lies in; shape (areas of level,)."""
         return self.ancestors(above)[self.first_zone[level][:-1]]
 
-    def first_below(self, level: int, below: int) -> Numbers:
-        """Number of the first area at level ``below`` in each area of ``level``; shape (areas of level,)."""
-        return self.ancestors(below)[self.first_zone[level][:-1]]
-
     def zones_below(self, level: int) -> Numbers:
         """Number of zones of each area of a level."""
         return self._zones_below[level]

@@ -9,7 +9,8 @@ say: with x its own noisy value of variance s2, and (s, sv) the sums of its meas
 ``IntOpt(round(z + (c - sum z) v / sum v), c)``.
 
 What is stored of z is its difference from the integer x, in fixed point. All steps on it are integers, rounded down;
-the variances and the weights are found by single operations of IEEE 754, which round alike on every machine. So the
+the variances and the weights are found by single operations of IEEE 754, which round alike on every machine, sums in
+tree order and the dropped nodes last. So the
 result is the same everywhere, for any number of threads and any size of pieces.
 
 A node that the top-down pass dropped has no measured leaf below it: it stays at 0, but its noisy value speaks about
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from od_core.compiled import kernel
 from od_core.errors import OdError
-from od_core.estimation.top_down import Measurement, descended, estimate
+from od_core.estimation.top_down import Measurement, at_step, estimate
 from od_core.flow_tree import Families, Nodes, Pairs, run_sums
 from od_core.geography import Numbers
 from od_core.pipeline import in_order
@@ -139,8 +140,10 @@ def _level(plan: ReleasePlan, measurement: Measurement, below: Measurement, sums
         runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # none where the root was put at 0
         total = fan_out = np.empty(0, dtype=np.int64)
     else:
-        at = plan.tree.ancestors_of(nodes, measurement.parents.level + 1)
+        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # the same areas, if not that level
         runs = plan.tree.child_runs(measurement.parents, at)
+        if runs[-1] != len(nodes):
+            raise _disorder()
         divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
         total, noisy, fan_out = _read(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
@@ -217,14 +220,20 @@ def _leaf_nodes(
     shift = (2 * (totals[parents] - sums[parents]) + fan_out) // (2 * fan_out)
     shifted = noisy + np.repeat(shift, fan_out)
     projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
-    return descended(plan, leaf.step, families.with_trips(projected))
+    return at_step(leaf.step, families.with_trips(projected))
 
 
 def _nodes_above(measurement: Measurement) -> Pairs:
     """The nodes below which a level other than the root was measured."""
     if measurement.parents is None:
-        raise OdError("OD-MEASUREMENT-ORDER", "the measurements are not in order", next_step="report this defect")
+        raise _disorder()
     return measurement.parents
+
+
+def _disorder() -> OdError:
+    return OdError(
+        "OD-MEASUREMENT-ORDER", "a measurement does not stand below the one above", next_step="report this defect"
+    )
 
 
 def _refuse_large(values: _Values, limit: int) -> None:

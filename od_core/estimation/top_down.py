@@ -25,7 +25,8 @@ from od_core.trips import TripCounts
 
 _NOISE_LIMIT = 1 << 61
 
-_ROOT = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
+_ROOT = np.zeros(1, dtype=np.int32)
+"""Number of the one area of level 0, on either side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +51,11 @@ class Measurement:
     def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
         """The measured cells and their noisy values, in tree order, piece by piece."""
         if self.parents is None:
-            yield _below(plan, self.step, _ROOT), self.noisy.values()
+            yield Pairs(self.step.level, _ROOT, _ROOT), self.noisy.values()
             return
         for families, noisy in self.families(plan):
-            yield _below(plan, self.step, families.children), noisy
+            children = families.children
+            yield Pairs(self.step.level, children.origin, children.destination), noisy
 
     def families(self, plan: ReleasePlan) -> Iterator[tuple[Families, NDArray[np.int64]]]:
         """The measured families and their noisy values, piece by piece; none where the root was measured.
@@ -152,7 +154,7 @@ def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy:
     """
     if parents is None:
         root = root_of(plan, max(0, int(noisy.values()[0])))
-        return iter([descended(plan, step, root)])
+        return iter([at_step(step, root)])
     pieces = Measurement(step, parents, noisy).families(plan)
     return in_order(lambda piece: _estimated(plan, step, parents, *piece), pieces)
 
@@ -171,7 +173,7 @@ def _estimated(plan: ReleasePlan, step: Step, parents: Nodes, families: Families
     """Public in and out: one piece of a level."""
     totals = parents.trips[families.parents]
     projected = plan.mechanism.project(noisy, totals, families.offsets)
-    return descended(plan, step, families.with_trips(projected, keep_all=plan.keeps_all))
+    return at_step(step, families.with_trips(projected, keep_all=plan.keeps_all))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:
@@ -180,15 +182,12 @@ def root_of(plan: ReleasePlan, total: int) -> Nodes:
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
-def descended(plan: ReleasePlan, step: Step, nodes: Nodes) -> Nodes:
-    """Estimated nodes at the level of their step, each the only one below, with the same trips."""
-    below = _below(plan, step, nodes)
-    return nodes if below is nodes else Nodes(step.level, below.origin, below.destination, nodes.trips)
+def at_step(step: Step, nodes: Nodes) -> Nodes:
+    """Estimated nodes at the level of their step, where those in between have one child each.
 
-
-def _below(plan: ReleasePlan, step: Step, nodes: Pairs) -> Pairs:
-    """Nodes at the level of their step: where levels above it are not measured, each has one descendant there."""
-    return nodes if nodes.level == step.level else plan.tree.only_descendants(nodes, step.level)
+    Such a child has its parent's area numbers and trips: both stand in tree order.
+    """
+    return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
 def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.int64]:

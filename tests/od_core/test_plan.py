@@ -57,7 +57,7 @@ def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, data):
     levels = 2 * geography.depth + (0 if unit.publishes_total else 1)
     given_shares, exact = data.draw(shares(levels))
     budget = Budget(**promise, delta=1e-8, shares=given_shares)
-    plan = plan_release(geography, unit=unit, budget=budget, tree=order)
+    plan = plan_release(geography, unit=unit, budget=budget, tree=order, mechanism="inftda")
 
     total = promise.get("rho") or budget.total_rho("tight")
     assert plan.spent.rho == sum(plan.spent.levels) == total
@@ -78,7 +78,8 @@ def test_published_variances_of_the_uniform_split(order):
     """One trip: sigma^2 = T / rho under substitution, (T + 1) / (2 rho) where n is noised."""
     rho = Fraction(3, 100)
     bounded, unbounded = (
-        plan_release(SMALL, unit=unit, budget=Budget(rho=rho, delta=1e-8), tree=order) for unit in UNITS[:2]
+        plan_release(SMALL, unit=unit, budget=Budget(rho=rho, delta=1e-8, shares="uniform"), tree=order)
+        for unit in UNITS[:2]
     )
     assert [step.variance for step in bounded.steps] == [Fraction(4) / rho] * 4
     assert [step.variance for step in unbounded.steps] == [Fraction(5) / (2 * rho)] * 5
@@ -170,17 +171,19 @@ def test_geography_shares_of_the_flights_are_the_refined_mechanisms_default(airp
     weights = [*(1 - Fraction(1, k) for k in largest for _ in "od"), Fraction(3, 2)][1:]
     budget = Budget(epsilon=1, delta=1e-8)
     plan = plan_release(airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda_refined", tree=order)
-    rho = budget.total_rho(plan.mechanism.default_conversion)
+    shares = tuple(weight / sum(weights) for weight in weights)
+    rho = budget.total_rho("exact", shares, 2)
+    assert rho > budget.total_rho("tight")
     assert [step.level for step in plan.steps] == list(range(1, 9))
-    assert [step.rho for step in plan.steps] == [rho * weight / sum(weights) for weight in weights]
+    assert [step.rho for step in plan.steps] == [rho * share for share in shares]
     assert plan.facts()["shares"] == "geography"
-    uniform = plan_release(airport_geography, unit=UNITS[0], budget=budget, tree=order)
+    uniform = plan_release(airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda", tree=order)
     assert [step.rho for step in uniform.steps] == [budget.total_rho("tight") / 8] * 8
 
 
 def test_every_public_fact_changes_the_digest_and_nothing_else_does():
     def digest(zones=SMALL, **changed) -> str:
-        usual = {"unit": UNITS[0], "budget": Budget(epsilon=1, delta=1e-8), "tree": "destination"}
+        usual = {"unit": UNITS[0], "budget": Budget(epsilon=1, delta=1e-8), "mechanism": "inftda"}
         return plan_release(zones, **usual | changed).digest
 
     other = geography_of([("a", "aa"), ("a", "ab"), ("b", "bb")])
@@ -206,7 +209,7 @@ def test_every_public_fact_changes_the_digest_and_nothing_else_does():
     assert len({digest(), *(digest(**change) for change in changes)}) == 1 + len(changes)
     same_zones = geography_of([("b", "ba"), ("a", "ab"), ("a", "aa")])
     same = {"zones": same_zones, "destination_geography": SMALL, "budget": Budget(epsilon=1.0, delta="1e-8")}
-    assert digest() == digest(**same) == digest(mechanism=InfTDA(order="ascending"))
+    assert digest() == digest(**same) == digest(mechanism=InfTDA(order="ascending")) == digest(tree="destination")
     assert digest(mechanism="inftda_refined") == digest(mechanism=InfTDARefined("ascending", keep_all_cap=5_000_000))
 
 
@@ -217,10 +220,10 @@ def test_all_nodes_are_kept_up_to_so_many_leaf_pairs(cap):
     plan = plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism=InfTDARefined(keep_all_cap=cap))
     assert plan.keeps_all is (cap >= 9)
     assert plan.facts()["mechanism_options"] == {"order": "ascending", "keep_all_cap": str(cap)}
-    assert plan_release(SMALL, unit=UNITS[0], budget=budget).keeps_all is False
+    assert plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism="inftda").keeps_all is False
 
 
-@pytest.mark.parametrize("cap", [-1, 1.0, "5", True, None, Fraction(3)])
+@pytest.mark.parametrize("cap", [-1, 1.0, "five", True, None, Fraction(3)])
 def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
     with pytest.raises(OdError, match=r"OD-MECHANISM-OPTION.*keep_all_cap"):
         InfTDARefined(keep_all_cap=cap)

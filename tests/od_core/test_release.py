@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, release_flows
 from od_core.archive.ledger import Ledger
+from od_core.privacy.accounting import float_above
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, released
@@ -113,9 +114,9 @@ def test_spent_is_the_plan_and_the_representation_holds_no_count():
     release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
     assert release.spent.rho == release.plan.spent.rho == sum(release.spent.levels)
     assert len(release.spent.levels) == 4
-    assert release.spent.epsilon_tight <= 1 < release.spent.epsilon_bun_steinke
+    assert release.spent.epsilon_exact <= 1 < release.spent.epsilon_tight < release.spent.epsilon_bun_steinke
+    assert float_above(release.spent.epsilon) == release.spent.epsilon_exact
     assert release.spent.delta == Fraction(1, 10**8)
-    assert release.spent.epsilon_exact is None
     assert "48" not in repr(release).replace(str(release.spent.rho), "")
 
 

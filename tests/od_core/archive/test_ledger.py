@@ -72,7 +72,7 @@ def test_all_levels_are_set_aside_exactly_and_once(tmp_path, key, neighbours):
     parts = Fraction(len(levels) * (len(levels) + 1), 2)
     for place, row in enumerate(found, start=1):
         content = json.loads(row["content"])
-        assert content["mechanism"] == "inftda"
+        assert content["mechanism"] == "inftda_refined"
         assert isinstance(content["sensitivity_squared"], int)
         assert Fraction(row["rho"]) == Fraction(3, 7) * place / parts
         assert Fraction(content["sensitivity_squared"]) / (2 * Fraction(content["variance"])) == Fraction(row["rho"])

@@ -33,7 +33,8 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     """Noise is a function of level and position. Measurement files of several row groups, and the leaves."""
     monkeypatch.setattr(noisy_vector, "ROW_GROUP", 3000)
     noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
-    plan = plan_release(airport_geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), tree=order)
+    budget = Budget(epsilon=1, delta="1e-8")
+    plan = plan_release(airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", tree=order)
     trips = count_trips(flights["2001-06"], plan.tree)
     found = set()
     for number, (chunk, threads) in enumerate(WORK):

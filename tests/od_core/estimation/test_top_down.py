@@ -175,6 +175,7 @@ def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, nei
         unit=PrivacyUnit("trip", neighbours),
         budget=BUDGET,
         tree=order,
+        mechanism="inftda",
         noise=ListedNoise([noise]),
     )
     assert int(release.flows["trips"].sum()) == total

@@ -214,7 +214,7 @@ def test_rho_is_a_multiple_of_the_unit_with_few_bits_and_not_below_tight(epsilon
 @pytest.mark.parametrize("rho", ["1e-6", "0.02", "1.3", "40"])
 def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
     release = variances(Fraction(rho), uniform(4), cells)
-    epsilon = epsilon_exact(release, DELTA)
+    epsilon = epsilon_exact(tuple(release), DELTA)
     assert delta_exact(release, epsilon) <= DELTA < delta_exact(release, epsilon * (1 - Fraction(1, 10**6)))
     assert epsilon < epsilon_tight(Fraction(rho), DELTA)
 
@@ -223,7 +223,7 @@ def test_epsilon_of_the_rho_of_an_epsilon():
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(10)):
         shares = geography([4, 4, 3, 3, 9, 9, 60, 60])
         rho = rho_for_epsilon_exact(epsilon, DELTA, shares, 2)
-        assert epsilon * Fraction("0.999") < epsilon_exact(variances(rho, shares, 2), DELTA) <= epsilon
+        assert epsilon * Fraction("0.999") < epsilon_exact(tuple(variances(rho, shares, 2)), DELTA) <= epsilon
 
 
 def test_delta_below_1e_12_is_not_defined():
@@ -234,7 +234,7 @@ def test_delta_below_1e_12_is_not_defined():
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
         rho_for_epsilon_exact(Fraction(1), below, uniform(2), 2)
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
-        epsilon_exact([Fraction(1)], below)
+        epsilon_exact((Fraction(1),), below)
 
 
 @pytest.mark.parametrize("wrong", [[], [Fraction(0)], [Fraction(1), Fraction(-1)], [Fraction(10**61)]])
@@ -242,7 +242,7 @@ def test_variances_that_are_none_are_refused(wrong):
     with pytest.raises(OdError, match="OD-BUDGET-RHO"):
         delta_exact(wrong, Fraction(1))
     with pytest.raises(OdError, match="OD-BUDGET-RHO"):
-        epsilon_exact(wrong, DELTA)
+        epsilon_exact(tuple(wrong), DELTA)
 
 
 def test_an_epsilon_below_0_is_refused():

@@ -85,10 +85,14 @@ def test_tables_hold_the_release_and_its_certificate(shelf, kind):
     certificate = json.loads(row["certificate"])
     assert certificate["release"] == key == row["release"]
     assert (row["series"], row["period"], row["revision"]) == (keys[kind].release, "2001-06", keys[kind].revision)
-    assert (row["mechanism"], row["unit"], row["neighbours"]) == ("inftda", "trip", made.plan.unit.neighbours)
+    assert (row["mechanism"], row["unit"], row["neighbours"]) == (
+        made.plan.mechanism.name,
+        "trip",
+        made.plan.unit.neighbours,
+    )
     assert Fraction(row["rho"]) >= made.plan.spent.rho
     assert row["rho"] == pytest.approx(float(made.plan.spent.rho), rel=1e-12)
-    assert row["epsilon"] == made.spent.epsilon_tight
+    assert row["epsilon"] == made.spent.epsilon_exact
     assert row["measured_at"] == "2001-07-03T09:00:00+00:00"
     assert areas[0][0] == areas[0][1]
 
