@@ -69,8 +69,8 @@ class Privacy(Section):
     epsilon: Number | None = None
     rho: Number | None = None
     delta: Number
-    conversion: str | None = Field(None, description="tight or bun_steinke; the mechanism's own if left out.")
-    shares: str | list[Number] | None = Field(None, description="uniform, [geometric, ratio], or one share a level.")
+    conversion: str | None = Field(None, description="exact, tight or bun_steinke; the mechanism's own if left out.")
+    shares: str | list[Number] | None = Field(None, description="uniform, geography, [geometric, ratio], or one share a level.")
 
 
 _DOMAIN_EXAMPLE = """\
@@ -118,7 +118,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
     privacy: Privacy
     mechanism: str = "inftda_refined"
-    mechanism_options: dict[str, str] = Field(default_factory=dict)
+    mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
     tree: str = "destination"
     noise: str = "opendp"
     revision: int = 1

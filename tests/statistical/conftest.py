@@ -48,7 +48,7 @@ def make_release(flights, airports, airport_geography):
             flights[month],
             airport_geography,
             unit=PrivacyUnit("trip", neighbours="bounded"),
-            budget=Budget(epsilon=epsilon, delta=1e-8),
+            budget=Budget(epsilon=epsilon, delta=1e-8, shares="uniform"),  # one law for all levels
             tree=order,
             noise=noise,
         )

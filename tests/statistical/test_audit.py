@@ -83,7 +83,7 @@ def measured_levels(unit: PrivacyUnit, *, depth: int = 8, trips: int | None = No
     """
     zones = pd.DataFrame({f"level_{k}": [f"a{k}", f"b{k}"] for k in range(1, depth + 1)})
     geography = Geography.from_frame(zones, list(zones.columns))
-    plan = plan_release(geography, unit=unit, budget=Budget(rho=1, delta="1e-8"))
+    plan = plan_release(geography, unit=unit, budget=Budget(rho=1, delta="1e-8"), mechanism="inftda")
     a, b = geography.zones
     trips = unit.contribution_bound if trips is None else trips
     units = [(a, a, trips if unit.neighbours == "bounded" else 0)], [(b, b, trips)]
