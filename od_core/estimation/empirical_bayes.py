@@ -378,7 +378,7 @@ def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
     That is w' = max(w + shift * deviation, 0). The shift falls, and the cells that it takes to 0 stay there, until no
     more are taken (Michelot 1986).
     """
-    positive, shift = -1, np.inf
+    positive, shift = len(w) + 1, np.inf
     while True:
         own, whole, left = 0.0, 0.0, 0
         for i in range(len(w)):
@@ -386,7 +386,7 @@ def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
                 own += w[i]
                 whole += deviation[i]
                 left += 1
-        if left == positive or left == 0:
+        if left >= positive or left == 0:
             break
         positive = left
         shift = (total - own) / whole
