@@ -70,7 +70,9 @@ class Privacy(Section):
     rho: Number | None = None
     delta: Number
     conversion: str | None = Field(None, description="exact, tight or bun_steinke; the mechanism's own if left out.")
-    shares: str | list[Number] | None = Field(None, description="uniform, geography, [geometric, ratio], or one share a level.")
+    shares: str | list[Number] | None = Field(
+        None, description="uniform, geography, [geometric, ratio], or one share a level."
+    )
 
 
 _DOMAIN_EXAMPLE = """\

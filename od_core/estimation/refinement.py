@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from od_core.compiled import kernel
 from od_core.errors import OdError
+from od_core.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.estimation.top_down import Measurement, at_step, estimate
 from od_core.flow_tree import Families, Nodes, Pairs, run_sums
 from od_core.geography import Numbers
@@ -114,7 +115,10 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
         if not refined and level.nodes.level > 0:
             refined.append(_positive(_as_root(level.nodes), trips))
         refined.append(_positive(level.nodes, trips))
-    pieces = in_order(lambda piece: _leaf_nodes(plan, leaf, leaf_sums.noisy, trips, *piece), leaf.families(plan))
+    if plan.mechanism.leaf_dial is not None:
+        pieces = leaves_by_empirical_bayes(plan, leaf, trips, plan.mechanism.leaf_dial)
+    else:
+        pieces = in_order(lambda piece: _leaf_nodes(plan, leaf, leaf_sums.noisy, trips, *piece), leaf.families(plan))
     return [*refined, Nodes.joined(leaf.step.level, pieces)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -39,6 +40,11 @@ class Mechanism(Protocol):
     @property
     def keep_all_cap(self) -> int:
         """Up to so many public leaf pairs no node is dropped before all levels are measured; 0 drops nodes of 0."""
+        ...
+
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """Of a mechanism that refines: the dial u of empirical Bayes leaves; None where leaves are projected too."""
         ...
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -44,6 +45,11 @@ class InfTDA:
     def keep_all_cap(self) -> int:
         """None is kept that the level above rules out."""
         return 0
+
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """None: the leaves are projected as every other level is."""
+        return None
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]

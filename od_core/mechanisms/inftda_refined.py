@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from fractions import Fraction
+from typing import ClassVar, Literal
 
-from od_core.errors import OdError
+from od_core.errors import OdError, nearest_known
 from od_core.mechanisms.inftda import InfTDA
 
 KEEP_ALL_CAP = 5_000_000
 """Public leaf pairs up to which every node is measured: a level is one query, so the charge is the same."""
+
+Leaves = Literal["chebyshev", "empirical_bayes"]
+LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
+
+_LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
 
 @dataclass(frozen=True)
@@ -20,9 +26,16 @@ class InfTDARefined(InfTDA):
         order: see :class:`od_core.mechanisms.inftda.InfTDA`.
         keep_all_cap: up to so many public leaf pairs no node is dropped before all levels are measured; above it, and
             with 0, the nodes that the top-down pass puts at 0 are dropped with their branch.
+        leaves: how the trips of the last level are shared out: ``chebyshev`` (IntOpt, as on every other level), or
+            ``empirical_bayes`` (``od_core.estimation.empirical_bayes``: less error on real flows, none gained where
+            the cells tell nothing of each other).
+        u: of ``empirical_bayes`` alone: the least trips that a small leaf is given, in standard deviations of its
+            noise; 1/10 to 100. A dial: larger makes fewer false discoveries and more false negatives.
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
+    leaves: Leaves = "chebyshev"
+    u: Fraction = Fraction(3, 2)
 
     name: ClassVar[str] = "inftda_refined"
     default_conversion: ClassVar[str] = "exact"
@@ -39,8 +52,36 @@ class InfTDARefined(InfTDA):
                 "keep_all_cap is a number of leaf pairs, a whole number of at least 0",
                 next_step="correct the option of the mechanism",
             )
+        if self.leaves not in LEAVES:
+            raise OdError(
+                "OD-MECHANISM-OPTION",
+                f"there are no leaves {self.leaves!r} ({nearest_known(str(self.leaves), LEAVES)})",
+                next_step="choose chebyshev or empirical_bayes",
+            )
+        object.__setattr__(self, "u", _dial(self.u))
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
-        return super().options | {"keep_all_cap": str(self.keep_all_cap)}
+        """Options as public text; those of the leaves only where they are not the default."""
+        options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
+        return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
+
+    @property
+    def leaf_dial(self) -> Fraction | None:
+        """As the protocol says."""
+        return self.u if self.leaves == "empirical_bayes" else None
+
+
+def _dial(u: object) -> Fraction:
+    """A whole number, fraction, decimal or text as a fraction. Raises OdError where it is none, or out of range."""
+    try:
+        dial = Fraction(str(u))
+    except (ValueError, ZeroDivisionError):
+        dial = Fraction(0)
+    if not _LEAST_U <= dial <= _MOST_U:
+        raise OdError(
+            "OD-MECHANISM-OPTION",
+            "u is a number of standard deviations from 1/10 to 100",
+            next_step="correct the option of the mechanism",
+        )
+    return dial

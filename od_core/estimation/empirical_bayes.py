@@ -1,0 +1,427 @@
+"""Leaves by empirical Bayes: what all cells together say about each (spec 1, end of "inftda_refined").
+
+A function of public values alone: it costs no privacy. Three things are known of the true count n of a leaf: its own
+noisy value x, the refined trips c of its parent, and its row. On a destination tree the leaves of a parent (origin
+area, destination zone) divide the origin; the row of a leaf is the sum of all measured leaves of its origin. In turn:
+
+1.  A prior mean of each cell: the part of c that its row, without the cell itself, has among those of its family.
+2.  Cells whose prior means lie in the same octaves make a bin. In each bin the distribution of n under which its x are
+    most likely, by expectation-maximisation (Dempster, Laird and Rubin 1977; Laird 1978).
+3.  The posterior mean m and variance V of each cell, from the distribution of its bin and x.
+4.  Real numbers w >= 0 of sum c that minimise the sum of (w - m)^2 / sqrt V.
+5.  Whole numbers of sum c: w of at least u sigma are rounded; what is left goes in lumps of floor(u sigma) to the
+    largest of the others, and what is less than a lump to those that were rounded. So many small parts become few
+    cells, each of them likely to be there.
+
+Two things differ from the spec, since they measured better on the real data: the row is the whole row, not its cells
+under one area of the other side (so that two numbers an area are all that is kept of it, whatever the size of the
+level), and the distributions are not scaled to the mean of the prior means of their bins (which large cells upset).
+
+The result is the same on every machine, for any number of threads and any size of pieces. Real numbers come from single
+operations of IEEE 754 (+, -, *, /, square root), one after the other in compiled loops that neither fuse nor reorder
+them, and from correctly rounded decimal exponentials; what is summed over pieces is whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.compiled import kernel
+from od_core.errors import OdError
+from od_core.estimation.top_down import Measurement, at_step
+from od_core.flow_tree import Families, Nodes
+from od_core.pipeline import in_order
+from od_core.plan import ReleasePlan
+
+_Values = NDArray[np.int64]
+_Reals = NDArray[np.float64]
+
+_STEPS = 8
+"""Points of the grid of counts in a standard deviation; more where even whole counts are further apart."""
+
+_LOWEST, _HIGHEST, _MOST = -8, 10, 12
+"""In standard deviations: smaller x are taken for the lowest, of larger ones m = x; n is at most ``_MOST``."""
+
+_OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
+"""Prior means are told apart by powers of two times sigma, from 2^-18 to 2^5."""
+
+_LEAST_CELLS = 400
+"""Of a bin: neighbouring octaves with fewer are one."""
+
+_POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
+"""On all cells, to start from; and then in each bin."""
+
+_NO_MASS = 2.0**-60
+"""Less is put at 0: arithmetic on the smallest real numbers is slow."""
+
+_LEAST_DEVIATION = 2.0**-10
+"""Of a cell, in sigmas, so that a family whose cells all seem sure can still be brought to its sum."""
+
+_LIMIT = 1 << 44
+"""Larger noisy values and trips are refused: below it the sum of a family is exact to a small part of a trip."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of the areas that the leaves divide their parents into.
+
+    Attributes:
+        sums: sum of the measured leaves of each area; shape (areas,).
+        cells: number of them; shape (areas,).
+    """
+
+    sums: _Values
+    cells: _Values
+
+
+@dataclass(frozen=True, eq=False)
+class _Noise:
+    """The noise of the leaves, and the grid on which counts are told apart.
+
+    Attributes:
+        sigma: standard deviation.
+        step: distance of the grid's points, a whole number.
+        low: the smallest x over ``step``; n begins at 0.
+        likelihood: of x given n, up to a factor; shape (points of n, points of x).
+    """
+
+    sigma: float
+    step: int
+    low: int
+    likelihood: _Reals
+
+    @classmethod
+    def of(cls, variance: Fraction) -> _Noise:
+        """Discrete Gaussian noise of that variance."""
+        sigma = math.sqrt(float(variance))
+        step = max(1, int(sigma) // _STEPS)
+        low = min(-1, math.floor(_LOWEST * sigma / step))
+        high, most = (max(1, math.ceil(edge * sigma / step)) for edge in (_HIGHEST, _MOST))
+        exact = Context(prec=40)
+        rate = -Fraction(step * step) / (2 * variance)
+        decay = exact.divide(Decimal(rate.numerator), Decimal(rate.denominator))
+        weight = np.array([float(exact.exp(exact.multiply(decay, Decimal(k * k)))) for k in range(most - low + 1)])
+        distance = np.abs(np.arange(low, high + 1) - np.arange(most + 1)[:, None])
+        return cls(sigma, step, low, weight[distance])
+
+    @property
+    def points(self) -> int:
+        """Points of x on the grid."""
+        return int(self.likelihood.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class _Posterior:
+    """What the distribution of each bin says of its cells.
+
+    Attributes:
+        bin_of: number of the bin of each octave of prior means; shape (octaves,).
+        mean: posterior mean at each x of the grid; shape (bins, points of x).
+        deviation: square root of the posterior variance, likewise.
+    """
+
+    bin_of: _Values
+    mean: _Reals
+    deviation: _Reals
+
+
+def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction) -> Iterator[Nodes]:
+    """The leaves below parents with the given trips, piece by piece; those of 0 are left out.
+
+    Args:
+        plan: the plan of the release.
+        leaf: the measurement of the leaves, which has parents.
+        totals: refined trips of these, whole numbers of at least 0; shape (parents,).
+        u: the least trips that a small leaf is given, in standard deviations.
+
+    Raises:
+        OdError: the noisy values or the trips are too large.
+    """
+    _refuse_large(totals, _LIMIT)
+    noise, rows = _Noise.of(leaf.step.variance), _rows(plan, leaf)
+    posterior = _posterior(noise, _counts(plan, leaf, totals, rows, noise))
+    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
+
+    def leaves(piece: tuple[Families, _Values]) -> Nodes:
+        families, noisy = piece
+        trips = np.empty_like(noisy)
+        family = noisy, families.offsets, families.first_child, totals[families.parents]
+        known = posterior.bin_of, posterior.mean, posterior.deviation
+        _share_out(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+        return at_step(leaf.step, families.with_trips(trips))
+
+    return in_order(leaves, leaf.families(plan))
+
+
+def _rows(plan: ReleasePlan, leaf: Measurement) -> _Rows:
+    """Of all areas of the side that the leaves divide."""
+    level = plan.tree.depth if leaf.parents is None else leaf.parents.level + 1
+    side = 0 if plan.tree.refines_origin(level) else 1
+    areas = (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
+
+    def read(piece: tuple[Families, _Values]) -> tuple[_Values, _Values, int]:
+        families, noisy = piece
+        sums, cells = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64)
+        _add_rows(noisy, families.offsets, families.first_child, sums, cells)
+        return sums, cells, max(int(noisy.max()), -int(noisy.min()))
+
+    sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
+    for more, several, size in in_order(read, leaf.families(plan)):
+        sums += more
+        cells += several
+        largest = max(largest, size)
+    if largest >= min(_LIMIT, (1 << 62) // int(cells.max(initial=1))):
+        raise _overflow()
+    return _Rows(sums, cells)
+
+
+def _counts(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: _Rows, noise: _Noise) -> _Values:
+    """Cells by octave of their prior mean and point of x; those alone that share trips with others."""
+
+    def count(piece: tuple[Families, _Values]) -> _Values:
+        families, noisy = piece
+        counts = np.zeros((_OCTAVES, noise.points), dtype=np.int64)
+        family = noisy, families.offsets, families.first_child, totals[families.parents]
+        _count(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        return counts
+
+    counts = np.zeros((_OCTAVES, noise.points), dtype=np.int64)
+    for more in in_order(count, leaf.families(plan)):
+        counts += more
+    return counts
+
+
+def _posterior(noise: _Noise, counts: _Values) -> _Posterior:
+    """The distributions of all bins; each starts from that of all cells, and this with half its mass at 0."""
+    bin_of = _bins(counts.sum(axis=1))
+    by_x = np.ascontiguousarray(noise.likelihood.T)
+    most = len(noise.likelihood) - 1
+    start = np.append(0.5, np.full(most, 0.5 / most))
+    pooled = _maximised(noise.likelihood, by_x, counts.sum(axis=0), start, _POOLED_ITERATIONS)
+
+    def moments(number: int) -> tuple[_Reals, _Reals]:
+        own = counts[bin_of == number].sum(axis=0)
+        prior = _maximised(noise.likelihood, by_x, own, pooled, _BIN_ITERATIONS)
+        mean, deviation = np.empty(noise.points), np.empty(noise.points)
+        _moments(by_x, prior, noise.low, mean, deviation)
+        return mean * noise.step, deviation * noise.step
+
+    means, deviations = zip(*in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
+    return _Posterior(bin_of, np.array(means), np.array(deviations))
+
+
+def _bins(cells: _Values) -> _Values:
+    """Number of each octave's bin, of at least ``_LEAST_CELLS`` cells where there are so many."""
+    bin_of = np.zeros(len(cells), dtype=np.int64)
+    own, rest = 0, int(cells.sum())
+    for octave in range(1, len(cells)):
+        own, rest = own + int(cells[octave - 1]), rest - int(cells[octave - 1])
+        begins = own >= _LEAST_CELLS and rest >= _LEAST_CELLS
+        bin_of[octave] = bin_of[octave - 1] + begins
+        own = 0 if begins else own
+    return bin_of
+
+
+def _refuse_large(values: _Values, limit: int) -> None:
+    if values.max(initial=0) >= limit:
+        raise _overflow()
+
+
+def _overflow() -> OdError:
+    return OdError(
+        "OD-REFINEMENT-OVERFLOW",
+        "the noisy values are too large for empirical Bayes leaves",
+        next_step="release with leaves chebyshev, or with less noise",
+        spent="what was drawn stays charged",
+    )
+
+
+@kernel
+def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-untyped-def]  # compiled
+    """Add the cells of every family to the rows of their areas."""
+    for parent in range(len(first_child)):
+        for i in range(offsets[parent], offsets[parent + 1]):
+            area = first_child[parent] + i - offsets[parent]
+            sums[area] += noisy[i]
+            cells[area] += 1
+
+
+@kernel
+def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
+    """Parts of one family's total in proportion to its rows; equal ones where these hold nothing else."""
+    whole = 0.0
+    for i in range(size):
+        # The second term is half the noise of a row, so that none rules a cell out.
+        row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
+        mean[i] = row
+        whole += row
+    for i in range(size):
+        mean[i] = total * (mean[i] / whole) if whole > 0.0 else total / float(size)
+
+
+@kernel
+def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
+    _, exponent = math.frexp(mean / sigma)
+    return min(max(exponent + _OCTAVE_OF_SIGMA, 0), _OCTAVES - 1) if mean > 0.0 else 0
+
+
+@kernel
+def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
+    """Add the cells of every family that has trips and several cells to the histogram of their octave."""
+    points = counts.shape[1]
+    mean = np.empty(np.max(np.diff(offsets)))
+    for parent in range(len(totals)):
+        first, size, total = offsets[parent], offsets[parent + 1] - offsets[parent], totals[parent]
+        if total == 0 or size == 1:
+            continue
+        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, mean)
+        for i in range(size):
+            point = max((noisy[first + i] + step // 2) // step - low, 0)
+            if point < points:
+                counts[_octave(mean[i], sigma), point] += 1
+
+
+@kernel
+def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
+    """Distribution of n under which the counted x are likely, from a first one; shape (points of n,).
+
+    The inner loops run along rows, so that they become vector instructions without changing the order of any sum.
+    """
+    prior = start.copy()
+    mass, points = likelihood.shape
+    cells = 0.0
+    for x in range(points):
+        cells += counts[x]
+    if cells == 0.0:
+        return prior
+    of_x, of_n = np.empty(points), np.empty(mass)
+    for _ in range(iterations):
+        of_x[:] = 0.0
+        for n in range(mass):
+            if prior[n] > 0.0:
+                for x in range(points):
+                    of_x[x] += prior[n] * likelihood[n, x]
+        of_n[:] = 0.0
+        for x in range(points):
+            if counts[x] > 0 and of_x[x] > 0.0:
+                ratio = counts[x] / of_x[x] / cells
+                for n in range(mass):
+                    of_n[n] += ratio * by_x[x, n]
+        for n in range(mass):
+            prior[n] *= of_n[n]
+            if prior[n] < _NO_MASS:
+                prior[n] = 0.0
+    return prior
+
+
+@kernel
+def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-def]  # compiled
+    """Posterior mean and standard deviation at every x, in steps."""
+    points, mass = by_x.shape
+    for x in range(points):
+        whole, mean, variance = 0.0, 0.0, 0.0
+        for n in range(mass):
+            weight = prior[n] * by_x[x, n]
+            whole += weight
+            mean += n * weight
+        if whole > 0.0:
+            mean /= whole
+            for n in range(mass):
+                variance += (n - mean) * (n - mean) * (prior[n] * by_x[x, n])
+            variance /= whole
+        else:  # an x that the distribution rules out: no cell of the bin has it
+            mean = max(low + float(x), 0.0)
+        means[x], deviations[x] = mean, math.sqrt(variance)
+
+
+@kernel
+def _share_out(  # type: ignore[no-untyped-def]  # compiled
+    noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
+):
+    """Trips of the leaves of every family; between two points of the grid its values are joined by straight lines."""
+    points = means.shape[1]
+    widest = np.max(np.diff(offsets))
+    w, deviation = np.empty(widest), np.empty(widest)
+    for parent in range(len(totals)):
+        first, size, total = offsets[parent], offsets[parent + 1] - offsets[parent], totals[parent]
+        if total == 0 or size == 1:
+            trips[first : first + size] = total
+            continue
+        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, w)
+        for i in range(size):
+            x = noisy[first + i]
+            if x > _HIGHEST * sigma:
+                w[i], deviation[i] = x, sigma
+                continue
+            bin_ = bin_of[_octave(w[i], sigma)]
+            point, rest = divmod(max(x - low * step, 0), step)
+            beyond, part = min(point + 1, points - 1), rest / float(step)
+            mean = means[bin_, point] + part * (means[bin_, beyond] - means[bin_, point])
+            w[i] = max(min(max(mean, x - 2.0 * sigma), x + 2.0 * sigma), 0.0)
+            between = deviations[bin_, point] + part * (deviations[bin_, beyond] - deviations[bin_, point])
+            deviation[i] = max(between, _LEAST_DEVIATION * sigma)
+        _project(w[:size], deviation[:size], float(total))
+        _lump(w[:size], total, least, lump, trips[first : first + size])
+
+
+@kernel
+def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
+    """Change w >= 0 into w' >= 0 with the given sum, above 0, that minimises the sum of (w' - w)^2 / deviation.
+
+    That is w' = max(w + shift * deviation, 0). The shift falls, and the cells that it takes to 0 stay there, until no
+    more are taken (Michelot 1986).
+    """
+    positive, shift = len(w) + 1, np.inf
+    while True:
+        own, whole, left = 0.0, 0.0, 0
+        for i in range(len(w)):
+            if w[i] + shift * deviation[i] > 0.0:
+                own += w[i]
+                whole += deviation[i]
+                left += 1
+        if left >= positive or left == 0:
+            break
+        positive = left
+        shift = (total - own) / whole
+    for i in range(len(w)):
+        w[i] = max(w[i] + shift * deviation[i], 0.0)
+
+
+@kernel
+def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+    """Whole numbers of at least 0 with the given sum, for real ones of about that sum; see the module's head.
+
+    Rounding carries what it takes from one cell over to the next, so that no more than half a trip is lost in all.
+    """
+    left, large, carry = total, 0, 0.0
+    for i in range(len(w)):
+        trips[i] = 0
+        if w[i] >= least:
+            trips[i] = np.int64(math.floor(w[i] + carry + 0.5))
+            carry += w[i] - trips[i]
+            left -= trips[i]
+            large += 1
+    small = len(w) - large
+    if small > 0 and (left >= lump or large == 0):
+        order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # the others first, ties by position
+        at = 0
+        while left >= lump or (large == 0 and left > 0):
+            given = min(lump, left)
+            trips[order[at % small]] += given
+            left -= given
+            at += 1
+    largest = np.argmax(trips)
+    for i in range(len(w)):
+        if left > 0 and w[i] >= least:
+            given = left // large
+            trips[i] += given
+            left -= given
+            large -= 1
+    trips[largest] += left  # what real numbers lose of totals near the limit
