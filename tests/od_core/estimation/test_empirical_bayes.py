@@ -24,6 +24,7 @@ from od_core.estimation.empirical_bayes import (
     _Noise,
     _prior_means,
     _project,
+    _rows,
 )
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import published_root
@@ -169,7 +170,7 @@ def test_rows_and_bins_lower_the_error_of_flows_between_places_of_different_size
 
 
 def leaves_of_the_rule(plan, measurement, totals):
-    """Its five steps once more, in dictionaries; expectation-maximisation and moments, which have tests below, are the library's."""
+    """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's, tested below."""
     noise, u = _Noise.of(measurement.step.variance), float(plan.mechanism.u)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
@@ -239,7 +240,10 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
     plan = plan_of(GRID, tree, u, epsilon, cap)
     counts = counts_of(plan, GRID)
-    release = run_plan(plan, counts, SeededNoise(1), MemoryMeasurements())
+    sigma = float(plan.steps[-1].variance) ** 0.5
+    far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
+    noise = SeededNoise(1) if cap else ListedNoise(np.rint(far).astype(int).tolist())
+    release = run_plan(plan, counts, noise, MemoryMeasurements())
     *_, above, leaves = refine(plan, published_root(plan, counts), release.measured)
     mine, other = (0, 1) if plan.tree.refines_origin(plan.tree.depth) else (1, 0)
     totals = {(row[mine], row[other]): row[2] for row in table(above)}
@@ -250,6 +254,25 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     different = {cell: abs(found.get(cell, 0) - expected.get(cell, 0)) for cell in found | expected}
     assert len({cell[0] for cell, by in different.items() if by > 1}) <= len(totals) / 50
     assert sum(by > 0 for by in different.values()) <= 20
+
+
+@settings(max_examples=60)
+@given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]), seed=st.integers(0, 99))
+def test_rows_are_sums_of_all_measured_cells_of_an_area(world, tree, cap, seed):
+    plan = plan_of(world, tree, cap=cap)
+    measured = run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()).measured[-1]
+    if measured.parents is None:
+        return
+    level = measured.parents.level + 1
+    side = 0 if plan.tree.refines_origin(level) else 1
+    geography = (plan.tree.origin, plan.tree.destination)[side]
+    sums, cells = np.zeros((2, geography.size(plan.tree.level_pair(level)[side])), dtype=np.int64)
+    for pairs, noisy in measured.pieces(plan):
+        area = geography.ancestors(plan.tree.level_pair(level)[side])[(pairs.origin, pairs.destination)[side]]
+        np.add.at(sums, area, noisy)
+        np.add.at(cells, area, 1)
+    rows = _rows(plan, measured)
+    assert (rows.sums.tolist(), rows.cells.tolist()) == (sums.tolist(), cells.tolist())
 
 
 def dense(plan, release):
