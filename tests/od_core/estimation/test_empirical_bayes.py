@@ -25,6 +25,7 @@ from od_core.estimation.empirical_bayes import (
     _prior_means,
     _project,
     _rows,
+    _share_out,
 )
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import published_root
@@ -170,7 +171,7 @@ def test_rows_and_bins_lower_the_error_of_flows_between_places_of_different_size
 
 
 def leaves_of_the_rule(plan, measurement, totals):
-    """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's, tested below."""
+    """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's."""
     noise, u = _Noise.of(measurement.step.variance), float(plan.mechanism.u)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
@@ -480,6 +481,19 @@ def test_prior_means_follow_the_rows_without_the_cell_itself():
     assert mean == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
     _prior_means(noisy, 1, 2, 0, 8, noisy[1:], np.array([1, 1]), 3.0, mean)
     assert mean.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("noisy", "table_mean", "expected"),
+    [([30, 0], 0.0, [10, 0]), ([0, 150], 100.0, [20, 150]), ([-50, 60], 0.0, [0, 40])],
+)
+def test_a_posterior_mean_stays_within_two_sigma_of_its_cell(noisy, table_mean, expected):
+    """A distribution of one count that is far from x, which is of sigma 10; beyond 100, x stands for itself."""
+    one, two, trips = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64), np.empty(2, dtype=np.int64)
+    means, deviations, bins = np.full((1, 181), table_mean), np.full((1, 181), 1.0), np.zeros(24, dtype=np.int64)
+    family = np.array(noisy), np.array([0, 2]), 0 * one, np.array([sum(expected)]), two, two
+    _share_out(*family, 10.0, 1, -80, bins, means, deviations, 1.0, 1, trips)
+    assert trips.tolist() == expected
 
 
 @given(cells=st.lists(st.sampled_from([0, 1, 30, 399, 400, 5000]), min_size=24, max_size=24))
