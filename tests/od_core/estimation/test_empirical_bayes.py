@@ -22,9 +22,10 @@ from od_core.estimation.empirical_bayes import (
     _maximised,
     _moments,
     _Noise,
-    _posterior,
     _prior_means,
     _project,
+    _rows,
+    _share_out,
 )
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import published_root
@@ -170,7 +171,7 @@ def test_rows_and_bins_lower_the_error_of_flows_between_places_of_different_size
 
 
 def leaves_of_the_rule(plan, measurement, totals):
-    """Its five steps once more, in dictionaries; only the tables of the bins are the library's own."""
+    """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's."""
     noise, u = _Noise.of(measurement.step.variance), float(plan.mechanism.u)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
@@ -197,16 +198,24 @@ def leaves_of_the_rule(plan, measurement, totals):
         point = max(math.floor(families[key][area] / noise.step + 0.5) - noise.low, 0)
         if len(families[key]) > 1 and point < noise.points:
             counts[octave, point] += 1
-    known = _posterior(noise, counts)
+    bin_of, by_x = _bins(counts.sum(axis=1)), np.ascontiguousarray(noise.likelihood.T)
+    assert bin_of[-1] >= 3
+    start = np.full(len(noise.likelihood), 0.5 / (len(noise.likelihood) - 1))
+    start[0] = 0.5
+    start = _maximised(noise.likelihood, by_x, counts.sum(axis=0), start, 300)
+    mean, deviation = np.empty((2, bin_of[-1] + 1, noise.points))
+    for at in range(bin_of[-1] + 1):
+        prior = _maximised(noise.likelihood, by_x, counts[bin_of == at].sum(axis=0), start, 150)
+        _moments(by_x, prior, noise.low, mean[at], deviation[at])
     grid = noise.step * (noise.low + np.arange(noise.points))
     found = {}
     for key, family in families.items():
         total, x = totals.get(key, 0), np.array(list(family.values()))
         if total == 0:
             continue
-        bins = [known.bin_of[octaves[key, area]] for area in family]
-        m = np.array([np.interp(value, grid, known.mean[at]) for value, at in zip(x, bins, strict=True)])
-        d = np.array([np.interp(value, grid, known.deviation[at]) for value, at in zip(x, bins, strict=True)])
+        bins = [bin_of[octaves[key, area]] for area in family]
+        m = np.array([noise.step * np.interp(value, grid, mean[at]) for value, at in zip(x, bins, strict=True)])
+        d = np.array([noise.step * np.interp(value, grid, deviation[at]) for value, at in zip(x, bins, strict=True)])
         m = np.maximum(np.clip(m, x - 2 * noise.sigma, x + 2 * noise.sigma), 0)
         d = np.maximum(d, noise.sigma / 1024)
         m, d = np.where(x > 10 * noise.sigma, x, m), np.where(x > 10 * noise.sigma, noise.sigma, d)
@@ -227,11 +236,15 @@ def leaves_of_the_rule(plan, measurement, totals):
         ("origin", 0, "0.2", "1.5"),
     ],
 )
-def test_leaves_are_those_of_the_rule(tree, cap, epsilon, u):
+def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first."""
+    monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
     plan = plan_of(GRID, tree, u, epsilon, cap)
     counts = counts_of(plan, GRID)
-    release = run_plan(plan, counts, SeededNoise(1), MemoryMeasurements())
+    sigma = float(plan.steps[-1].variance) ** 0.5
+    far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
+    noise = SeededNoise(1) if cap else ListedNoise(np.rint(far).astype(int).tolist())
+    release = run_plan(plan, counts, noise, MemoryMeasurements())
     *_, above, leaves = refine(plan, published_root(plan, counts), release.measured)
     mine, other = (0, 1) if plan.tree.refines_origin(plan.tree.depth) else (1, 0)
     totals = {(row[mine], row[other]): row[2] for row in table(above)}
@@ -242,6 +255,25 @@ def test_leaves_are_those_of_the_rule(tree, cap, epsilon, u):
     different = {cell: abs(found.get(cell, 0) - expected.get(cell, 0)) for cell in found | expected}
     assert len({cell[0] for cell, by in different.items() if by > 1}) <= len(totals) / 50
     assert sum(by > 0 for by in different.values()) <= 20
+
+
+@settings(max_examples=60)
+@given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]), seed=st.integers(0, 99))
+def test_rows_are_sums_of_all_measured_cells_of_an_area(world, tree, cap, seed):
+    plan = plan_of(world, tree, cap=cap)
+    measured = run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()).measured[-1]
+    if measured.parents is None:
+        return
+    level = measured.parents.level + 1
+    side = 0 if plan.tree.refines_origin(level) else 1
+    geography = (plan.tree.origin, plan.tree.destination)[side]
+    sums, cells = np.zeros((2, geography.size(plan.tree.level_pair(level)[side])), dtype=np.int64)
+    for pairs, noisy in measured.pieces(plan):
+        area = geography.ancestors(plan.tree.level_pair(level)[side])[(pairs.origin, pairs.destination)[side]]
+        np.add.at(sums, area, noisy)
+        np.add.at(cells, area, 1)
+    rows = _rows(plan, measured)
+    assert (rows.sums.tolist(), rows.cells.tolist()) == (sums.tolist(), cells.tolist())
 
 
 def dense(plan, release):
@@ -449,6 +481,19 @@ def test_prior_means_follow_the_rows_without_the_cell_itself():
     assert mean == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
     _prior_means(noisy, 1, 2, 0, 8, noisy[1:], np.array([1, 1]), 3.0, mean)
     assert mean.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("noisy", "table_mean", "expected"),
+    [([30, 0], 0.0, [10, 0]), ([0, 150], 100.0, [20, 150]), ([-50, 60], 0.0, [0, 40])],
+)
+def test_a_posterior_mean_stays_within_two_sigma_of_its_cell(noisy, table_mean, expected):
+    """A distribution of one count that is far from x, which is of sigma 10; beyond 100, x stands for itself."""
+    one, two, trips = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64), np.empty(2, dtype=np.int64)
+    means, deviations, bins = np.full((1, 181), table_mean), np.full((1, 181), 1.0), np.zeros(24, dtype=np.int64)
+    family = np.array(noisy), np.array([0, 2]), 0 * one, np.array([sum(expected)]), two, two
+    _share_out(*family, 10.0, 1, -80, bins, means, deviations, 1.0, 1, trips)
+    assert trips.tolist() == expected
 
 
 @given(cells=st.lists(st.sampled_from([0, 1, 30, 399, 400, 5000]), min_size=24, max_size=24))
