@@ -12,6 +12,8 @@ from od_core.errors import OdError, nearest_known
 from od_core.mechanisms.inftda import InfTDA
 from od_core.mechanisms.inftda_refined import InfTDARefined
 
+__all__ = ["MECHANISMS", "InfTDA", "InfTDARefined", "Mechanism", "mechanism_named"]
+
 
 @runtime_checkable
 class Mechanism(Protocol):
