@@ -10,8 +10,8 @@ say: with x its own noisy value of variance s2, and (s, sv) the sums of its meas
 
 What is stored of z is its difference from the integer x, in fixed point. All steps on it are integers, rounded down;
 the variances and the weights are found by single operations of IEEE 754, which round alike on every machine, sums in
-tree order and the dropped nodes last. So the
-result is the same everywhere, for any number of threads and any size of pieces.
+tree order and the dropped nodes last. So the result is the same everywhere, for any number of threads and any size of
+pieces.
 
 A node that the top-down pass dropped has no measured leaf below it: it stays at 0, but its noisy value speaks about
 its parent. Every node that was kept has measured leaves, so no trips are lost on the way down.
@@ -220,9 +220,8 @@ def _leaf_nodes(
         totals: trips of these parents.
         families, noisy: the piece.
     """
-    parents, fan_out = families.parents, np.diff(families.offsets)
-    shift = (2 * (totals[parents] - sums[parents]) + fan_out) // (2 * fan_out)
-    shifted = noisy + np.repeat(shift, fan_out)
+    parents, shifted = families.parents, np.empty_like(noisy)
+    _shift_families(noisy, families.offsets, totals[parents] - sums[parents], shifted)
     projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
     return at_step(leaf.step, families.with_trips(projected))
 
@@ -286,6 +285,17 @@ def _read_families(noisy, offsets, first_child, divided, runs, sums, kept):  # t
         for child in range(runs[parent], runs[parent + 1]):
             kept[child - runs[0]] = noisy[offsets[parent] + divided[child] - first_child[parent]]
     return small
+
+
+@kernel
+def _shift_families(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
+    """Add to each child of a parent the same part of what they lack, rounded to the nearest whole number."""
+    for parent in range(len(lacking)):
+        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
+        size = offsets[parent + 1] - offsets[parent]
+        shift = (2 * lacking[parent] + size) // (2 * size)
+        for i in range(first, last):
+            shifted[i] = noisy[i] + shift
 
 
 @kernel

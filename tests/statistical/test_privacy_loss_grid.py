@@ -22,14 +22,13 @@ def test_uniform_shares_by_balls(levels, epsilon, delta):
     rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
     ball = oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(epsilon))
     assert ball <= arb(oracle.rational(Fraction(delta)))
-    more = levels / (rho * Fraction("1.005"))
-    if epsilon != "0.1" or levels < 6:
-        assert oracle.delta_by_balls(more, 2 * levels, Fraction(epsilon)) > arb(oracle.rational(Fraction(delta)))
+    more = [(levels / (rho * Fraction("1.005")), 2 * levels)]  # a good estimate suffices here, balls take their time
+    assert oracle.delta_by_nearest(more, float(epsilon), float(epsilon) / 2**18) > float(delta)
 
 
 @pytest.mark.parametrize("delta", ["1e-6", "1e-8"])
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
-@pytest.mark.parametrize("levels", LEVELS)
+@pytest.mark.parametrize("levels", range(2, 17))
 def test_geography_shares_by_a_grid_a_hundred_times_as_fine(levels, epsilon, delta):
     weights = [1 - Fraction(1, fan_out) for fan_out in FAN_OUTS[1:levels]] + [Fraction(3, 2)]
     shares = tuple(weight / sum(weights) for weight in weights)
