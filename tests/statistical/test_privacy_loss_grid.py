@@ -29,8 +29,10 @@ def test_uniform_shares_by_balls(levels, epsilon, delta):
 @pytest.mark.parametrize("delta", ["1e-6", "1e-8"])
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
 @pytest.mark.parametrize("levels", range(2, 17))
-def test_geography_shares_by_a_grid_a_hundred_times_as_fine(levels, epsilon, delta):
-    weights = [1 - Fraction(1, fan_out) for fan_out in FAN_OUTS[1:levels]] + [Fraction(3, 2)]
+@pytest.mark.parametrize("rule", ["uniform", "geography"])
+def test_shares_by_a_grid_a_hundred_times_as_fine(rule, levels, epsilon, delta):
+    by_geography = [1 - Fraction(1, fan_out) for fan_out in FAN_OUTS[1:levels]] + [Fraction(3, 2)]
+    weights = by_geography if rule == "geography" else [Fraction(1)] * levels
     shares = tuple(weight / sum(weights) for weight in weights)
     rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
 
