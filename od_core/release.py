@@ -179,11 +179,11 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     root = nodes = published_root(plan, trips)
     measured = []
     for step in plan.steps:
-        if plan.mechanism.refines and step is plan.steps[-1]:  # its estimate would be made twice
+        below: Nodes | None = None
+        if plan.mechanism.refines and step is plan.steps[-1]:  # the leaves are estimated by the refinement alone
             noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
-            measured.append(Measurement(step, nodes, noisy))
-            break
-        noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
+        else:
+            noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
         measured.append(Measurement(step, nodes, noisy))
         nodes = below
     if plan.mechanism.refines:

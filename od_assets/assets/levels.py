@@ -12,11 +12,9 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
 from od_core.archive.measurements import begin_release
-from od_core.archive.staging import StagedRelease
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate_pieces, measure
-from od_core.flow_tree import Nodes
-from od_core.plan import ReleasePlan, Step
+from od_core.plan import ReleasePlan
 from od_core.privacy.noise import noise_named
 
 
@@ -82,7 +80,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
                 return _not_measured(plan, level)
             step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
             trips = staged.trip_counts()
-            parents = _nodes_above(plan, step, staged)
+            parents = staged.nodes_above(plan, step)
             warehouse.refuse_older_ledger(key)
             ledger.declare(settings.domain)
             measurements = begin_release(
@@ -117,7 +115,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
             step, staged = plan.step(level), warehouse.staged(key)
-            parents = _nodes_above(plan, step, staged)
+            parents = staged.nodes_above(plan, step)
             noisy = warehouse.measurements(key).read(step)
             path = staged.save_estimate(level, estimate_pieces(plan, step, parents, noisy))
             trips = staged.estimate_table(level)["trips"]
@@ -132,12 +130,6 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         )
 
     return level_estimate
-
-
-def _nodes_above(plan: ReleasePlan, step: Step, staged: StagedRelease) -> Nodes | None:
-    """The nodes below which a step measures; None where it measures the root."""
-    above = plan.level_above(step)
-    return None if above is None else staged.estimate(above)
 
 
 def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:

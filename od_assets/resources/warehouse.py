@@ -144,11 +144,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
         """The stored measurements of a release with the staged nodes that they stand below, top first."""
         staged, measurements = self.staged(key), self.measurements(key)
-        above = [plan.level_above(step) for step in plan.steps]
-        return [
-            Measurement(step, None if level is None else staged.estimate(level), measurements.read(step))
-            for step, level in zip(plan.steps, above, strict=True)
-        ]
+        return [Measurement(step, staged.nodes_above(plan, step), measurements.read(step)) for step in plan.steps]
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:

@@ -14,6 +14,7 @@ from od_core.archive.files import write_durably
 from od_core.archive.row_groups import ROWS, write_batches
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
+from od_core.plan import ReleasePlan, Step
 from od_core.trips import TripCounts
 
 _COUNTS = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
@@ -91,6 +92,11 @@ class StagedRelease:
         """The estimate of a level. Raises OdError where it is absent."""
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
+
+    def nodes_above(self, plan: ReleasePlan, step: Step) -> Nodes | None:
+        """The estimated nodes below which a step measures; None for the root's. Raises OdError if absent."""
+        above = plan.level_above(step)
+        return None if above is None else self.estimate(above)
 
     def _read(self, name: str) -> pa.Table:
         return pq.read_table(self._path(name))

@@ -208,8 +208,7 @@ def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) ->
 
 def _check_measured(tree: FlowTree, variances: Mapping[int, Fraction]) -> None:
     for level in range(1, tree.depth + 1):
-        implied = level < tree.depth and tree.cells(level) == tree.cells(level + 1)
-        if level not in variances and not implied:
+        if level not in variances and tree.largest_fan_out(level) != 1:
             raise OdError(
                 "OD-LEVEL-UNMEASURED",
                 f"level {level} is not measured, and does not follow from the level below it",

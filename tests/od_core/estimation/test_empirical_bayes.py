@@ -15,18 +15,9 @@ from scipy.stats import norm
 
 from od_core import Budget, OdError, PrivacyUnit, flow_tree, plan_release
 from od_core.archive.measurements import MemoryMeasurements
-from od_core.estimation import empirical_bayes
-from od_core.estimation.empirical_bayes import (
-    _bins,
-    _lump,
-    _maximised,
-    _moments,
-    _Noise,
-    _prior_means,
-    _project,
-    _rows,
-    _share_out,
-)
+from od_core.estimation import count_distribution
+from od_core.estimation.count_distribution import GridNoise, _bins, _maximised, _moments
+from od_core.estimation.empirical_bayes import _lump, _prior_means, _project, _rows, _share_out
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import published_root
 from od_core.mechanisms import InfTDARefined
@@ -172,7 +163,7 @@ def test_rows_and_bins_lower_the_error_of_flows_between_places_of_different_size
 
 def leaves_of_the_rule(plan, measurement, totals):
     """Its five steps once more, in dictionaries; expectation-maximisation and moments are the library's."""
-    noise, u = _Noise.of(measurement.step.variance), float(plan.mechanism.u)
+    noise, u = GridNoise.of(measurement.step.variance), float(plan.mechanism.u)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
     rows, families = {}, {}
@@ -238,7 +229,7 @@ def leaves_of_the_rule(plan, measurement, totals):
 )
 def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first."""
-    monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
+    monkeypatch.setattr(count_distribution, "_LEAST_CELLS", 40)
     plan = plan_of(GRID, tree, u, epsilon, cap)
     counts = counts_of(plan, GRID)
     sigma = float(plan.steps[-1].variance) ** 0.5
@@ -326,7 +317,7 @@ def test_a_dial_that_is_none_is_refused(u):
 
 @pytest.mark.parametrize("variance", [Fraction(1, 1000), Fraction(1, 2), Fraction(7), Fraction(1000), Fraction(10**12)])
 def test_the_likelihood_is_the_gaussian_and_the_grid_is_fine(variance):
-    noise = _Noise.of(variance)
+    noise = GridNoise.of(variance)
     sigma = float(variance) ** 0.5
     x = noise.step * (noise.low + np.arange(noise.points))
     n = noise.step * np.arange(len(noise.likelihood))
@@ -346,7 +337,7 @@ def test_the_likelihood_is_the_gaussian_and_the_grid_is_fine(variance):
 def test_expectation_maximisation_is_the_textbooks(seed, variance, iterations):
     """Against matrices; and each iteration makes the counts no less likely."""
     random = np.random.default_rng(seed)
-    noise = _Noise.of(variance)
+    noise = GridNoise.of(variance)
     counts = random.poisson(random.choice([0.3, 50.0]), noise.points)
     start = random.dirichlet(np.ones(len(noise.likelihood)))
     start /= start.sum()
@@ -371,7 +362,7 @@ def test_expectation_maximisation_is_the_textbooks(seed, variance, iterations):
 
 def test_expectation_maximisation_finds_the_distribution():
     """A mixture of 0 and one other count, from its exact expected counts: most mass goes to these two."""
-    noise = _Noise.of(Fraction(4))
+    noise = GridNoise.of(Fraction(4))
     counts = np.rint(1e9 * (0.8 * noise.likelihood[0] + 0.2 * noise.likelihood[15])).astype(np.int64)
     start = np.append(0.5, np.full(len(noise.likelihood) - 1, 0.5 / (len(noise.likelihood) - 1)))
     found = _maximised(noise.likelihood, np.ascontiguousarray(noise.likelihood.T), counts, start, 3000)
@@ -502,7 +493,7 @@ def test_bins_are_neighbouring_octaves_of_enough_cells(cells):
     assert bins[0] == 0
     assert set(np.diff(bins)) <= {0, 1}
     sizes = np.bincount(bins, weights=cells)
-    assert len(sizes) == 1 or sizes.min() >= empirical_bayes._LEAST_CELLS
+    assert len(sizes) == 1 or sizes.min() >= count_distribution._LEAST_CELLS
     if len(sizes) == 1:
         running = np.cumsum(cells)[:-1]
         assert not np.any((running >= 400) & (sum(cells) - running >= 400))
