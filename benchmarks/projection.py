@@ -1,4 +1,4 @@
-"""Children a second of IntOpt, by fan-out, by the share of children with trips, and by order.
+"""Children a second of IntOpt, in each order, and of the Euclidean projection, by fan-out and share with trips.
 
 python -m benchmarks.projection --json
 """
@@ -6,6 +6,7 @@ python -m benchmarks.projection --json
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,12 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
 from od_core.projection.chebyshev import ORDERS, project_children
+from od_core.projection.euclidean import project_children_euclidean
 
+PROJECTIONS: dict[str, Callable[..., NDArray[np.int64]]] = {
+    **{order: partial(project_children, order=order) for order in ORDERS},  # IntOpt
+    "euclidean": project_children_euclidean,
+}
 FAN_OUTS = (2, 6, 20, 35, 62, 110, 190, 2000)
 FILLED = (0.02, 0.3, 1.0)
 CHUNK = 1 << 18
@@ -44,24 +50,27 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small levels, to see that it runs")
     options = parser.parse_args()
     children, repeats = (20_000, 1) if options.small else (CHUNK, 15)
-    cases = [(order, filled, fan_out) for order in ORDERS for filled in FILLED for fan_out in FAN_OUTS]
+    cases = [(name, filled, fan_out) for name in PROJECTIONS for filled in FILLED for fan_out in FAN_OUTS]
     rates: list[dict[str, Any]] = []
-    for order, filled, fan_out in steps(cases, "IntOpt"):
+    for projection, filled, fan_out in steps(cases, "Projections"):
         noisy, totals, offsets = noisy_level(fan_out, filled, children)
-        project = partial(project_children, noisy, totals, offsets, order)
+        project = partial(PROJECTIONS[projection], noisy, totals, offsets)
         seconds = timed(project, repeats=repeats)
         millions = {name: len(noisy) / seconds[of] / 1e6 for name, of in (("median", "median"), ("most", "least"))}
-        rates.append({"order": order, "filled": filled, "fan_out": fan_out, "million_children_a_second": millions})
+        rates.append(
+            {"projection": projection, "filled": filled, "fan_out": fan_out, "million_children_a_second": millions}
+        )
     results = {"machine": machine(), "threads": 1, "sigma": SIGMA, "peak_memory_gigabytes": peak_memory_gigabytes()}
-    figures = {"intopt": rates} if options.json else {"million_children_a_second_by_fan_out": _by_fan_out(rates)}
+    figures = {"projections": rates} if options.json else {"million_children_a_second_by_fan_out": _by_fan_out(rates)}
     printed(results | figures, as_json=options.json)
 
 
 def _by_fan_out(rates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row an order and share, one column a fan-out."""
+    """One row a projection and share, one column a fan-out."""
     rows: dict[tuple[str, float], dict[str, Any]] = {}
     for rate in rates:
-        row = rows.setdefault((rate["order"], rate["filled"]), {"order": rate["order"], "filled": rate["filled"]})
+        of = {"projection": rate["projection"], "filled": rate["filled"]}
+        row = rows.setdefault((rate["projection"], rate["filled"]), of)
         row[str(rate["fan_out"])] = rate["million_children_a_second"]["median"]
     return list(rows.values())
 

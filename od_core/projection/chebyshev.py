@@ -16,18 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.compiled import kernel
-from od_core.errors import OdError, nearest_known
+from od_core.errors import nearest_known
+from od_core.projection.parents import check_parents, empty, fault, negative, overflow
+from od_core.projection.threshold import least_threshold
 
 Order = Literal["ascending", "descending"]
 ORDERS: tuple[Order, ...] = ("ascending", "descending")
-
-_LIMIT = 3.0 * 2**60
-"""Bound of sum |x| + c + b, checked in the kernel: every sum below it, twice over, fits 64 bits."""
-
-_NEAR = 1 << 40
-"""Fewer than 2^20 values nearer to 0 than this, and c < 2^60, are within the bound: nothing more to check."""
-
-_EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 
 
 def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[np.int64]:
@@ -50,13 +44,13 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[
     """
     x = np.asarray(noisy)
     if x.ndim != 1 or len(x) == 0:
-        raise _fault("OD-INTOPT-EMPTY", "there are no children to share the total among")
+        raise empty()
     if not np.issubdtype(x.dtype, np.integer) or isinstance(total, bool) or not isinstance(total, int | np.integer):
-        raise _fault("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
+        raise fault("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
     if total < 0:
-        raise _fault("OD-INTOPT-TOTAL", "the total is negative")
+        raise negative()
     if total >= 1 << 62 or x.max() >= 1 << 62 or x.min() <= -(1 << 62):
-        raise _overflow()
+        raise overflow()
     return project_children(x.astype(np.int64), np.array([int(total)]), np.array([0, len(x)]), order)
 
 
@@ -69,43 +63,28 @@ def project_children(
         OdError: a parent without children or with a negative total, or sums beyond 64-bit arithmetic.
     """
     if order not in ORDERS:
-        raise _fault("OD-INTOPT-ORDER", f"there is no order {order!r} ({nearest_known(str(order), ORDERS)})")
+        raise fault("OD-INTOPT-ORDER", f"there is no order {order!r} ({nearest_known(str(order), ORDERS)})")
+    check_parents(noisy, totals, offsets)
     projected = np.empty_like(noisy)
-    fault = _project_all(noisy, totals, offsets, order == "descending", projected)
-    if fault == _EMPTY:
-        raise _fault("OD-INTOPT-EMPTY", "there are no children to share the total among")
-    if fault == _NEGATIVE:
-        raise _fault("OD-INTOPT-TOTAL", "the total is negative")
-    if fault == _OVERFLOW:
-        raise _overflow()
+    _project_all(noisy, totals, offsets, order == "descending", projected)
     return projected
 
 
 @kernel
 def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Project every parent; returns the first fault, or 0.
+    """Project every parent.
 
     Nearly all the time goes into loops over children. They become vector instructions, since they hold no branch and
     their positions are unsigned (at signed ones Numba looks for negative ones): five times as fast.
     """
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
-        if children <= 0:
-            return _EMPTY
-        if total < 0:
-            return _NEGATIVE
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
         low = high = noisy[first]
         noisy_sum = np.int64(0)
         for i in range(first, last):
             noisy_sum += noisy[i]
             low, high = min(low, noisy[i]), max(high, noisy[i])
-        if low <= -_NEAR or high >= _NEAR or total >= 1 << 60 or children >= 1 << 20:
-            size = np.float64(total) + children
-            for i in range(first, last):
-                size += abs(np.float64(noisy[i]))
-            if size >= _LIMIT:
-                return _OVERFLOW  # and the sum above, which may have wrapped, is not used
         if children == 1:
             projected[first] = total
         elif total == 0:
@@ -113,7 +92,6 @@ def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore
                 projected[i] = 0
         else:
             _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected)
-    return 0
 
 
 @kernel
@@ -126,30 +104,13 @@ def _project(noisy, first, last, children, low, high, noisy_sum, total, descendi
         excess += max(noisy[i] + a, 0)
         capacity += max(a + min(noisy[i], distance), 0)  # z falls from max(a, -x) to max(-x, -t) at the most
     if capacity < excess:
-        distance = _least_distance(noisy, first, last, high, total, distance)
+        distance = least_threshold(noisy, first, last, high, total, distance)
         a = 1 - distance  # everything stands at max(x - (t* - 1), 0)
         excess, capacity = -total, np.int64(0)
         for i in range(first, last):
             excess += max(noisy[i] + a, 0)
             capacity += noisy[i] >= distance
     _take(noisy, first, last, low, high, a, distance, excess, capacity, descending, projected)
-
-
-@kernel
-def _least_distance(noisy, first, last, high, total, too_small):  # type: ignore[no-untyped-def]  # compiled
-    """t*: the least t with sum max(x - t, 0) <= c, known to be above ``too_small``.
-
-    Newton's method from the left: the sum is convex in t, so no step, rounded up to a whole number, goes beyond t*.
-    """
-    t = max(too_small, high - total)  # the largest alone asks for so much
-    while True:
-        over, larger = -total, np.int64(0)
-        for i in range(first, last):
-            over += max(noisy[i] - t, 0)
-            larger += noisy[i] > t
-        if over <= 0:
-            return t
-        t -= -over // larger
 
 
 @kernel
@@ -188,16 +149,3 @@ def _take(noisy, first, last, low, high, a, distance, excess, capacity, descendi
             given = min(gives, excess)
             projected[i] -= given
             excess -= given
-
-
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the call")
-
-
-def _overflow() -> OdError:
-    return OdError(
-        "OD-INTOPT-OVERFLOW",
-        "the values are too large for 64-bit sums",
-        next_step="use smaller counts or less noise",
-        spent="what was drawn stays charged",
-    )
