@@ -40,7 +40,7 @@ class DiscreteGaussian:
         w(K + j) <= w(K) w(j). What lies beyond goes into the ball: the ratios of neighbouring weights fall
         outwards, so it is at most a geometric series with the first of them.
         """
-        rate = arb(_rational(1 / (2 * self.variance)))
+        rate = arb(rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
         weight = (-rate * reach**2).exp()
         outwards = (-rate * (2 * reach + 1)).exp()
@@ -64,7 +64,7 @@ class DiscreteLaplace:
 
     def tails(self, bits: int) -> list[arb]:
         """As for the Gaussian; a^k < 2^-bits from k = bits ln 2 scale on (7/10 is above ln 2)."""
-        ratio = (-arb(_rational(1 / self.scale))).exp()
+        ratio = (-arb(rational(1 / self.scale))).exp()
         tail, tails = 1 / (1 + ratio), []
         for _ in range(int(self.scale * bits * 7 / 10) + 1):
             tail *= ratio
@@ -84,7 +84,7 @@ def floors_of_tails(law: SymmetricLaw, bits: int) -> list[int]:
     """
     precision = bits + _GUARD_BITS
     while True:
-        with _at_precision(precision):
+        with at_precision(precision):
             floors = _surely_floors([tail * 2**bits for tail in law.tails(bits)])
         if floors is not None:
             return floors
@@ -96,7 +96,7 @@ def quantile(law: SymmetricLaw, word: int, bits: int) -> int | None:
 
     More bits of U decide it in the end, for all U but a set of probability 0.
     """
-    with _at_precision(bits + _GUARD_BITS):
+    with at_precision(bits + _GUARD_BITS):
         tails = law.tails(bits)
         boundaries = [tail * 2**bits for tail in reversed(tails)]
         boundaries += [(1 - tail) * 2**bits for tail in tails]
@@ -119,10 +119,12 @@ def _surely_floors(balls: list[arb]) -> list[int] | None:
 
 
 @contextmanager
-def _at_precision(bits: int) -> Iterator[None]:
+def at_precision(bits: int) -> Iterator[None]:
+    """Ball arithmetic at so many bits, by one thread of the process at a time."""
     with _PRECISION, flint.ctx.workprec(bits):
         yield
 
 
-def _rational(number: Fraction) -> fmpq:
+def rational(number: Fraction) -> fmpq:
+    """The fraction in flint's own type, exact."""
     return fmpq(number.numerator, number.denominator)
