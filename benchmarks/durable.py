@@ -17,11 +17,11 @@ from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import Draw, Measurements, MemoryMeasurements, begin_release
 from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.planned import PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import root_of
 from od_core.flow_tree import Nodes
-from od_core.plan import Step
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import NoiseSource
@@ -53,7 +53,7 @@ class TimedMeasurements:
         self._kept = kept
         self.seconds = 0.0
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
         """As the measurements that are timed."""
         start = time.perf_counter()
         noisy = self._kept.once(step, draw)
@@ -64,7 +64,7 @@ class TimedMeasurements:
 class NothingKept:
     """Measurements that are let go as soon as they are estimated; of no use where they are refined."""
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
         """Draws the level; what is given back is empty."""
         for _ in draw():
             pass

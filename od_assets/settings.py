@@ -53,7 +53,7 @@ class ReleaseSettings:
     @property
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree that are measured, top first."""
-        return measured_levels(self.unit, self.depth)
+        return measured_levels(self.unit, self.mechanism, self.depth)
 
     @property
     def depth(self) -> int:

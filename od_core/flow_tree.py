@@ -47,8 +47,8 @@ class Nodes(Pairs):
     """Nodes of one level with their trips: a public (noisy, consistent) part of a flow tree.
 
     Attributes:
-        trips: trips of each node, at least 1 in what is released (nodes of 0 are dropped with their branch), at least
-            0 in a pass that keeps every node; shape (nodes,).
+        trips: trips of each node, at least 1 in what a top-down pass releases (nodes of 0 are dropped with their
+            branch), at least 0 in a pass that keeps every node; shape (nodes,).
     """
 
     trips: NDArray[np.int64]
@@ -105,14 +105,14 @@ class Families:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """The children that have trips, or all of them; ``trips`` has one number of at least 0 for each child."""
+        """The children whose number of trips is not 0, or all of them; ``trips`` has one number for each child."""
         if keep_all:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
         kept = int(np.count_nonzero(trips))
         same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         whole = self.destination if self.splits_origin else self.origin
-        _keep_positive(trips, self.offsets, self.first_child, whole, divided, same, counts)
+        _keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
         if self.splits_origin:
             return Nodes(self.level, divided, same, counts)
         return Nodes(self.level, same, divided, counts)
@@ -203,6 +203,37 @@ class FlowTree:
         _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
+    def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
+        """The leaf pairs of some ranks, the inverse of :meth:`first_rank`; shape (ranks,).
+
+        Each step down finds the child whose leaf pairs hold the rank; with what is left of it goes on below.
+        """
+        origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
+        rest = rank
+        for level in range(1, self.depth + 1):
+            side = 0 if self.refines_origin(level) else 1
+            geography, at = self._sides(level)[side]
+            other, other_level = self._sides(level)[1 - side]
+            split, whole = (origin, destination)[side], (origin, destination)[1 - side]
+            width = other.zones_below(other_level)[whole].astype(np.int64)
+            first_zone = geography.first_zone[at - 1][split]
+            child = geography.ancestors(at)[first_zone + rest // width]
+            rest = rest - width * (geography.first_zone[at][child] - first_zone)
+            origin, destination = (whole, child) if side else (child, whole)
+        return Pairs(self.depth, origin, destination)
+
+    def public_nodes(self, level: int) -> Pairs:
+        """All nodes of a level, in tree order."""
+        nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
+        while nodes.level < level:
+            pieces = [family.children for family in self.families(nodes)]
+            nodes = Pairs(
+                nodes.level + 1,
+                np.concatenate([piece.origin for piece in pieces]),
+                np.concatenate([piece.destination for piece in pieces]),
+            )
+        return nodes
+
     def families(self, parents: Pairs) -> Iterator[Families]:
         """The given nodes with all their public children, whether or not a trip was seen there (spec 1).
 
@@ -271,9 +302,9 @@ class FlowTree:
         pair = pair[order]
         starts = np.flatnonzero(np.append(True, pair[1:] != pair[:-1])) if len(pair) else np.empty(0, dtype=np.int64)
         trips = np.add.reduceat(leaves.trips[order], starts) if len(pair) else leaves.trips
-        positive = trips > 0
-        pair = pair[starts][positive]
-        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[positive]
+        there = trips != 0
+        pair = pair[starts][there]
+        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[there]
 
     def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
         """The nodes of a level above that the cells lie below, each once; the cells stand in tree order."""
@@ -312,12 +343,12 @@ def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def] 
 
 
 @kernel
-def _keep_positive(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
+def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
     """Both areas and the trips of every child that has any."""
     kept = 0
     for parent in range(len(offsets) - 1):
         for child in range(offsets[parent], offsets[parent + 1]):
-            if trips[child] > 0:
+            if trips[child] != 0:
                 divided_out[kept] = first_child[parent] + (child - offsets[parent])
                 whole_out[kept] = whole[parent]
                 trips_out[kept] = trips[child]

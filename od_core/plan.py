@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -12,14 +13,19 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.estimation.expected_error import expected_errors
+from od_core.estimation.expected_error import expected_errors, summed_errors
 from od_core.flow_tree import FlowTree, TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms import Mechanism, mechanism_named
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.budget import Budget, Spent, SpentDirectly
+from od_core.privacy.cap import Charge
 from od_core.privacy.opendp_noise import MAX_VARIANCE
+from od_core.privacy.stability import laplace_scale, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
+
+_NO_NOISE = 300
+"""Halves of epsilon for which a float holds no variance: it is below 10^-259."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Step:
     Attributes:
         level: level of the flow tree; 0 is the root.
         sensitivity_squared: Delta_l^2, the squared L2 sensitivity of the whole level.
-        variance: sigma_l^2 of the discrete Gaussian noise, exact.
+        variance: sigma_l^2 of the noise, exact.
         rho: the charge, Delta_l^2 / (2 sigma_l^2), exact.
     """
 
@@ -45,8 +51,72 @@ class Step:
             raise OdError(
                 "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
             )
+        self._check_rho()
+
+    def _check_rho(self) -> None:
         if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
             raise _defect("a step's rho is not its squared sensitivity over twice its variance")
+
+    @property
+    def charge(self) -> Charge:
+        """What the ledger sets aside for one draw."""
+        return Charge(rho=self.rho)
+
+    @property
+    def widest(self) -> Fraction:
+        """What the noise's variance is at most; a backend refuses noise that it cannot draw by this."""
+        return self.variance
+
+    @property
+    def law(self) -> dict[str, int | str]:
+        """What was drawn, as JSON-ready public facts; fractions as exact text."""
+        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
+
+    @property
+    def cost(self) -> dict[str, str]:
+        """The charge, as exact text."""
+        return {"rho": str(self.rho)}
+
+
+@dataclass(frozen=True)
+class ThresholdStep(Step):
+    """Discrete Laplace noise on the counts of the leaf pairs with trips; those below a threshold are dropped (spec 2).
+
+    Attributes:
+        rho: what the draw counts as beside its delta, epsilon^2 / 2.
+        epsilon, delta: the charge.
+        scale: of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        threshold: least noisy count that is released.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    scale: Fraction
+    threshold: int
+
+    def _check_rho(self) -> None:
+        if self.rho != self.charge.as_rho:
+            raise _defect("a step's rho is not half of its squared epsilon")
+
+    @property
+    def charge(self) -> Charge:
+        """As :attr:`Step.charge`."""
+        return Charge(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def widest(self) -> Fraction:
+        """As :attr:`Step.widest`: a discrete Laplace varies by less than twice its squared scale."""
+        return 2 * self.scale**2
+
+    @property
+    def law(self) -> dict[str, int | str]:
+        """As :attr:`Step.law`."""
+        return {"scale": str(self.scale), "threshold": self.threshold}
+
+    @property
+    def cost(self) -> dict[str, str]:
+        """As :attr:`Step.cost`."""
+        return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +134,33 @@ class ReleasePlan:
 
     def __post_init__(self) -> None:
         levels = [step.level for step in self.steps]
-        if levels != [level for level in measured_levels(self.unit, self.tree.depth) if level in levels]:
+        if levels != [level for level in self._shared_levels if level in levels]:
             raise _defect("the steps are not measured levels, top first")
         if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
             raise _defect("a level whose nodes have several children, or the leaves, are not measured")
+        if self.has_threshold:
+            if self.charge != Charge(epsilon=self.budget.epsilon or Fraction(0), delta=self.budget.delta):
+                raise _defect("the step does not cost the budget")
+            return
         shares = tuple(step.rho / self.spent.rho for step in self.steps)
         allowed = self.budget.total_rho(self.mechanism.default_conversion, shares, self.unit.shifted_cells)
         if self.spent.rho != allowed:
             raise _defect("the steps do not sum to the budget")
 
     @property
-    def noises_root(self) -> bool:
-        """Whether n is measured with noise (else it is an invariant, published exactly)."""
-        return not self.unit.publishes_total
+    def publishes_total(self) -> bool:
+        """Whether n is an invariant, published exactly: the root of the top-down pass."""
+        return self.unit.publishes_total and self.mechanism.measures == "every_level"
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether pairs without trips are left out, and rare ones by a threshold: the promise then has no rho."""
+        return self.mechanism.measures == "present_leaves"
+
+    @property
+    def charge(self) -> Charge:
+        """What the ledger sets aside for the whole release, each step drawn once."""
+        return self.steps[0].charge if self.has_threshold else Charge(rho=self.spent.rho)
 
     @property
     def keeps_all(self) -> bool:
@@ -87,9 +171,14 @@ class ReleasePlan:
     def expected_errors(self) -> list[float]:
         """Root-mean-square error to expect at levels 0 to T, where no node is cut at zero; in trips.
 
-        See :func:`od_core.estimation.expected_error.expected_errors` for what it leaves out.
+        See :func:`od_core.estimation.expected_error.expected_errors` for what it leaves out. Not a number where a
+        threshold decides: what falls below it depends on the trips.
         """
+        if self.has_threshold:
+            return [math.nan] * (self.tree.depth + 1)
         variances = {step.level: step.variance for step in self.steps}
+        if self.mechanism.measures == "all_leaves":
+            return summed_errors(self.tree, variances[self.tree.depth])
         return expected_errors(self.tree, variances, refined=self.mechanism.refines)
 
     @property
@@ -104,6 +193,9 @@ class ReleasePlan:
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
         """What was spent where the measured levels were charged so much in all, lost draws included."""
+        if self.has_threshold:
+            draws, once = sum(levels) / self.steps[0].rho, self.charge
+            return SpentDirectly(levels, draws * once.delta, promise=draws * once.epsilon)
         drawn_once = levels == tuple(step.rho for step in self.steps)
         return Spent(levels, self.budget.delta, self.unit.shifted_cells if drawn_once else None)
 
@@ -111,14 +203,21 @@ class ReleasePlan:
     def unmeasured_levels(self) -> list[int]:
         """Levels without a share: each of their nodes has one child, so that the level below measures the same."""
         measured = {step.level for step in self.steps}
-        return [level for level in measured_levels(self.unit, self.tree.depth) if level not in measured]
+        return [level for level in self._shared_levels if level not in measured]
+
+    @property
+    def _shared_levels(self) -> list[int]:
+        return measured_levels(self.unit, self.mechanism, self.tree.depth)
 
     def level_above(self, step: Step) -> int | None:
-        """Level of the nodes below which a step measures: the one measured before it, or the root; None at the root."""
+        """Level of the nodes below which a step measures: the one measured before it, or the root.
+
+        None where there is none: at the root, and where leaves are measured by themselves.
+        """
         before = self.steps.index(step) - 1
         if before >= 0:
             return self.steps[before].level
-        return None if self.noises_root else 0
+        return 0 if self.publishes_total else None
 
     def step(self, level: int) -> Step:
         """The step that measures a level. Raises OdError where there is none."""
@@ -168,15 +267,7 @@ class ReleasePlan:
             "destination_geography": self.tree.destination.digest,
             "origin_unknown_zone": self.tree.origin.unknown,
             "destination_unknown_zone": self.tree.destination.unknown,
-            "steps": [
-                {
-                    "level": step.level,
-                    "sensitivity_squared": step.sensitivity_squared,
-                    "variance": str(step.variance),
-                    "rho": str(step.rho),
-                }
-                for step in self.steps
-            ],
+            "steps": [{"level": step.level, **step.law, **step.cost} for step in self.steps],
         }
 
     @property
@@ -204,11 +295,15 @@ def plan_release(
         tree: which side is refined first.
 
     Raises:
-        OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number.
+        OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number; more pairs of
+            zones than the mechanism is meant for.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = mechanism_named(mechanism)
-    levels = measured_levels(unit, flow_tree.depth)
+    _refuse_too_large(chosen, flow_tree)
+    if chosen.measures == "present_leaves":
+        return ReleasePlan(flow_tree, unit, budget, chosen, (_threshold_step(unit, budget, flow_tree.depth),))
+    levels = measured_levels(unit, chosen, flow_tree.depth)
     shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)
     measured = tuple(share for share in shares if share > 0)
     rho = budget.total_rho(chosen.default_conversion, measured, unit.shifted_cells)
@@ -221,9 +316,53 @@ def plan_release(
     return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps))
 
 
-def measured_levels(unit: PrivacyUnit, depth: int) -> list[int]:
-    """Levels of a flow tree that a budget is shared over, top first: all, but the root where n is public."""
+def measured_levels(unit: PrivacyUnit, mechanism: Mechanism, depth: int) -> list[int]:
+    """Levels of a flow tree that a budget is shared over, top first.
+
+    All, but the root where n is public; the leaves alone where nothing else is measured.
+    """
+    if mechanism.measures != "every_level":
+        return [depth]
     return list(range(1 if unit.publishes_total else 0, depth + 1))
+
+
+def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
+    """The one step of a mechanism that is charged as (epsilon, delta)."""
+    if budget.epsilon is None:
+        raise OdError(
+            "OD-BUDGET-KIND",
+            "a mechanism with a threshold promises (epsilon, delta), and has no rho",
+            next_step="give the budget as epsilon and delta",
+        )
+    charge = Charge(epsilon=budget.epsilon, delta=budget.delta)
+    scale = laplace_scale(unit, budget.epsilon)
+    return ThresholdStep(
+        depth,
+        unit.sensitivity_squared,
+        _laplace_variance(scale),
+        charge.as_rho,
+        epsilon=charge.epsilon,
+        delta=charge.delta,
+        scale=scale,
+        threshold=max(1, stability_threshold(unit, budget.epsilon, budget.delta)),  # below 1 for a delta near 1 alone
+    )
+
+
+def _laplace_variance(scale: Fraction) -> Fraction:
+    """Variance of the discrete Laplace law, 1 / (2 sinh(1 / (2 scale))^2), as near as floats are."""
+    half = 1 / (2 * float(scale))
+    return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
+
+
+def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
+    pairs = tree.cells(tree.depth)
+    if mechanism.most_pairs is not None and pairs > mechanism.most_pairs:
+        raise OdError(
+            "OD-MECHANISM-TOO-LARGE",
+            f"mechanism {mechanism.name!r} is for at most {mechanism.most_pairs:,} pairs of zones, and there are"
+            f" {pairs:,}",
+            next_step="choose coarser zones, or a mechanism that leaves out the branches without trips",
+        )
 
 
 def _defect(message: str) -> OdError:

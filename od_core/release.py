@@ -18,15 +18,16 @@ from od_core.archive.lock import exclusive
 from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.estimation.present_leaves import measure_present, present_leaves
 from od_core.estimation.refinement import refine
-from od_core.estimation.top_down import Measurement, measure, published_root, run_level
+from od_core.estimation.top_down import Measurement, above_the_leaves, measure, published_root, run_level
 from od_core.flow_tree import Nodes, TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
-from od_core.plan import ReleasePlan, plan_release
+from od_core.plan import ReleasePlan, ThresholdStep, plan_release
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.noise import NoiseSource, backend_name, noise_named, refuse_too_wide
+from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
 from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
 
@@ -76,13 +77,13 @@ class Release:
 
     @property
     def flows(self) -> pd.DataFrame:
-        """Leaf flows: origin, destination (zone codes), trips (int64, at least 1)."""
+        """Leaf flows: origin, destination (zone codes), trips (int64; at least 1, but for ``vanilla_gauss``)."""
         return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
 
     def flows_at(self, origin_level: str, destination_level: str) -> pd.DataFrame:
         """Flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
 
-        Pairs without released trips are left out. Raises OdError for an unknown level.
+        Pairs whose released trips are 0 are left out. Raises OdError for an unknown level.
         """
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
@@ -157,7 +158,9 @@ def release_flows(
         geography, unit=unit, budget=budget, mechanism=mechanism, tree=tree, destination_geography=destination_geography
     )
     source = noise_named(noise)
-    refuse_too_wide(source, (step.variance for step in plan.steps))
+    refuse_too_wide(source, (step.widest for step in plan.steps))
+    if plan.has_threshold:
+        laplace_source(source)
     if (ledger is None) != (release_id is None):
         raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
     if ledger is None or release_id is None:
@@ -176,10 +179,16 @@ def release_flows(
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
     """Measure and estimate level by level, each measurement at most once, refine where asked for, and finish."""
-    root = nodes = published_root(plan, trips)
-    measured = []
+    measured: list[Measurement] = []
+    root = nodes = published_root(plan, trips) if plan.mechanism.measures == "every_level" else above_the_leaves(plan)
     for step in plan.steps:
         below: Nodes | None = None
+        if isinstance(step, ThresholdStep):
+            nodes, present = present_leaves(
+                plan, step, measurements.once(step, partial(measure_present, step, trips, noise))
+            )
+            measured.append(present)
+            continue
         if plan.mechanism.refines and step is plan.steps[-1]:  # the leaves are estimated by the refinement alone
             noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
         else:

@@ -58,6 +58,11 @@ class TripCounts:
         return "TripCounts(confidential)"
 
     @property
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Both arrays."""
+        return self.rank, self.before
+
+    @property
     def total(self) -> int:
         """Number of trips, n."""
         return int(self.before[-1])

@@ -154,7 +154,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
-            root = None if plan.noises_root else staged.estimate(0)
+            root = staged.estimate(0) if plan.publishes_total else None
             levels = refine(plan, root, warehouse.measured(plan, key))
             for nodes in levels:
                 path = staged.save_estimate(nodes.level, [nodes], refined=True)

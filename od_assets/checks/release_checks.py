@@ -126,7 +126,7 @@ def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
     """Levels that have an estimate, top first: the measured ones, and a root that is known without."""
     levels = [step.level for step in plan.steps]
-    knows_root = plan.mechanism.refines or not plan.noises_root
+    knows_root = plan.mechanism.refines or plan.publishes_total
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
 
@@ -166,7 +166,7 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         flows = pa.table({**zones, "trips": table["trips"]})
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
-        total = int(estimate.trips.sum()) if plan.noises_root else staged.trip_counts().total
+        total = staged.trip_counts().total if plan.publishes_total else int(estimate.trips.sum())
         planned = tuple(step.rho * ledger.draws(key, step.level) for step in plan.steps)
         met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
         return {

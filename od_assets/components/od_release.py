@@ -1,7 +1,5 @@
 """A scheduled release declared in YAML: its assets, checks, job and schedule."""
 
-import datetime
-import string
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from od_assets.assets.publication import publication_assets
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.checks.release_checks import check_definitions
 from od_assets.components.domain import DOMAINS, read_domain
+from od_assets.components.periods import Periods, check_files, monthly_schedule
 from od_assets.components.section import Number, Section
 from od_assets.settings import ReleaseSettings
 from od_core import Budget
@@ -54,13 +53,6 @@ class Zones(Section):
     file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
     unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
-
-
-class Periods(Section):
-    """The elementary periods: months."""
-
-    first: str = Field(..., description="First month, as 2001-01.")
-    last: str | None = Field(None, description="Last month; leave out for a series that goes on.")
 
 
 class Privacy(Section):
@@ -133,8 +125,8 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
 
     def settings(self) -> ReleaseSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
-        first = ReleaseKey(self.name, _month(self.periods.first).strftime("%Y-%m"), self.revision)
-        self._check_files()
+        first = ReleaseKey(self.name, self.periods.first_month, self.revision)
+        check_files(self.trips.files, has_dates=self.trips.columns.date is not None)
         domain = read_domain(self.domain).domain(self.max_trips)
         charged_periods(first.period, domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
@@ -163,7 +155,13 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
         )
 
     def _mechanism(self) -> Mechanism:
-        mechanism_named(self.mechanism)
+        if mechanism_named(self.mechanism).measures != "every_level":
+            raise OdError(
+                "OD-MECHANISM-UNPUBLISHED",
+                f"mechanism {self.mechanism!r} measures the leaves alone, so that its table is not consistent with"
+                " anything measured above; it is there to be compared with, and is not published on a schedule",
+                next_step="choose a mechanism that measures every level, or call release_flows with a ledger",
+            )
         options: dict[str, Any] = self.mechanism_options
         try:
             return MECHANISMS[self.mechanism](**options)
@@ -175,29 +173,9 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
                 next_step="correct the mechanism's options",
             ) from None
 
-    def _check_files(self) -> None:
-        """One file for all periods, without dates, would release the same records under the cap of each."""
-        try:
-            parts = list(string.Formatter().parse(self.trips.files))
-            # A format behind the name could make one file of all periods.
-            fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
-        except ValueError:
-            fields = {"unbalanced braces"}
-        if fields - {"period"} or (not fields and self.trips.columns.date is None):
-            raise OdError(
-                "OD-TRIPS-FILES",
-                "the path of the records needs {period} in it and nothing else in braces, or the records a date column",
-                next_step="correct the path, or name the date column",
-            )
-
     def partitions(self) -> dg.MonthlyPartitionsDefinition:
-        """The months of the series."""
-        first = _month(self.periods.first)
-        last = None if self.periods.last is None else _month(self.periods.last)
-        if last is not None and last < first:
-            raise _no_month(f"the last month, {self.periods.last}, is before the first, {self.periods.first}")
-        end = None if last is None else (last + datetime.timedelta(days=32)).strftime("%Y-%m")
-        return dg.MonthlyPartitionsDefinition(start_date=first.strftime("%Y-%m"), end_date=end, fmt="%Y-%m")
+        """The months of the series. Raises OdError as its periods."""
+        return self.periods.partitions()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Assets, checks, job and schedule, all with the series' name before theirs."""
@@ -223,7 +201,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
             selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
             description=f"Release one month of {self.name}, or read it back where it is released.",
         )
-        schedules = [] if self.schedule is None else [_schedule(self.name, self.schedule, job, partitions)]
+        schedules = [] if self.schedule is None else [monthly_schedule(self.name, self.schedule, job, partitions)]
         return dg.Definitions(
             assets=assets,
             asset_checks=[*check_definitions(settings, partitions), verification],
@@ -232,36 +210,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
         )
 
 
-def _schedule(name: str, cron: str, job: Any, partitions: dg.MonthlyPartitionsDefinition) -> dg.ScheduleDefinition:
-    @dg.schedule(
-        name=f"{name}_monthly", cron_schedule=cron, job=job, description="Releases the month before each tick."
-    )
-    def monthly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        first_of_month = context.scheduled_execution_time.replace(day=1)
-        month = (first_of_month - datetime.timedelta(days=1)).strftime("%Y-%m")
-        if month not in partitions.get_partition_keys(current_time=context.scheduled_execution_time):
-            return dg.SkipReason(f"{month} is not one of the periods of {name}.")
-        return dg.RunRequest(run_key=month, partition_key=month)
-
-    return monthly
-
-
 def _share(value: Number) -> Fraction:
     share = exact_fraction("the fault threshold", value)
     check_fault_threshold(share)
     return share
-
-
-def _month(text: str) -> datetime.datetime:
-    """First day of a month. Raises OdError where the text is no month of our time."""
-    try:
-        month = datetime.datetime.strptime(text, "%Y-%m").replace(tzinfo=datetime.UTC)
-    except ValueError:
-        raise _no_month(f"{text!r} is not a month as 2001-01") from None
-    if not 1900 <= month.year < 2200:
-        raise _no_month(f"{text!r} is not a month of our time")
-    return month
-
-
-def _no_month(message: str) -> OdError:
-    return OdError("OD-PERIOD", message, next_step="correct the periods of the release")

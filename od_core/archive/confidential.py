@@ -7,16 +7,16 @@ import hmac
 import os
 import secrets
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, sync, write_durably
 from od_core.errors import OdError
 from od_core.pipeline import in_order
-from od_core.trips import TripCounts
 
 _HASHED = 1 << 20
 """Numbers that are hashed at a time, by one thread."""
@@ -67,16 +67,16 @@ class ConfidentialFolder:
         """A name of the key that does not reveal it: tells whether a fingerprint was made with this one."""
         return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
 
-    def fingerprint(self, trips: TripCounts) -> str:
+    def fingerprint(self, columns: Sequence[NDArray[np.int64]]) -> str:
         """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change."""
         key = self.key()
         pieces = [
             np.ascontiguousarray(array[start : start + _HASHED], dtype="<i8")
-            for array in (trips.rank, trips.before)
+            for array in columns
             for start in range(0, len(array), _HASHED)
         ]
         digests = in_order(lambda piece: hmac.new(key, piece.data, hashlib.sha256).digest(), pieces)
-        return hmac.new(key, len(trips.rank).to_bytes(8) + b"".join(digests), hashlib.sha256).hexdigest()
+        return hmac.new(key, len(columns[0]).to_bytes(8) + b"".join(digests), hashlib.sha256).hexdigest()
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:

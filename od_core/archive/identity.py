@@ -6,12 +6,12 @@ import json
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.files import write_durably
+from od_core.archive.planned import Counted
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.trips import TripCounts
 
 
-def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: TripCounts, *, drawn: bool) -> None:
+def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:
     """Remember the input of a release, or refuse one that is not what was drawn from.
 
     Args:
@@ -24,7 +24,7 @@ def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Trip
         OdError: the input changed; the key or the fingerprint is lost while levels are drawn.
     """
     path = confidential.subfolder(key.folder) / "identity.json"
-    now = {"input": confidential.fingerprint(trips), "key": confidential.key_name()}
+    now = {"input": confidential.fingerprint(trips.columns), "key": confidential.key_name()}
     if not drawn:
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return

@@ -18,11 +18,11 @@ from typing import Any
 
 from od_core.archive.balance import Balance, balances, charge_of, check_cap
 from od_core.archive.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
+from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.plan import ReleasePlan
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 
 
@@ -115,7 +115,7 @@ class Ledger:
                 )
             entries.append(CAP, domain.name, content=cap)
 
-    def reserve(self, key: ReleaseKey, domain: str, plan: ReleasePlan) -> None:
+    def reserve(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
         """Set all levels of a release aside, or none; nothing where that same plan is set aside already.
 
         Raises:
@@ -135,20 +135,18 @@ class Ledger:
                     next_step="declare the domain once, with the unit and neighbours of all its releases",
                 )
             periods = charged_periods(key.period, declared["content"]["elementary_period"], plan.unit.kind)
-            check_cap(entries, domain, periods, Charge(rho=plan.spent.rho))
+            check_cap(entries, domain, periods, plan.charge)
             facts = plan.facts()
             for step in plan.steps:
                 content = {
-                    "mechanism": plan.mechanism.name,
+                    "mechanism": facts["mechanism"],
                     "periods": periods,
-                    "sensitivity_squared": step.sensitivity_squared,
-                    "variance": str(step.variance),
+                    **step.law,
                     "plan": facts,
                 }
-                charge = Charge(rho=step.rho)
-                entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=charge, content=content)
+                entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
-    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: ReleasePlan) -> None:
+    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
         """Refuse another plan than the one that the release was set aside with, if it was. Raises OdError."""
         with self._transaction() as entries:
             _is_reserved(entries, key, domain, plan)
@@ -265,13 +263,13 @@ class Ledger:
             raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
         return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
-    def spent(self, key: ReleaseKey, plan: ReleasePlan) -> Spent:
+    def spent(self, key: ReleaseKey, plan: Planned) -> Spent:
         """What a release was charged, by level, lost draws included."""
         with self._transaction() as entries:
             charges = entries.select("kind = ? AND release = ?", RESERVED, str(key))
         by_level = {step.level: Fraction(0) for step in plan.steps}
         for row in charges:
-            by_level[row["level"]] += Fraction(row["rho"])
+            by_level[row["level"]] += charge_of(row).as_rho
         return plan.spent_on(tuple(by_level.values()))
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
@@ -330,7 +328,7 @@ def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
     return {row["level"]: row for row in entries.select("release = ? AND level IS NOT NULL", str(key))}
 
 
-def _is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: ReleasePlan) -> bool:
+def _is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Planned) -> bool:
     """Whether the release is set aside; refuses one that is, with another plan or for another data set."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
     if found:
@@ -353,7 +351,7 @@ def _cap_text(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
-def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: ReleasePlan) -> None:
+def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Planned) -> None:
     facts = json.loads(json.dumps(plan.facts()))
     changed = sorted(name for name in facts if first["content"]["plan"].get(name) != facts[name])
     if first["domain"] != domain:

@@ -15,10 +15,9 @@ from od_core.archive.files import file_digest, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import Ledger, LevelState
 from od_core.archive.noisy_vector import NoisyVector, write_noisy
+from od_core.archive.planned import Counted, Planned, PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.plan import ReleasePlan, Step
-from od_core.trips import TripCounts
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
 """Draws a level and hands it over in consecutive pieces."""
@@ -27,7 +26,7 @@ Draw = Callable[[], Iterable[NDArray[np.int64]]]
 class Measurements(Protocol):
     """Where measurements are kept, so that no level is drawn twice under one charge."""
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
         """The noisy values of a step: those kept, or else those drawn now and kept."""
         ...
 
@@ -38,7 +37,7 @@ class MemoryMeasurements:
     def __init__(self) -> None:
         self._noisy: dict[int, NoisyVector] = {}
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
         """As :meth:`Measurements.once`."""
         if step.level not in self._noisy:
             self._noisy[step.level] = NoisyVector.in_memory(draw())
@@ -50,8 +49,8 @@ def begin_release(
     ledger: Ledger,
     key: ReleaseKey,
     domain: str,
-    plan: ReleasePlan,
-    trips: TripCounts,
+    plan: Planned,
+    trips: Counted,
     noise: str | None = None,
 ) -> DurableMeasurements:
     """The measurements of a release that is set aside and held to its input; the same at every resume.
@@ -83,7 +82,7 @@ class DurableMeasurements:
         self._ledger = ledger
         self._key = key
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
         """As :meth:`Measurements.once`.
 
         Raises:
@@ -104,7 +103,7 @@ class DurableMeasurements:
             return NoisyVector(path)
         return self.read(step)
 
-    def read(self, step: Step) -> NoisyVector:
+    def read(self, step: PlannedStep) -> NoisyVector:
         """The kept noisy values of a measured step.
 
         Raises:

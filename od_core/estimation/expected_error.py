@@ -82,6 +82,15 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     return errors
 
 
+def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
+    """Root-mean-square error over all public nodes of each level where every leaf pair has noise of its own.
+
+    The noise of the leaf pairs below a node adds up (Boninsegna & Silvestri, Proposition 1); levels 0 to T.
+    """
+    leaves = tree.cells(tree.depth)
+    return [float(variance * leaves / tree.cells(level)) ** 0.5 for level in range(tree.depth + 1)]
+
+
 @dataclass(frozen=True, eq=False)
 class _Step:
     """From the pairs of shapes of a level to those of the next, of which one side is split.

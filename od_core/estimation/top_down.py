@@ -37,6 +37,7 @@ class Measurement:
         step: what was planned and charged.
         parents: the nodes above that were kept; the measured cells are all their public children, in tree order
             (None for a measured root). Where levels in between are not measured, each child has one descendant.
+            Nodes of the step's own level are themselves the cells: pairs whose count reached a threshold.
         noisy: true count plus noise of each cell; shape (cells,).
     """
 
@@ -45,13 +46,20 @@ class Measurement:
     noisy: NoisyVector
 
     def cells(self, plan: ReleasePlan) -> int:
-        """Number of all public children of the parents."""
-        return 1 if self.parents is None else sum(map(len, plan.tree.families(self.parents)))
+        """Number of the measured cells, as the plan and the parents have it."""
+        if self.parents is None:
+            return 1
+        return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.families(self.parents)))
+
+    @property
+    def _stands_alone(self) -> bool:
+        return self.parents is None or self.parents.level == self.step.level
 
     def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
         """The measured cells and their noisy values, in tree order, piece by piece."""
-        if self.parents is None:
-            yield Pairs(self.step.level, _ROOT, _ROOT), self.noisy.values()
+        if self._stands_alone:
+            cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
+            yield cells, self.noisy.values()
             return
         for families, noisy in self.families(plan):
             children = families.children
@@ -78,8 +86,16 @@ class Measurement:
 
 
 def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
-    """The root with the exact n, where n is an invariant; None where the root is measured."""
-    return None if plan.noises_root else root_of(plan, trips.total)
+    """The root with the exact n, where n is an invariant; None where the root is measured, or nothing but leaves."""
+    return root_of(plan, trips.total) if plan.publishes_total else None
+
+
+def above_the_leaves(plan: ReleasePlan) -> Nodes | None:
+    """All public nodes above the leaves, of unknown trips, where every leaf is measured and nothing else."""
+    if plan.mechanism.measures != "all_leaves":
+        return None
+    nodes = plan.tree.public_nodes(plan.tree.depth - 1)
+    return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
 
 def run_level(
@@ -145,7 +161,7 @@ def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyV
 
 
 def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
-    """Integers of at least 0 that sum to the level above; nodes of 0 are dropped with their whole branch.
+    """Integers that, but for ``all_leaves``, are at least 0 and sum to the level above; 0 is dropped with its branch.
 
     A function of public values alone, the same at every call.
 
@@ -191,11 +207,15 @@ def at_step(step: Step, nodes: Nodes) -> Nodes:
 
 
 def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.int64]:
-    """Noise for one piece of a level, checked against the contract of a noise source."""
-    drawn = noise.draw(step.variance, step.level, first, size)
+    """Noise for one piece of a level, checked."""
+    return checked_noise(noise, noise.draw(step.variance, step.level, first, size), size)
+
+
+def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """What a source has drawn, as its contract says, to add counts to in place; shape (size,). Raises OdError."""
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not give one 64-bit integer a cell")
-    if backend_name(noise) is None:
+    if backend_name(source) is None:
         drawn = drawn.copy()  # the counts are added in place, and may not reach what a foreign source keeps
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
         raise _bad_noise("gave values too large to add to a count")

@@ -183,6 +183,37 @@ class Spent:
         return privacy_loss.epsilon_exact(variances, self.delta)
 
 
+@dataclass(frozen=True)
+class SpentDirectly(Spent):
+    """What a mechanism has spent that promises (epsilon, delta) by itself; no rho implies the promise.
+
+    Attributes:
+        levels: epsilon^2 / 2, as which the ledger adds it up beside its delta; so ``rho``.
+        delta: of all draws.
+        promise: epsilon of all draws.
+    """
+
+    promise: Fraction = Fraction(0)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The promise."""
+        return self.promise
+
+    @property
+    def epsilon_tight(self) -> float:
+        """The promise, for there is no rho to convert."""
+        return accounting.float_above(self.promise)
+
+    @property
+    def epsilon_bun_steinke(self) -> float:
+        """The promise, for there is no rho to convert."""
+        return accounting.float_above(self.promise)
+
+    def _exact(self) -> Fraction | None:
+        return None
+
+
 def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
     """Weights of the levels from the public geography alone (spec 1, "inftda_refined", part 2).
 

@@ -27,6 +27,15 @@ class NoiseSource(Protocol):
         ...
 
 
+@runtime_checkable
+class LaplaceSource(NoiseSource, Protocol):
+    """Draws exact discrete Laplace noise, too; every backend does."""
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Noise k of probability proportional to exp(-|k| / scale); shape (size,)."""
+        ...
+
+
 BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoise, "table": TableNoise}
 
 
@@ -41,6 +50,17 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
             next_step="choose a known noise backend",
         )
     return BACKENDS[noise]()
+
+
+def laplace_source(noise: NoiseSource) -> LaplaceSource:
+    """The source itself, where it draws Laplace noise. Raises OdError where it does not."""
+    if isinstance(noise, LaplaceSource):
+        return noise
+    raise OdError(
+        "OD-NOISE-LAPLACE",
+        "this noise source has no draw_laplace, and the mechanism needs discrete Laplace noise",
+        next_step="use a named noise backend",
+    )
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:

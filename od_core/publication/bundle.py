@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,9 +28,14 @@ _SENTENCES = ("guarantee", "known_limitations")
 """Facts of a certificate that are put into words."""
 
 
+def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> AbstractContextManager[None]:
+    """Prepare the bundle of a release of flows; see :func:`staged_folder`."""
+    return staged_folder(lambda folder: write_bundle(release, certificate, folder), target)
+
+
 @contextmanager
-def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> Iterator[None]:
-    """Prepare the bundle beside its place; it appears in one rename when the body ends without an error.
+def staged_folder(write: Callable[[Path], None], target: Path) -> Iterator[None]:
+    """Prepare a bundle beside its place; it appears in one rename when the body ends without an error.
 
     A bundle that is public already is never replaced: the prepared one must have the same files, byte for
     byte, and is thrown away. (The certificate names the software that first made it; a later version of the
@@ -42,7 +48,7 @@ def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     try:
-        write_bundle(release, certificate, staged)
+        write(staged)
         if target.exists():
             changed = differing_files(staged, target)
             if changed:
@@ -75,7 +81,12 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
 
 def write_bundle(release: Release, certificate: dict[str, Any], folder: Path) -> None:
     """Write the files of a bundle into an empty folder, durably."""
-    for name, write in _writers(release, certificate).items():
+    write_files(folder, _writers(release, certificate))
+
+
+def write_files(folder: Path, writers: Mapping[str, Callable[[Path], None]]) -> None:
+    """Write named files into a folder, durably."""
+    for name, write in writers.items():
         write(folder / name)
         sync(folder / name)
 
@@ -86,22 +97,29 @@ def _writers(release: Release, certificate: dict[str, Any]) -> dict[str, Callabl
     if tree.destination.digest != tree.origin.digest:
         areas = pa.concat_tables([areas, areas_table(tree.destination)])
     return {
-        "flows.parquet": lambda path: _parquet(flows_table(release), path),
-        "flows.csv": lambda path: release.flows.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8"),
+        "flows.parquet": lambda path: write_parquet(flows_table(release), path),
+        "flows.csv": lambda path: write_csv(release.flows, path),
         "noisy_measurements.parquet": lambda path: write_batches(
             path, MEASUREMENT_SCHEMA, measurement_batches(release), compression="zstd"
         ),
-        "areas.parquet": lambda path: _parquet(areas, path),
-        "areas.csv": lambda path: areas.to_pandas().to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8"),
-        CERTIFICATE: lambda path: _json(certificate, path),
+        "areas.parquet": lambda path: write_parquet(areas, path),
+        "areas.csv": lambda path: write_csv(areas.to_pandas(), path),
+        CERTIFICATE: lambda path: write_json(certificate, path),
     }
 
 
-def _parquet(table: pa.Table, path: Path) -> None:
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """A public table; the same bytes at every call."""
     pq.write_table(table, path, compression="zstd")
 
 
-def _json(content: dict[str, Any], path: Path) -> None:
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """A public table as RFC 4180 has it, in UTF-8."""
+    table.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
+
+
+def write_json(content: dict[str, Any], path: Path) -> None:
+    """Facts with sorted names."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -84,46 +84,70 @@ def certificate(
     Raises:
         OdError: the release carries no guarantee.
     """
-    if not release.has_guarantee:
-        raise OdError(
-            "OD-RELEASE-NO-GUARANTEE",
-            "the noise of this release came from no backend of this library, so it cannot be certified",
-            next_step="release with a named noise backend",
-        )
+    refuse_without_guarantee(has_guarantee=release.has_guarantee)
     plan, spent = release.plan, release.spent
     return {
         "format": FORMAT,
-        "release": str(key),
-        "data_set": data_set,
-        "period": key.period,
-        "revision": key.revision,
-        "measured_at": record.measured_at,
-        "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
+        **identity_facts(key, data_set, record),
         "guarantee": guarantee_sentences(plan.unit, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
-        "spent": {
-            "rho": float_above(spent.rho),
-            "rho_exact": str(spent.rho),
-            "rho_by_level_exact": [str(rho) for rho in spent.levels],
-            "rho_planned_exact": str(plan.spent.rho),
-            "lost_draws": record.lost_draws,
-            "delta": float_above(spent.delta),
-            "epsilon": float_above(spent.epsilon),
-            "epsilon_tight": spent.epsilon_tight,
-            "epsilon_bun_steinke": spent.epsilon_bun_steinke,
-            "epsilon_exact": spent.epsilon_exact,
-        },
+        "spent": spent_facts(spent, plan.spent, record),
         "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
         "levels": _levels(release),
-        "invariants": [] if plan.noises_root else ["the total number of valid trips, n"],
+        "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
         "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
         "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
         "noise": release.noise,
         "plan": plan.facts(),
         "plan_digest": plan.digest,
         "fault_threshold": str(fault_threshold),
+        **closing_facts(checks),
+    }
+
+
+def refuse_without_guarantee(*, has_guarantee: bool) -> None:
+    """A test double's release is never certified. Raises OdError."""
+    if not has_guarantee:
+        raise OdError(
+            "OD-RELEASE-NO-GUARANTEE",
+            "the noise of this release came from no backend of this library, so it cannot be certified",
+            next_step="release with a named noise backend",
+        )
+
+
+def identity_facts(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
+    """Which release it is, and the ledger's entry of its last measurement."""
+    return {
+        "release": str(key),
+        "data_set": data_set,
+        "period": key.period,
+        "revision": key.revision,
+        "measured_at": record.measured_at,
+        "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
+    }
+
+
+def spent_facts(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
+    """What was charged, and every epsilon that bounds it, rounded up."""
+    return {
+        "rho": float_above(spent.rho),
+        "rho_exact": str(spent.rho),
+        "rho_by_level_exact": [str(rho) for rho in spent.levels],
+        "rho_planned_exact": str(planned.rho),
+        "lost_draws": record.lost_draws,
+        "delta": float_above(spent.delta),
+        "epsilon": float_above(spent.epsilon),
+        "epsilon_tight": spent.epsilon_tight,
+        "epsilon_bun_steinke": spent.epsilon_bun_steinke,
+        "epsilon_exact": spent.epsilon_exact,
+    }
+
+
+def closing_facts(checks: list[CheckResult]) -> dict[str, Any]:
+    """How it was checked, what made it, and what nobody has shown."""
+    return {
         "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
         "software": {name: version(name) for name in SOFTWARE},
         "known_limitations": list(KNOWN_LIMITATIONS),
@@ -142,7 +166,7 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
     sentences = {
         "protected": (
             "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {_change(unit)}: the release is ({epsilon}, {text_above(spent.delta)})-differentially"
+            f" about whether {change_of(unit)}: the release is ({epsilon}, {text_above(spent.delta)})-differentially"
             " private for that change."
         ),
         "not_protected": (
@@ -169,7 +193,7 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
     return sentences
 
 
-def _change(unit: PrivacyUnit) -> str:
+def change_of(unit: PrivacyUnit) -> str:
     """What may have happened to the data without anybody learning it."""
     if unit.kind == "trip":
         change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"

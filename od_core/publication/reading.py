@@ -158,8 +158,8 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
 def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
     shares = facts["shares"]
     plan = plan_release(
-        _geography(areas, facts["origin_geography"], facts["origin_unknown_zone"]),
-        destination_geography=_geography(areas, facts["destination_geography"], facts["destination_unknown_zone"]),
+        geography_of(areas, facts["origin_geography"], facts["origin_unknown_zone"]),
+        destination_geography=geography_of(areas, facts["destination_geography"], facts["destination_unknown_zone"]),
         unit=PrivacyUnit(
             facts["unit"],
             facts["neighbours"],
@@ -181,7 +181,8 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
     return plan
 
 
-def _geography(areas: pd.DataFrame, digest: str, unknown: str | None) -> Geography:
+def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None) -> Geography:
+    """The geography with that digest, from the published areas."""
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
     codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
     names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))

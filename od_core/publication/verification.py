@@ -97,7 +97,7 @@ def _line(error: Exception) -> str:
 def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
     """The estimates of all levels, root first, made anew from the published measurements."""
     plan = public.plan
-    nodes = None if plan.noises_root else root_of(plan, stated["contents"]["trips"])
+    nodes = root_of(plan, stated["contents"]["trips"]) if plan.publishes_total else None
     if plan.mechanism.refines:
         return refine(plan, nodes, public.measured)
     levels = [] if nodes is None else [nodes]

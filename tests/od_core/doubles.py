@@ -36,6 +36,13 @@ class ListedNoise:
         return self.values[(7 * level + first + np.arange(size)) % len(self.values)]
 
 
+class ListedLaplace(ListedNoise):
+    """Test double that gives the listed values, in turn, for Laplace noise of any scale as well."""
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        return self.values[np.arange(size) % len(self.values)]
+
+
 def no_noise() -> ListedNoise:
     """Test double: zeros, so that what is released is the truth."""
     return ListedNoise([0])
@@ -48,14 +55,15 @@ class NoiseNotWanted:
         raise AssertionError("noise was drawn")
 
 
-def released(world, order, neighbours, values):
-    """The release of a generated world with the listed noise."""
+def released(world, order, neighbours, noise, mechanism="inftda_refined"):
+    """The release of a generated world with listed noise, or that of any source."""
     return release_flows(
         world.frame,
         world.origin,
         destination_geography=world.destination,
         unit=PrivacyUnit("trip", neighbours),
         budget=Budget(rho=1, delta=1e-8),
+        mechanism=mechanism,
         tree=order,
-        noise=ListedNoise(values),
+        noise=ListedNoise(noise) if isinstance(noise, list) else noise,
     )

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from od_assets.components import domain
+from od_assets.components import OdRelease, domain
 from od_assets.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.archive.measurements import MemoryMeasurements
@@ -68,7 +68,7 @@ def settings(folder: Path, in_domain: dict[str, Any] | None = None, **changed: A
     path.write_text(yaml.dump({"attributes": DECLARED | changed}, allow_unicode=True), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(domain, "DOMAINS", folder)
-        declared = read_declaration(path)
+        declared = read_declaration(path, OdRelease)
         declared.partitions()
         return declared.settings()
 
@@ -150,7 +150,7 @@ def declaration_file(what: str, content: bytes | None) -> Bad:
     def read(folder: Path) -> object:
         if content is not None:
             (folder / "defs.yaml").write_bytes(content)
-        return read_declaration(folder / "defs.yaml")
+        return read_declaration(folder / "defs.yaml", OdRelease)
 
     return Bad(f"declaration: {what}", read, "OD-CONFIG", ("defs.yaml",))
 
@@ -430,6 +430,8 @@ BAD = [
     declared("user unit without column", "OD-UNIT-OPTIONS", "'user'", in_domain={"unit": "user"}, max_trips=4),
     declared("m below 1", "OD-UNIT-MAX-TRIPS", "max_trips", in_domain={"unit": "user", "column": "id"}, max_trips=0),
     declared("unknown option", "OD-MECHANISM-OPTIONS", "did you mean 'order'?", mechanism_options={"ordr": "x"}),
+    declared("leaves alone", "OD-MECHANISM-UNPUBLISHED", "vanilla_gauss", "release_flows", mechanism="vanilla_gauss"),
+    declared("threshold", "OD-MECHANISM-UNPUBLISHED", mechanism="stability_histogram"),
     declared("huge number", "OD-BUDGET-NUMBER", "epsilon", privacy={"epsilon": "9" * 100_000, "delta": "1e-8"}),
     # Not UTF-8.
     Bad(

@@ -127,3 +127,26 @@ def test_refuses_what_is_no_tree():
     area = np.zeros(1, dtype=np.int32)
     with pytest.raises(OdError, match="OD-NODES-SHAPE"):
         Nodes(0, area, area, np.ones(2, dtype=np.int64))
+
+
+@given(world=worlds(), order=st.sampled_from(TREES))
+def test_pairs_at_ranks_and_public_nodes(world, order):
+    """The leaf pair of a rank is the one that stands there; all public nodes of every level in tree order."""
+    tree, reference = world.trees(order)
+    for level, nodes in enumerate(reference.levels()):
+        expected, public = world.nodes(tree, level, nodes), tree.public_nodes(level)
+        assert public.level == level
+        assert public.origin.tolist() == expected.origin.tolist()
+        assert public.destination.tolist() == expected.destination.tolist()
+    pairs = tree.pairs_at(np.arange(len(nodes))[::-1])
+    assert pairs.level == tree.depth
+    assert pairs.origin.tolist() == expected.origin.tolist()[::-1]
+    assert pairs.destination.tolist() == expected.destination.tolist()[::-1]
+
+
+def test_ranks_beyond_32_bits():
+    """A nation's sections: more leaf pairs than a 32-bit number counts."""
+    zones = [(f"r{k // 1000}", f"z{k}") for k in range(60_000)]
+    tree = FlowTree(geography_of(zones), geography_of(zones))
+    ranks = np.array([0, 1, 999_999, 2**31 - 1, 2**31, 2**31 + 1, 3_599_999_999])
+    assert tree.first_rank(tree.pairs_at(ranks)).tolist() == ranks.tolist()

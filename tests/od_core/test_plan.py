@@ -83,8 +83,8 @@ def test_published_variances_of_the_uniform_split(order):
     )
     assert [step.variance for step in bounded.steps] == [Fraction(4) / rho] * 4
     assert [step.variance for step in unbounded.steps] == [Fraction(5) / (2 * rho)] * 5
-    assert bounded.noises_root is False
-    assert unbounded.noises_root is True
+    assert bounded.publishes_total is True
+    assert unbounded.publishes_total is False
 
 
 def test_the_table_of_a_plan_says_what_is_measured():

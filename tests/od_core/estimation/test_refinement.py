@@ -71,7 +71,7 @@ class Case:
     @property
     def total(self) -> int | None:
         """n where it is an invariant."""
-        return None if self.plan.noises_root else sum(self.world.flows.values())
+        return sum(self.world.flows.values()) if self.plan.publishes_total else None
 
     def queries(self) -> list[Query]:
         """The same measurements by the reference."""
@@ -80,7 +80,7 @@ class Case:
             self.world.flows,
             lambda variance, level, position: int(self.noise.draw(variance, level, position, 1)[0]),
             {step.level: step.variance for step in self.plan.steps},
-            total_is_public=not self.plan.noises_root,
+            total_is_public=self.plan.publishes_total,
             keeps_all=self.plan.keeps_all,
             order=self.plan.mechanism.order,
         )

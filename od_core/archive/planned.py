@@ -1,0 +1,69 @@
+"""What the archive asks of any release, whatever it is of: a plan that can be charged, and an input to be held to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.privacy.budget import Spent
+from od_core.privacy.cap import Charge
+from od_core.privacy.unit import PrivacyUnit
+
+
+class PlannedStep(Protocol):
+    """One vector query of a plan: drawn once, charged once."""
+
+    @property
+    def level(self) -> int:
+        """Its number in the release."""
+        ...
+
+    @property
+    def charge(self) -> Charge:
+        """What one draw costs."""
+        ...
+
+    @property
+    def law(self) -> dict[str, int | str]:
+        """What is drawn, as JSON-ready public facts; fractions as exact text."""
+        ...
+
+
+class Planned(Protocol):
+    """A plan, made from public facts before any data is read."""
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What is protected."""
+        ...
+
+    @property
+    def steps(self) -> Sequence[PlannedStep]:
+        """Everything that is drawn."""
+        ...
+
+    @property
+    def charge(self) -> Charge:
+        """What the whole release costs, each step drawn once."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """The whole plan as JSON-ready public facts, the name of its ``mechanism`` among them."""
+        ...
+
+    def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
+        """What was spent where the steps were charged so much rho in all, lost draws included."""
+        ...
+
+
+class Counted(Protocol):
+    """Confidential: a counted input."""
+
+    @property
+    def columns(self) -> Sequence[NDArray[np.int64]]:
+        """What it consists of; equal inputs have equal columns."""
+        ...

@@ -1,0 +1,56 @@
+"""What the mechanisms that measure every level promise, on 500 random trees each and on real flights."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, PrivacyUnit, release_flows
+from od_core.privacy.unit import NEIGHBOUR_RELATIONS
+from tests.od_core.doubles import released
+from tests.od_core.invariants import assert_invariants
+from tests.od_core.mechanisms.test_top_down import MOST_NODES, TOP_DOWN
+from tests.od_core.strategies import TREES, noises, worlds
+
+
+@pytest.mark.parametrize("name", TOP_DOWN)
+@settings(max_examples=500, deadline=None)
+@given(
+    world=worlds(),
+    order=st.sampled_from(TREES),
+    neighbours=st.sampled_from(NEIGHBOUR_RELATIONS),
+    values=noises(),
+)
+def test_every_top_down_release_is_consistent(name, world, order, neighbours, values):
+    """On random trees: the nodes of every level are the sums of those below, at least 1, and n is kept if public."""
+    assume(len(world.origins) * len(world.destinations) <= MOST_NODES.get(name, 10_000))
+    release = released(world, order, neighbours, values, name)
+    assert release.leaves.trips.dtype == "int64"
+    assert (release.leaves.trips >= 1).all()
+    if not release.plan.mechanism.refines:  # there the nodes above a step are what is released at their level
+        for measurement in release.measured:
+            if measurement.parents is not None:
+                assert trips_by_pair(measurement.parents) == sums_of_leaves(release, measurement.parents.level)
+    if neighbours == "bounded":
+        assert release.leaves.trips.sum() == sum(world.flows.values())
+
+
+def trips_by_pair(nodes):
+    return dict(zip(zip(nodes.origin, nodes.destination, strict=True), nodes.trips, strict=True))
+
+
+def sums_of_leaves(release, level):
+    tree = release.plan.tree
+    origin, destination, trips = tree.sums_at(release.leaves, *tree.level_pair(level))
+    return dict(zip(zip(origin, destination, strict=True), trips, strict=True))
+
+
+@pytest.mark.parametrize("name", TOP_DOWN)
+def test_invariants_on_the_flights(name, flights, airports, airport_geography):
+    """Real data, real noise, every pair of levels, recomputed with pandas."""
+    records = flights["2001-06"]
+    budget = Budget(epsilon=1, delta="1e-8")
+    unit = PrivacyUnit("trip")
+    release = release_flows(records, airport_geography, unit=unit, budget=budget, mechanism=name, noise="table")
+    assert_invariants(release, len(records), airports)
