@@ -138,7 +138,7 @@ def measure_step(name: str, folder: Path) -> dict[str, Any]:
     at_start = peak_memory_gigabytes()
     start, busy = time.perf_counter(), time.process_time()
     found = work()
-    measured = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - busy}
+    measured: dict[str, Any] = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - busy}
     measured |= {"peak_memory_gigabytes": peak_memory_gigabytes(), "of_it_before_the_step": at_start}
     return measured | (found if isinstance(found, dict) else {})
 

@@ -25,18 +25,16 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
-from benchmarks.release import flights
-from od_core import Budget, FlowTree, Geography, PrivacyUnit, ReleasePlan, plan_release
+from benchmarks.release import FLIGHTS
+from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.measurements import MemoryMeasurements
-from od_core.evaluation.metrics import Truth
-from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
-from od_core.geography import Numbers
+from od_core.evaluation.known_flows import SEED, KnownFlows, us_flights
+from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.mechanisms import MECHANISMS
 from od_core.privacy.accounting import float_above
 from od_core.privacy.noise import noise_named
 from od_core.readers.zones import read_zones
 from od_core.release import run_plan
-from od_core.trips import TripCounts, place_trips
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,6 @@ VARIANTS = (
 EPSILONS = ("0.1", "1", "10")
 DELTA = "1e-8"
 NOISE = "table"
-SEED = 20010101
-"""Of the synthetic data, not of the noise."""
-
 METRICS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate")
 
 RATES = {"false discoveries": "false_discovery_rate", "false negatives": "false_negative_rate"}
@@ -83,59 +78,32 @@ Errors = dict[str, NDArray[np.float64]]
 """Of every metric, the runs' errors at levels 1 to T; shape (runs, T)."""
 
 
-@dataclass(frozen=True, eq=False)
-class DataSet:
-    """Flows to release again and again, with their truth at every level."""
-
-    geography: Geography
-    trips: TripCounts
-    truth: Truth
-
-    @classmethod
-    def from_pairs(
-        cls, geography: Geography, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]
-    ) -> DataSet:
-        """Of pairs of zones in any order, equal pairs summed; shape (pairs,) each."""
-        tree = FlowTree(geography, geography)
-        counts = TripCounts.from_pairs(tree, origin, destination, trips)
-        return cls(geography, counts, Truth.from_pairs(tree, origin, destination, trips))
-
-    @classmethod
-    def synthetic(cls, flows: SyntheticFlows) -> DataSet:
-        """Of made-up flows."""
-        return cls.from_pairs(flows.geography, flows.origin, flows.destination, flows.trips)
-
-    @classmethod
-    def from_frame(cls, flows: pd.DataFrame, geography: Geography) -> DataSet:
-        """Of flows or records with the columns that the library takes."""
-        return cls.from_pairs(geography, *place_trips(flows, FlowTree(geography, geography)))
-
-
-def norway(folder: Path) -> DataSet:
+def norway(folder: Path) -> KnownFlows:
     """Employed persons by municipality of residence and of work."""
     flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
     geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=["landsdel", "fylke", "kommune"])
-    return DataSet.from_frame(flows.rename(columns={"count": "trips"}), geography)
+    return KnownFlows.from_frame("norway", "public", flows.rename(columns={"count": "trips"}), geography)
 
 
-def taxis(folder: Path) -> DataSet:
+def taxis(folder: Path) -> KnownFlows:
     """Taxi trips by zone of pick-up and of drop-off."""
     ends = {"PULocationID": "origin", "DOLocationID": "destination"}
     records = pd.read_csv(folder / "trips.csv.gz", usecols=list(ends), dtype=str).rename(columns=ends)
     levels = ["borough", "service_area", "taxi_zone"]
-    return DataSet.from_frame(records, Geography.from_frame(read_zones(folder / "zones.csv"), levels=levels))
+    geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=levels)
+    return KnownFlows.from_frame("taxis", "public", records, geography)
 
 
-MADE: dict[str, Callable[[bool], DataSet]] = {
-    "binary": lambda small: DataSet.synthetic(binary(SEED, levels=4, trips=5_000) if small else binary(SEED)),
-    "random": lambda small: DataSet.synthetic(
+MADE: dict[str, Callable[[bool], KnownFlows]] = {
+    "binary": lambda small: KnownFlows.synthetic(binary(SEED, levels=4, trips=5_000) if small else binary(SEED)),
+    "random": lambda small: KnownFlows.synthetic(
         random_tree(SEED, levels=2, zones=40, trips=20_000) if small else random_tree(SEED)
     ),
-    "italy": lambda small: DataSet.synthetic(italy(SEED, scale=0.01 if small else 1.0)),
-    "flights": lambda _small: DataSet.from_frame(*flights()),
+    "italy": lambda small: KnownFlows.synthetic(italy(SEED, scale=0.01 if small else 1.0)),
+    "flights": lambda _small: us_flights(FLIGHTS),
 }
 
-READ: dict[str, tuple[str, Callable[[Path], DataSet]]] = {
+READ: dict[str, tuple[str, Callable[[Path], KnownFlows]]] = {
     "norway": ("norway_commuting_2017", norway),
     "taxis": ("nyc_yellow_taxi", taxis),
 }
@@ -146,7 +114,7 @@ MOST_RUNS = 100
 
 
 @lru_cache(maxsize=1)
-def data_set(case: str, folder: Path, *, small: bool) -> DataSet:
+def data_set(case: str, folder: Path, *, small: bool) -> KnownFlows:
     """The flows of a case, made or read once for all of its variants."""
     if case in MADE:
         return MADE[case](small)
@@ -166,7 +134,7 @@ def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan
     return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
 
 
-def errors_of_runs(plan: ReleasePlan, data: DataSet, runs: int) -> Errors:
+def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:
     """Errors of some releases of one plan, each with noise of its own. Raises ValueError where n is not kept."""
     noise = noise_named(NOISE)
     rows = []
@@ -196,7 +164,7 @@ def ratios(errors: Errors, reference: Errors) -> dict[str, Any]:
     return result
 
 
-def measured(case: str, epsilon: str, data: DataSet, runs: int) -> Iterator[dict[str, Any]]:
+def measured(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[dict[str, Any]]:
     """Figures of every variant at one epsilon, the paper's first."""
     reference: Errors = {}
     for variant in VARIANTS:

@@ -18,6 +18,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from od_core.evaluation.peak_memory import peak_memory_gigabytes as peak_memory_gigabytes
+from od_core.evaluation.peak_memory import reset_peak_memory as reset_peak_memory
+
 Item = TypeVar("Item")
 
 MILLION = 1_000_000
@@ -125,14 +128,3 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.2g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def peak_memory_gigabytes() -> float:
-    """Most memory that this process has held, by the operating system, since the last reset."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) * 1024 / 1e9
-
-
-def reset_peak_memory() -> None:
-    """Forget the peak so far, which making the data has set."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")

@@ -14,17 +14,15 @@ import pandas as pd
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, timed
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
+from od_core.evaluation.known_flows import SEED, read_flights
 from od_core.evaluation.synthetic import italy
 
 FLIGHTS = Path(__file__).resolve().parent.parent / "data" / "us_flights"
-SEED = 20010101
 
 
 def flights() -> tuple[pd.DataFrame, Geography]:
     """Records of June 2001 and the public airports."""
-    zones = pd.read_csv(FLIGHTS / "airports.csv", dtype=str, keep_default_na=False)
-    geography = Geography.from_frame(zones, levels=["region", "division", "state", "airport"])
-    return pd.read_parquet(FLIGHTS / "2001-06.parquet"), geography
+    return read_flights(FLIGHTS)
 
 
 def national(scale: float) -> tuple[pd.DataFrame, Geography]:

@@ -31,7 +31,8 @@ def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row a level 0 to T: level, max_abs_error (trips), mean_abs_error (trips, over all public pairs),
         false_discovery_rate (share of released positive pairs whose true count is 0), false_negative_rate
-        (share of truly positive pairs that were released as 0); a rate over no pairs is 0.
+        (share of truly positive pairs that were released as 0 or below); a rate over no pairs is 0. Released numbers
+        below 0 (of ``vanilla_gauss``, and sums of them) enter the errors as they are, and no rate as positive.
     """
     tree = release.plan.tree
     truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1)))
@@ -92,10 +93,11 @@ def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
     error[both] -= true_trips[place[both]]
     missed[place[both]] = 0
     np.abs(error, out=error)
-    found = int(both.sum())
+    positive = trips > 0
+    discovered, found = int(positive.sum()), int((positive & both).sum())
     return {
         "max_abs_error": max(int(error.max(initial=0)), int(missed.max(initial=0))),
         "mean_abs_error": float(error.sum() + missed.sum()) / cells,
-        "false_discovery_rate": (len(rank) - found) / len(rank) if len(rank) else 0.0,
+        "false_discovery_rate": (discovered - found) / discovered if discovered else 0.0,
         "false_negative_rate": (len(true_rank) - found) / len(true_rank) if len(true_rank) else 0.0,
     }

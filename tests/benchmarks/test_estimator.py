@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,6 @@ from benchmarks.estimator import (
     METRICS,
     PAPER,
     VARIANTS,
-    DataSet,
     errors_of_runs,
     is_there,
     markdown,
@@ -22,6 +22,7 @@ from benchmarks.estimator import (
     ratios,
 )
 from od_core import Budget, PrivacyUnit, evaluate, plan_release, release_flows
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.synthetic import binary
 from tests.od_core.doubles import no_noise
 
@@ -42,7 +43,7 @@ def row(variant: str, errors: dict[str, np.ndarray], reference: dict[str, np.nda
 def test_errors_are_those_of_evaluate():
     """By releases without noise of other flows: every run has the same errors, and those of the façade."""
     truth, other = binary(1, levels=2, trips=50), binary(2, levels=2, trips=50)
-    data = DataSet.synthetic(truth)
+    data = KnownFlows.synthetic(truth)
     release = release_flows(
         other.to_frame(), truth.geography, unit=TRIP, budget=Budget(rho=1, delta="1e-8"), noise=no_noise()
     )
@@ -52,7 +53,7 @@ def test_errors_are_those_of_evaluate():
 
 
 def test_every_run_has_noise_of_its_own():
-    data = DataSet.synthetic(binary(1, levels=2, trips=5_000))
+    data = KnownFlows.synthetic(binary(1, levels=2, trips=5_000))
     errors = errors_of_runs(planned(PAPER, data.geography, "0.1"), data, runs=5)
     assert {values.shape for values in errors.values()} == {(5, 4)}
     assert set(errors) == set(METRICS)
@@ -62,8 +63,8 @@ def test_every_run_has_noise_of_its_own():
 
 def test_another_total_is_refused():
     flows = binary(1, levels=2, trips=5_000)
-    data = DataSet.synthetic(flows)
-    other = DataSet(data.geography, DataSet.synthetic(binary(1, levels=2, trips=5_001)).trips, data.truth)
+    data = KnownFlows.synthetic(flows)
+    other = replace(data, trips=KnownFlows.synthetic(binary(1, levels=2, trips=5_001)).trips)
     with pytest.raises(ValueError, match="sum to n"):
         errors_of_runs(planned(PAPER, data.geography, "1"), other, runs=1)
 
@@ -102,7 +103,7 @@ def test_means_and_ratios():
 
 def test_every_variant_is_divided_by_the_paper():
     """And not by the variant before it."""
-    paper, *others = measured("c", "1", DataSet.synthetic(binary(1, levels=2, trips=500)), runs=3)
+    paper, *others = measured("c", "1", KnownFlows.synthetic(binary(1, levels=2, trips=500)), runs=3)
     assert paper["variant"] == "paper"
     assert paper["ratios"] is None
     for other in others:

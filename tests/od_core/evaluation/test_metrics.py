@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core import Budget, PrivacyUnit, evaluate, release_flows
+from od_core import Budget, FlowTree, PrivacyUnit, evaluate, release_flows
+from od_core.evaluation.metrics import Truth
+from od_core.flow_tree import Nodes
 from tests.od_core.doubles import no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 
 COLUMNS = ["level", "max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate"]
 
 
-def by_hand(world, release, level: int, public: list) -> dict[str, float]:
+def by_hand(world, tree, released_flows: pd.DataFrame, level: int, public: list) -> dict[str, float]:
     """One level: both tables summed by areas, aligned over all public pairs."""
     (o_path, d_path) = ({zone[-1]: zone for zone in zones} for zones in (world.origins, world.destinations))
-    o_level, d_level = release.plan.tree.level_pair(level)
+    o_level, d_level = tree.level_pair(level)
 
     def summed(flows: pd.DataFrame) -> pd.Series:
         table: dict = {}
@@ -26,7 +29,7 @@ def by_hand(world, release, level: int, public: list) -> dict[str, float]:
             table[pair] = table.get(pair, 0) + n
         return pd.Series([table.get(pair, 0) for pair in public], dtype="int64")
 
-    truth, result = summed(world.frame), summed(release.flows)
+    truth, result = summed(world.frame), summed(released_flows)
     assert truth.sum() == world.frame["trips"].sum()
     positive, real = result > 0, truth > 0
     return {
@@ -47,11 +50,42 @@ def by_hand(world, release, level: int, public: list) -> dict[str, float]:
 )
 def test_errors_equal_a_recomputation_over_the_union_of_pairs(world, order, neighbours, values):
     release = released(world, order, neighbours, values)
-    _, reference = world.trees(order)
-    expected = [by_hand(world, release, level, public) for level, public in enumerate(reference.levels())]
+    tree, reference = world.trees(order)
+    levels = enumerate(reference.levels())
+    expected = [by_hand(world, tree, release.flows, level, public) for level, public in levels]
     table = evaluate(release, world.frame)
     assert list(table.columns) == COLUMNS
     pd.testing.assert_frame_equal(table, pd.DataFrame(expected), check_dtype=False, rtol=1e-12)
+
+
+@settings(max_examples=150)
+@given(world=worlds(), order=st.sampled_from(TREES), data=st.data())
+def test_numbers_below_zero_are_errors_but_no_discoveries(world, order, data):
+    """Any whole numbers at the leaves: over all public pairs, so that sums of them may be 0 or negative too."""
+    tree, reference = world.trees(order)
+    levels = reference.levels()
+    values = data.draw(st.lists(st.integers(-8, 8), min_size=len(levels[-1]), max_size=len(levels[-1])))
+    released_values = {leaf: value for leaf, value in zip(levels[-1], values, strict=True) if value != 0}
+    leaves = world.nodes(tree, tree.depth, list(released_values), list(released_values.values()))
+    pairs = world.nodes(tree, tree.depth, list(world.flows), list(world.flows.values()))
+    truth = Truth.from_pairs(tree, pairs.origin, pairs.destination, pairs.trips)
+    expected = [by_hand(world, tree, frame_of(released_values), level, public) for level, public in enumerate(levels)]
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(truth.errors(leaves)), pd.DataFrame(expected), check_dtype=False, rtol=1e-12
+    )
+
+
+def test_a_small_case_below_zero_by_hand():
+    """Truth a>a 4, b>b 2 against a>a -1, a>b 3, b>a -3, b>b 1: row a is 2, row b is -2, all of it 0."""
+    tree = FlowTree(geography_of([("a",), ("b",)]), geography_of([("a",), ("b",)]), "origin")  # level 1: origins
+    areas = np.array([0, 1, 0, 0, 1, 1], dtype=np.int32)
+    truth = Truth.from_pairs(tree, areas[:2], areas[:2], np.array([4, 2]))
+    leaves = Nodes(2, areas[2:], np.array([0, 1, 0, 1], dtype=np.int32), np.array([-1, 3, -3, 1]))
+    table = pd.DataFrame(truth.errors(leaves))
+    assert table["max_abs_error"].tolist() == [6, 4, 5]
+    assert table["mean_abs_error"].tolist() == [6.0, (2 + 4) / 2, (5 + 3 + 3 + 1) / 4]
+    assert table["false_discovery_rate"].tolist() == [0.0, 0.0, pytest.approx(1 / 2)]
+    assert table["false_negative_rate"].tolist() == [1.0, 1 / 2, 1 / 2]
 
 
 def test_a_small_case_by_hand():

@@ -1,0 +1,212 @@
+"""Mechanisms compared on data with a known truth: one file a run, so that a comparison can be killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import product
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.errors import OdError
+from od_core.evaluation.bounds import bound_of
+from od_core.evaluation.contenders import CONTENDERS, DELTA, Contender
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.peak_memory import peak_memory_gigabytes, reset_peak_memory
+from od_core.pipeline import threads
+from od_core.plan import ReleasePlan
+from od_core.privacy.noise import noise_named
+from od_core.release import run_plan
+from od_core.trips import TripCounts
+
+EPSILONS = ("0.1", "1", "10")
+NUMBER_OF_RUNS = 5
+NOISE = "table"
+
+ONE_RUN = {("tda_linf", "italy"), ("tda_linf", "binary complete")}
+"""Contenders and data sets with one run: a solver that takes milliseconds a parent."""
+
+ON_REQUEST = {("tda_linf", "italy")}
+"""Left out where not asked for: hours."""
+
+TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
+"""How the code of a mechanism's refusal begins that a data set is too large for."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One release of one data set by one contender, to be judged against the truth.
+
+    Attributes:
+        data_set: name of the data set.
+        contender: what releases it.
+        epsilon: as decimal text.
+        number: from 1, of the runs that differ in nothing else.
+    """
+
+    data_set: str
+    contender: Contender
+    epsilon: str
+    number: int
+
+    def path(self, folder: Path) -> Path:
+        """Its file in the folder of a comparison."""
+        parts = (self.data_set, self.contender.label, f"epsilon {self.epsilon}", f"run {self.number}")
+        return folder / (".".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
+
+
+def planned_runs(
+    data_sets: Iterable[str],
+    contenders: Sequence[Contender] = CONTENDERS,
+    *,
+    epsilons: Sequence[str] = EPSILONS,
+    number: int = NUMBER_OF_RUNS,
+    all_of_them: bool = False,
+) -> list[Run]:
+    """The runs of a comparison, by data set; ``all_of_them`` includes those of ``ON_REQUEST``."""
+    runs = []
+    for data_set, contender, epsilon in product(data_sets, contenders, epsilons):
+        case = (contender.mechanism, data_set)
+        if case not in ON_REQUEST or all_of_them:
+            runs += [Run(data_set, contender, epsilon, n + 1) for n in range(1 if case in ONE_RUN else number)]
+    return runs
+
+
+def compare(
+    runs: Iterable[Run],
+    folder: Path,
+    data_sets: Mapping[str, Callable[[], KnownFlows]],
+    *,
+    workers: int = 2,
+    progress: Callable[[Run, bool], object] | None = None,
+) -> None:
+    """Make every run that is not there yet, each with noise of its own, and write it to its file.
+
+    A run whose file is there, of the same plan and the same data, is not made again; so a comparison that was killed
+    goes on where it stopped. Runs go by data set, so that every process holds one data set at a time.
+
+    Args:
+        runs: what to make, see :func:`planned_runs`.
+        folder: of the files; made where it is not there.
+        data_sets: how each is made, by name; functions that can be sent to another process.
+        workers: processes. Each works on one thread, so that times can be compared.
+        progress: told of every run that is there now, and whether it was made just now.
+
+    Raises:
+        OdError: as mechanisms and data sets say, but for a mechanism that refuses a data set for its size: that is
+            recorded. What was made until then is kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
+        left_behind.unlink()
+    by_data_set: dict[str, list[Run]] = {}
+    for run in runs:
+        by_data_set.setdefault(run.data_set, []).append(run)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
+        waiting = {
+            pool.submit(_make, run, folder, data_sets[name]): run for name, some in by_data_set.items() for run in some
+        }
+        try:
+            for done in as_completed(waiting):
+                made = done.result()
+                if progress is not None:
+                    progress(waiting[done], made)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """One thread, and an end with the process that asked for it, however that ends."""
+    os.environ["OD_THREADS"] = "1"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # a killed parent leaves its workers waiting for ever
+
+
+_held: dict[str, KnownFlows] = {}
+"""The one data set that this process holds."""
+
+_compiled: set[str] = set()
+"""Digests of the plans that this process has run before."""
+
+
+def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
+    """In a worker: make a run and write its file; False where it is there already."""
+    if run.data_set not in _held:
+        _held.clear()  # before the next one is made
+        _held[run.data_set] = make()
+    data = _held[run.data_set]
+    record = {
+        "data_set": run.data_set,
+        "data_digest": data.digest,
+        "contender": run.contender.label,
+        "epsilon": run.epsilon,
+        "delta": DELTA,
+        "number": run.number,
+        "plan_digest": None,
+    }
+    path = run.path(folder)
+    try:
+        plan = run.contender.plan(data.geography, run.epsilon)
+        record["plan_digest"] = plan.digest
+        if _is_there(path, record):
+            return False
+        record |= released(plan, data)
+    except OdError as error:
+        if not error.code.startswith(TOO_LARGE):
+            raise
+        if _is_there(path, record):
+            return False
+        record["refused"] = error.message
+    text = json.dumps(record, indent=1) + "\n"
+    write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
+    return True
+
+
+def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
+    """Whether the file is of the same run, plan and data."""
+    if not path.exists():
+        return False
+    there = json.loads(path.read_text(encoding="utf-8"))
+    return all(there.get(name) == value for name, value in record.items())
+
+
+def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
+    """One release of counted trips: seconds and threads, peak memory of the process, errors by level.
+
+    Before the first of a plan one trip is released, so that neither compilation nor making tables of noise is timed.
+    """
+    noise = noise_named(NOISE)
+    if plan.digest not in _compiled:
+        one_trip = TripCounts(data.trips.rank[:1], np.arange(2, dtype=np.int64))
+        run_plan(plan, one_trip, noise, MemoryMeasurements())
+        _compiled.add(plan.digest)
+    resets = reset_peak_memory()
+    start = time.perf_counter()
+    release = run_plan(plan, data.trips, noise, MemoryMeasurements())
+    seconds = time.perf_counter() - start
+    return {
+        "mechanism": plan.mechanism.name,
+        "rho": None if plan.has_threshold else str(plan.spent.rho),
+        "bound": bound_of(plan, data.trips.total),
+        "threads": threads(),
+        "seconds": seconds,
+        "peak_memory_gigabytes": peak_memory_gigabytes() if resets else None,
+        "levels": data.truth.errors(release.leaves),
+    }

@@ -1,0 +1,94 @@
+"""The results of a comparison as one table."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.evaluation.contenders import CONTENDERS
+from od_core.evaluation.known_flows import published_data_sets
+
+METRICS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate")
+MEASURED = ("seconds", "peak_memory_gigabytes")
+
+CASE = ["data_set", "contender", "epsilon"]
+
+_DATA_SETS = tuple(published_data_sets(Path()))
+_LABELS = tuple(contender.label for contender in CONTENDERS)
+
+
+def table(folder: Path) -> pd.DataFrame:
+    """Errors, times and memory of the runs in a folder, as :func:`od_core.evaluation.comparison.compare` wrote them.
+
+    Returns:
+        One row a data set, contender, epsilon (text) and level: data_set, contender, epsilon, level, runs (number), rho
+        (text; None where none was spent), bound (of the largest absolute error, with probability 0.95; missing where
+        none is known), then ``_median``, ``_min`` and ``_max`` over the runs of max_abs_error, mean_abs_error,
+        false_discovery_rate, false_negative_rate (all see :func:`od_core.evaluate`), and, the same at every level,
+        seconds and peak_memory_gigabytes.
+
+    Raises:
+        OdError: runs of one case have different plans or data.
+    """
+    rows = [row for record in _records(folder) if "levels" in record for row in _levels(record)]
+    columns = [*CASE, "level", "runs", "rho", "bound"]
+    statistics = [f"{figure}_{name}" for figure in (*METRICS, *MEASURED) for name in ("median", "min", "max")]
+    if not rows:
+        return pd.DataFrame(columns=[*columns, *statistics])
+    groups = pd.DataFrame(rows).groupby([*CASE, "level"], sort=False)
+    _refuse_mixed(groups[["plan_digest", "data_digest"]].nunique().max(axis=1))
+    result = groups[["rho", "bound"]].first()
+    result.insert(0, "runs", groups.size())
+    figures = groups[[*METRICS, *MEASURED]].agg(["median", "min", "max"])
+    figures.columns = figures.columns.map("_".join)
+    return result.join(figures).reset_index()
+
+
+def refusals(folder: Path) -> pd.DataFrame:
+    """Contenders that refused a data set for its size: data_set, contender, epsilon, refused (why); one row a case."""
+    rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
+    return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    """What the files hold: data sets and contenders in the order of their lists, others behind by name."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    return sorted(records, key=_place)
+
+
+def _place(record: dict[str, Any]) -> tuple[Any, ...]:
+    data_set, label = record["data_set"], record["contender"]
+    return (
+        *_position(data_set, _DATA_SETS),
+        *_position(label, _LABELS),
+        Fraction(record["epsilon"]),
+        record["number"],
+    )
+
+
+def _position(name: str, known: tuple[str, ...]) -> tuple[int, str]:
+    return (known.index(name) if name in known else len(known), name)
+
+
+def _levels(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row a level of a run."""
+    names = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
+    common = {name: record[name] for name in names}
+    bounds = record["bound"] or [None] * len(record["levels"])
+    return [common | {"bound": bound} | level for level, bound in zip(record["levels"], bounds, strict=True)]
+
+
+def _refuse_mixed(kinds: pd.Series) -> None:
+    if (kinds > 1).any():
+        case = kinds.index.to_frame(index=False).iloc[int(kinds.to_numpy().argmax())]
+        raise OdError(
+            "OD-EVALUATION-MIXED",
+            f"the runs of {case['contender']} on {case['data_set']} at epsilon {case['epsilon']} are not all of one"
+            " plan and the same data",
+            next_step="run the comparison again into the same folder, or into an empty one",
+        )

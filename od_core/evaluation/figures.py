@@ -1,0 +1,269 @@
+"""Figures of a comparison, after Figures 3 to 6 of Boninsegna & Silvestri.
+
+Marks are medians of the runs, bars go from the least to the most of them. The same table gives the same SVG, byte for
+byte, with the same version of Matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STYLES = {
+    "inftda": ("#0072B2", "o"),
+    "tda_l2": ("#E69F00", "s"),
+    "tda_linf": ("#009E73", "^"),
+    "vanilla_gauss": ("#666666", "D"),
+    "stability_histogram": ("#CC79A7", "v"),
+    "inftda_refined": ("#D55E00", "P"),
+    "inftda_refined, rho of the others": ("#56B4E9", "X"),
+}
+"""Colour and mark of a contender: colours that colour-blind readers tell apart (Okabe & Ito), marks where print has
+none."""
+
+OTHER_STYLES = (("#000000", "*"), ("#8C510A", "p"), ("#5E3C99", "h"), ("#A6761D", "8"))
+
+SYNTHETIC = ("binary complete", "binary dense", "binary sparse", "random complete", "random dense", "random sparse")
+SPARSE = ("binary sparse", "random sparse")
+
+ERROR, DISCOVERIES, SECONDS = "max_abs_error", "false_discovery_rate", "seconds"
+TITLES = {ERROR: "largest error (trips)", DISCOVERIES: "false discovery rate (%)", SECONDS: "time (seconds)"}
+
+BOUNDED = ("inftda", "vanilla_gauss", "stability_histogram")
+"""Whose bounds are drawn; that of ``inftda`` is the bound of ``tda_l2`` and ``tda_linf`` too."""
+BOUND_LABEL = "bounds, probability 0.95"
+
+MARKS: Any = {"markersize": 3.5, "linewidth": 0.9, "elinewidth": 0.9, "capsize": 1.5}
+
+SETTINGS: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "svg.hashsalt": "od-release",
+}
+
+BOUND_COLOUR = "#222222"
+
+LEAST_WIDTH, LEGEND_ENTRY = 5.8, 2.9
+"""Inches: of a figure, and of the longest entry of its legend."""
+
+Reals = NDArray[np.float64]
+
+Styles = dict[str, tuple[str, str]]
+"""Colour and mark of every contender in a figure, in the order of the legend."""
+
+Panel = Callable[["Axes", pd.DataFrame], None]
+"""Draws the rows of one data set and one epsilon."""
+
+
+def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """Draw every figure that the table has data for, as SVG and as PNG.
+
+    Args:
+        table: of :func:`od_core.evaluation.comparison_table.table`.
+        folder: of the files; made where it is not there.
+
+    Returns:
+        The files: ``figure-3-<data set>`` for each data set, ``figure-4-errors``, ``figure-5-false-discoveries`` and
+        ``figure-6-times``, each with both endings.
+    """
+    import matplotlib
+
+    folder.mkdir(parents=True, exist_ok=True)
+    there = list(dict.fromkeys(table["data_set"]))
+    figures: dict[str, Callable[[], Figure]] = {
+        f"figure-3-{name.replace(' ', '-')}": partial(figure_3, table, name) for name in there
+    }
+    if set(there) & set(SYNTHETIC):
+        figures |= {"figure-4-errors": partial(figure_4, table), "figure-6-times": partial(figure_6, table)}
+    if set(there) & set(SPARSE):
+        figures["figure-5-false-discoveries"] = partial(figure_5, table)
+    paths = []
+    with matplotlib.rc_context(SETTINGS):
+        for name, draw in figures.items():
+            figure = draw()
+            paths += [folder / f"{name}.svg", folder / f"{name}.png"]
+            figure.savefig(paths[-2], metadata={"Date": None})  # of the time of drawing, which changes the bytes
+            figure.savefig(paths[-1], dpi=160, metadata={"Software": None})
+    return paths
+
+
+def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
+    """One data set: error and false discoveries by level, and time; one column an epsilon."""
+    rows = table[table["data_set"] == data_set]
+    styles = _styles(rows)
+    panels: list[tuple[str, Panel]] = [
+        (TITLES[metric], partial(_by_level, metric=metric, styles=styles)) for metric in (ERROR, DISCOVERIES)
+    ]
+    least, most = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
+    reach = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # whole decades, which alone are labelled
+    panels.append(("", partial(_times_by_contender, styles=styles, reach=reach)))
+    return _by_epsilon([(title, rows, panel) for title, panel in panels], styles)
+
+
+def figure_4(table: pd.DataFrame) -> Figure:
+    """Largest error by level of the synthetic data sets: one row each, one column an epsilon."""
+    return _data_sets_by_epsilon(table, SYNTHETIC, ERROR)
+
+
+def figure_5(table: pd.DataFrame) -> Figure:
+    """False discovery rate by level of the sparse data sets: one row each, one column an epsilon."""
+    return _data_sets_by_epsilon(table, SPARSE, DISCOVERIES)
+
+
+def figure_6(table: pd.DataFrame) -> Figure:
+    """Time of a release of the synthetic data sets: one panel each, by epsilon."""
+    from matplotlib.figure import Figure
+
+    names = [name for name in SYNTHETIC if name in set(table["data_set"])]
+    some = table[table["data_set"].isin(names)]
+    styles, columns = _styles(some), min(3, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(max(2.8 * columns + 0.5, LEAST_WIDTH), 2.2 * lines + 0.8), layout="constrained")
+    grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
+    for number, axes in enumerate(grid.flat):
+        if number >= len(names):
+            axes.set_visible(False)
+            continue
+        axes.set_title(names[number])
+        _times_by_epsilon(axes, some[some["data_set"] == names[number]], styles)
+    for line in grid:
+        line[0].set_ylabel(TITLES[SECONDS])
+    _legend(figure, styles)
+    return figure
+
+
+def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
+    """One metric by level of some data sets."""
+    names = [name for name in wanted if name in set(table["data_set"])]
+    styles = _styles(table[table["data_set"].isin(names)])
+    panel = partial(_by_level, metric=metric, styles=styles)
+    return _by_epsilon(
+        [(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names], styles
+    )
+
+
+def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles) -> Figure:
+    """One line of panels on one scale for each title, table and way to draw; one column an epsilon; one legend."""
+    from matplotlib.figure import Figure
+
+    epsilons = sorted({epsilon for _, rows, _ in lines for epsilon in rows["epsilon"]}, key=Fraction)
+    figure = Figure(figsize=(max(2.7 * len(epsilons) + 0.9, LEAST_WIDTH), 1.9 * len(lines) + 0.9), layout="constrained")
+    grid = figure.subplots(len(lines), len(epsilons), sharey="row", squeeze=False)
+    for line, (title, rows, panel) in zip(grid, lines, strict=True):
+        for axes, epsilon in zip(line, epsilons, strict=True):
+            panel(axes, rows[rows["epsilon"] == epsilon])
+        line[0].set_ylabel(title)
+    for axes, epsilon in zip(grid[0], epsilons, strict=True):
+        axes.set_title(f"ε = {epsilon}")
+    for above, below in zip(grid[:-1].flat, grid[1:].flat, strict=True):
+        if above.get_xlabel() == below.get_xlabel():
+            above.set_xlabel("")
+    _legend(figure, styles)
+    return figure
+
+
+def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> None:
+    """A metric over the levels of the flow tree; the largest error on a logarithmic scale that has a place for 0."""
+    factor = 100 if metric == DISCOVERIES else 1
+    for label, shift in _shifts(styles):
+        some = rows[rows["contender"] == label].sort_values("level")
+        if len(some):
+            (median, bars), (colour, marker) = _bars(some, metric), styles[label]
+            axes.errorbar(
+                some["level"] + shift, factor * median, yerr=factor * bars, color=colour, marker=marker, **MARKS
+            )
+    if metric == ERROR:
+        for label in BOUNDED:
+            bounded = rows[(rows["contender"] == label)].dropna(subset="bound").sort_values("level")
+            if len(bounded):
+                axes.plot(
+                    bounded["level"], bounded["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1
+                )
+        axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # marks at 0 are whole
+    last = int(rows["level"].max()) if len(rows) else 0
+    axes.set_xticks(range(0, last + 1, 4 if last > 8 else 1))
+    axes.set_xlabel("level of the flow tree")
+
+
+def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: tuple[float, float]) -> None:
+    """Times of one epsilon, one line a contender; ``reach``: least and most seconds of the axis."""
+    for place, (label, style) in enumerate(styles.items()):
+        some = rows[rows["contender"] == label].head(1)
+        if len(some):
+            median, bars = _bars(some, SECONDS)
+            axes.errorbar(median, [place], xerr=bars, color=style[0], marker=style[1], **MARKS)
+    axes.set_yticks(range(len(styles)), [label.replace(", ", ",\n") for label in styles], fontsize=7.5)
+    axes.set_ylim(len(styles) - 0.5, -0.5)
+    axes.set_xscale("log")
+    axes.set_xlim(*reach)
+    axes.xaxis.set_minor_formatter("")
+    axes.set_xlabel(TITLES[SECONDS])
+
+
+def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
+    """Times of one data set over epsilon."""
+    epsilons = sorted(set(rows["epsilon"]), key=Fraction)
+    for label, shift in _shifts(styles):
+        some = rows[rows["contender"] == label].drop_duplicates("epsilon")
+        if len(some):
+            (median, bars), (colour, marker) = _bars(some, SECONDS), styles[label]
+            place = some["epsilon"].map(epsilons.index) + 1.5 * shift
+            axes.errorbar(place, median, yerr=bars, color=colour, marker=marker, linestyle="none", **MARKS)
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(epsilons)), [f"ε = {epsilon}" for epsilon in epsilons])
+    axes.grid(visible=False, axis="x")
+
+
+def _bars(rows: pd.DataFrame, metric: str) -> tuple[Reals, Reals]:
+    """Medians, and how far the least and the most lie from them; shape (rows,) and (2, rows)."""
+    median, least, most = (rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
+    return median, np.array([median - least, most - median])
+
+
+def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:
+    """How far each contender stands beside the level, so that bars do not cover each other."""
+    middle = (len(styles) - 1) / 2
+    for place, label in enumerate(styles):
+        yield label, (place - middle) * 0.08
+
+
+def _legend(figure: Figure, styles: Styles) -> None:
+    """One legend below all panels; with the bound where one is drawn."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=colour, marker=marker, markersize=5, linewidth=1, label=label)
+        for label, (colour, marker) in styles.items()
+    ]
+    if any(line.get_linestyle() == "--" and np.size(line.get_xdata()) for axes in figure.axes for line in axes.lines):
+        handles.append(Line2D([], [], color=BOUND_COLOUR, linestyle="--", linewidth=1.1, label=BOUND_LABEL))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(3, int(figure.get_figwidth() // LEGEND_ENTRY)))
+
+
+def _styles(rows: pd.DataFrame) -> Styles:
+    """Colour and mark of every contender in the rows: known ones first, in the order of the comparison."""
+    labels = list(dict.fromkeys(rows["contender"]))
+    known = {label: style for label, style in STYLES.items() if label in labels}
+    return known | dict(zip([label for label in labels if label not in STYLES], cycle(OTHER_STYLES), strict=False))

@@ -1,0 +1,161 @@
+"""Data sets whose true flows may be known: the only ones that mechanisms are compared on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.evaluation.metrics import Truth
+from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
+from od_core.flow_tree import FlowTree
+from od_core.geography import Geography, Numbers
+from od_core.trips import TripCounts, place_trips
+
+Marking = Literal["synthetic", "public"]
+MARKINGS: tuple[Marking, ...] = get_args(Marking)
+
+SEED = 20010101
+"""Of the synthetic data sets, not of any noise."""
+
+FLIGHTS_MONTH = "2001-06"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KnownFlows:
+    """Flows to release again and again, with their truth at every level. Errors against a truth are NOT private.
+
+    Attributes:
+        name: of the data set, for tables and figures.
+        marking: why its truth may be known: it is made up, or published by its owner.
+        geography: of origins and destinations.
+        trips: its counts on the destination tree over the geography.
+        truth: the same, at every level.
+
+    Raises:
+        OdError: marked as anything else, or not at all.
+    """
+
+    name: str
+    marking: Marking
+    geography: Geography
+    trips: TripCounts
+    truth: Truth
+
+    def __post_init__(self) -> None:
+        refuse_unmarked(self.name, self.marking)
+
+    def __repr__(self) -> str:
+        return f"KnownFlows({self.name!r}, {self.marking})"
+
+    @classmethod
+    def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
+        """Of made-up flows."""
+        return cls._of_pairs(flows.name, "synthetic", flows.geography, flows.origin, flows.destination, flows.trips)
+
+    @classmethod
+    def from_frame(cls, name: str, marking: Marking, flows: pd.DataFrame, geography: Geography) -> KnownFlows:
+        """Of flows or records with the columns that :func:`od_core.release_flows` takes.
+
+        Raises:
+            OdError: marked as neither synthetic nor public; as :func:`od_core.trips.place_trips`.
+        """
+        return cls._of_pairs(name, marking, geography, *place_trips(flows, FlowTree(geography, geography)))
+
+    @classmethod
+    def from_counts(cls, name: str, marking: Marking, geography: Geography, trips: TripCounts) -> KnownFlows:
+        """Of counts on the destination tree over the geography. Raises OdError as the class."""
+        refuse_unmarked(name, marking)
+        tree = FlowTree(geography, geography)
+        pairs = tree.pairs_at(trips.rank)
+        truth = Truth.from_pairs(tree, pairs.origin, pairs.destination, np.diff(trips.before))
+        return cls(name, marking, geography, trips, truth)
+
+    @classmethod
+    def _of_pairs(
+        cls,
+        name: str,
+        marking: Marking,
+        geography: Geography,
+        origin: Numbers,
+        destination: Numbers,
+        trips: NDArray[np.int64],
+    ) -> KnownFlows:
+        """Of pairs of zones in any order, equal pairs summed; shape (pairs,) each."""
+        tree = FlowTree(geography, geography)
+        counts = TripCounts.from_pairs(tree, origin, destination, trips)
+        return cls(name, marking, geography, counts, Truth.from_pairs(tree, origin, destination, trips))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the name, the geography and the trips of every pair: results of equal digests may be mixed."""
+        digest = hashlib.sha256(json.dumps([self.name, self.geography.digest]).encode())
+        for column in (self.trips.rank, self.trips.before):
+            digest.update(column.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def refuse_unmarked(name: str, marking: object) -> None:
+    """Refuse a data set that is not marked as public or synthetic. Raises OdError with its name."""
+    if marking not in MARKINGS:
+        raise OdError(
+            "OD-EVALUATION-CONFIDENTIAL",
+            f"data set {name!r} is not marked as public or synthetic, so nothing may be compared with its true flows",
+            next_step="compare mechanisms on synthetic data, or mark the data set if its owner has published it",
+        )
+
+
+def published_data_sets(flights: Path) -> dict[str, Callable[[], KnownFlows]]:
+    """How each data set of the comparison is made, by its name.
+
+    Args:
+        flights: the folder with the public US flights, see :func:`read_flights`.
+    """
+    return synthetic_data_sets() | {"us_flights": partial(us_flights, flights)}
+
+
+def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
+    """How each synthetic data set of the comparison is made, by its name.
+
+    They have the pairs and trips of Boninsegna & Silvestri, section 5 and Table 1; ``italy`` has the shape of their
+    real data set, and is made up here.
+    """
+    sparse, half = Fraction(1, 100), Fraction(1, 2)
+    random_half = Fraction(95_612, 435**2)  # their dense set has somewhat more than half of its pairs
+    made: dict[str, Callable[[], SyntheticFlows]] = {
+        "binary complete": partial(binary, SEED, trips=1_051_271),
+        "binary dense": partial(binary, SEED, filled=half, trips=734_688),
+        "binary sparse": partial(binary, SEED, filled=sparse, trips=23_302),
+        "random complete": partial(random_tree, SEED, trips=2_019_580),
+        "random dense": partial(random_tree, SEED, filled=random_half, trips=1_003_943),
+        "random sparse": partial(random_tree, SEED, filled=sparse, trips=67_840),
+        "italy": partial(italy, SEED),
+    }
+    return {name: partial(synthetic, name, make) for name, make in made.items()}
+
+
+def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
+    """Made-up flows under a name of their own."""
+    return KnownFlows.synthetic(replace(make(), name=name))
+
+
+def us_flights(folder: Path) -> KnownFlows:
+    """US domestic flights of a month, public data of the Bureau of Transportation Statistics."""
+    return KnownFlows.from_frame("us_flights", "public", *read_flights(folder))
+
+
+def read_flights(folder: Path) -> tuple[pd.DataFrame, Geography]:
+    """Records of June 2001 and the public airports, from a folder as ``data/us_flights``."""
+    zones = pd.read_csv(folder / "airports.csv", dtype=str, keep_default_na=False)
+    geography = Geography.from_frame(zones, levels=["region", "division", "state", "airport"])
+    return pd.read_parquet(folder / f"{FLIGHTS_MONTH}.parquet"), geography

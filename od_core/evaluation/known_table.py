@@ -1,0 +1,57 @@
+"""A table of flows or records in a file, public or synthetic, to compare mechanisms on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from od_core.evaluation.known_flows import KnownFlows, Marking, refuse_unmarked
+from od_core.flow_tree import FlowTree
+from od_core.geography import Geography
+from od_core.readers.counting import count_records
+from od_core.readers.records import RecordColumns, load_records
+from od_core.readers.zones import read_zones
+
+_ANY_PERIOD = "2000"
+"""Asked for of a file whose dates are not looked at."""
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """Where a table of known flows is, and what its columns hold.
+
+    Attributes:
+        name: of the data set, for tables and figures.
+        marking: ``synthetic`` or ``public``, as :class:`od_core.evaluation.known_flows.KnownFlows`.
+        flows: Parquet or CSV file, one row a flow or a trip; all of its rows count.
+        zones: public zone list.
+        levels: level columns of the zone list, coarse to fine.
+        columns: of the file of flows; dates and users are not looked at.
+
+    Raises:
+        OdError: marked as anything else, or not at all.
+    """
+
+    name: str
+    marking: Marking
+    flows: Path
+    zones: Path
+    levels: tuple[str, ...]
+    columns: RecordColumns = RecordColumns()  # noqa: RUF009  # frozen
+
+    def __post_init__(self) -> None:
+        refuse_unmarked(self.name, self.marking)
+
+    def read(self) -> KnownFlows:
+        """The flows, counted out of core by the rules of a release.
+
+        Raises:
+            OdError: files that are missing or faulty; too many trips between places that the zone list lacks.
+        """
+        geography = Geography.from_frame(read_zones(self.zones), levels=list(self.levels))
+        with TemporaryDirectory(prefix="od-") as folder:
+            records = Path(folder) / "records.parquet"
+            load_records(self.flows, self.columns, _ANY_PERIOD, records)
+            trips = count_records(records, FlowTree(geography, geography))
+        return KnownFlows.from_counts(self.name, self.marking, geography, trips)

@@ -1,0 +1,133 @@
+"""Tables of a comparison as Markdown, to stand between the text of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.published import ITALY, PUBLISHED, PublishedResult
+
+LEAVES = ("mean_abs_error", "false_discovery_rate", "false_negative_rate", "seconds", "peak_memory_gigabytes")
+HEADINGS = {
+    "mean_abs_error": "mean error",
+    "false_discovery_rate": "false discoveries, %",
+    "false_negative_rate": "false negatives, %",
+    "seconds": "seconds",
+    "peak_memory_gigabytes": "memory, GB",
+}
+PERCENT = ("false_discovery_rate", "false_negative_rate")
+NOTHING = "-"
+
+
+def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
+    """The paper's Table 1 for the data sets of a comparison: trips and pairs, and the tree that they lie on.
+
+    One line a data set: why its truth may be known, trips, pairs of zones with trips, public pairs, levels T.
+    """
+    lines = [
+        [
+            data.name,
+            data.marking,
+            _number(data.trips.total),
+            _number(len(data.trips.rank)),
+            _number(data.truth.tree.cells(data.truth.tree.depth)),
+            str(data.truth.tree.depth),
+        ]
+        for data in data_sets
+    ]
+    return "\n".join(_markdown(["data set", "marked", "trips", "pairs with trips", "public pairs", "levels"], lines))
+
+
+def comparison_markdown(table: pd.DataFrame) -> str:
+    """Two tables for each data set and epsilon, under a heading of their own; "median (least-most)" of the runs.
+
+    The first has the largest absolute error, in trips: one line a level, one column a contender. The second has one
+    line a contender: mean error and rates at the leaves, time, memory, number of runs, and the rho that was spent.
+
+    Args:
+        table: of :func:`od_core.evaluation.comparison_table.table`.
+    """
+    text = []
+    for (data_set, epsilon), rows in table.groupby(["data_set", "epsilon"], sort=False):
+        text += [f"### {data_set}, epsilon {epsilon}", "", *_errors_by_level(rows), "", *_at_the_leaves(rows), ""]
+    return "\n".join(text)
+
+
+def published_markdown(table: pd.DataFrame) -> str:
+    """The authors' results on the Italian commuters, each with ours on data of that shape in the line below it.
+
+    One line a result: largest absolute error by level, rates at the leaves, seconds; medians. Results that the table
+    does not have are left out.
+    """
+    ours = table[table["data_set"] == ITALY]
+    lines = []
+    for result in PUBLISHED:
+        same = (ours["epsilon"] == result.epsilon) & (ours["contender"] == result.contender)
+        lines.append(_published_line(result))
+        if same.any():
+            lines.append(_our_line(result, ours[same].sort_values("level")))
+    head = ["epsilon", "mechanism", "source", "largest error by level", "false discoveries, %", "false negatives, %"]
+    return "\n".join(_markdown([*head, "seconds"], lines))
+
+
+def _errors_by_level(rows: pd.DataFrame) -> list[str]:
+    contenders = list(dict.fromkeys(rows["contender"]))
+    lines = []
+    for level, some in rows.groupby("level"):
+        cells = {row["contender"]: _spread(row, "max_abs_error") for _, row in some.iterrows()}
+        lines.append([str(level), *(cells.get(contender, NOTHING) for contender in contenders)])
+    return _markdown(["level", *contenders], lines)
+
+
+def _at_the_leaves(rows: pd.DataFrame) -> list[str]:
+    leaves = rows[rows["level"] == rows["level"].max()]
+    lines = [
+        [row["contender"], *(_spread(row, figure) for figure in LEAVES), str(row["runs"]), _rho(row["rho"])]
+        for _, row in leaves.iterrows()
+    ]
+    return _markdown(["mechanism", *(HEADINGS[figure] for figure in LEAVES), "runs", "rho"], lines)
+
+
+def _published_line(result: PublishedResult) -> list[str]:
+    errors = " ".join(_number(error) for error in result.max_abs_error)
+    rates = [f"{result.false_discovery_rate:.1f}", f"{result.false_negative_rate:.1f}"]
+    return [result.epsilon, result.contender, "authors", errors, *rates, _number(result.seconds)]
+
+
+def _our_line(result: PublishedResult, levels: pd.DataFrame) -> list[str]:
+    errors = " ".join(_number(error) for error in levels["max_abs_error_median"])
+    leaves = levels.iloc[-1]
+    rates = [f"{100 * leaves[f'{rate}_median']:.1f}" for rate in PERCENT]
+    return [result.epsilon, result.contender, "ours", errors, *rates, _number(leaves["seconds_median"])]
+
+
+def _spread(row: Any, figure: str) -> str:
+    """``median (least-most)``; the median alone where all are written alike."""
+    factor = 100 if figure in PERCENT else 1
+    if pd.isna(row[f"{figure}_median"]):
+        return NOTHING
+    write = _rate if figure in PERCENT else _number
+    median, least, most = (write(factor * row[f"{figure}_{name}"]) for name in ("median", "min", "max"))
+    return median if median == least == most else f"{median} ({least}-{most})"
+
+
+def _rho(rho: Any) -> str:
+    """To four digits."""
+    return f"{float(Fraction(rho)):.4g}" if isinstance(rho, str) else NOTHING
+
+
+def _rate(percent: float) -> str:
+    return f"{percent:.1f}"
+
+
+def _number(value: float) -> str:
+    """Whole from 100 on, else to three digits; thousands apart."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]

@@ -1,0 +1,288 @@
+"""The explicit bounds: what follows from bounded noise in any case, and how often the noise is not bounded so."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, FlowTree, OdError, PrivacyUnit, evaluate, plan_release, release_flows
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.evaluation.bounds import (
+    accumulated,
+    most_leaves,
+    proposition_1_gauss,
+    proposition_1_stability,
+    theorem_4,
+)
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.metrics import Truth
+from od_core.evaluation.synthetic import binary
+from od_core.flow_tree import Nodes
+from od_core.mechanisms import InfTDA
+from od_core.privacy.table_noise import TableNoise
+from od_core.projection import intopt
+from od_core.release import run_plan
+from tests.od_core.doubles import ListedNoise
+from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
+
+HALF = Fraction(1, 2)
+RUNS = 2_000
+MOST = RUNS // 2 + 110
+"""Of RUNS events of probability 1/2 at most, more than so many happen with probability 4e-7, the binomial tail."""
+
+TRIP = PrivacyUnit("trip")
+
+
+def planned(geography, **budget):
+    return plan_release(geography, unit=TRIP, budget=Budget(**{"delta": "1e-8", **budget}), mechanism="inftda")
+
+
+def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
+    """Every public leaf, in tree order, with a value."""
+    area = np.zeros(1, dtype=np.int32)
+    nodes = Nodes(0, area, area, np.ones(1, dtype=np.int64))
+    for _ in range(tree.depth):
+        nodes = Nodes.joined(nodes.level + 1, [f.with_trips(np.ones(len(f), np.int64)) for f in tree.families(nodes)])
+    return Nodes(nodes.level, nodes.origin, nodes.destination, values)
+
+
+@settings(max_examples=300)
+@given(
+    world=worlds(),
+    order=st.sampled_from(TREES),
+    neighbours=st.sampled_from(("bounded", "unbounded")),
+    direction=st.sampled_from(("ascending", "descending")),
+    shares=st.sampled_from(("uniform", "geography")),
+    values=noises(),
+)
+def test_theorem_4_follows_from_the_largest_noise(world, order, neighbours, direction, shares, values):
+    """Whatever the noise is: the errors are at most what its largest value of each level adds up to."""
+    noise = ListedNoise(values)
+    release = release_flows(
+        world.frame,
+        world.origin,
+        destination_geography=world.destination,
+        unit=PrivacyUnit("trip", neighbours),
+        budget=Budget(rho=1, delta="1e-8", shares=shares),
+        mechanism=InfTDA(direction),
+        tree=order,
+        noise=noise,
+    )
+    tree, steps = release.plan.tree, release.plan.steps
+    maxima = [np.abs(noise.draw(step.variance, step.level, 0, tree.cells(step.level))).max() for step in steps]
+    bounds = accumulated(release.plan, maxima)
+    assert len(bounds) == tree.depth + 1
+    assert (evaluate(release, world.frame)["max_abs_error"] <= bounds).all()
+
+
+def test_theorem_4_needs_its_factor_of_two():
+    """Of 40 children with noise m all but one with -m, the last comes out nearly 2 m too small."""
+    zones = [(f"z{number:02d}",) for number in range(40)]
+    flows = frame_of({(zones[0], zone): 1_000 for zone in zones})
+    release = release_flows(
+        flows,
+        geography_of(zones),
+        unit=TRIP,
+        budget=Budget(rho=1, delta="1e-8"),
+        mechanism="inftda",
+        noise=ListedNoise([-100, *[100] * 39]),
+    )
+    first = evaluate(release, flows)["max_abs_error"][1]
+    assert 190 <= first <= accumulated(release.plan, [100, 100])[1] == 200
+
+
+def test_theorem_4_by_its_formula():
+    plan = planned(binary(1, levels=3, trips=500).geography, epsilon=1)
+    steps = plan.to_frame()
+    maxima = steps["standard_deviation"] * np.sqrt(2 * np.log(2 * steps["public_cells"] * 6 / 0.05))
+    assert theorem_4(plan) == pytest.approx([0, *2 * np.cumsum(maxima)], rel=1e-9)
+
+
+def test_theorem_4_counts_a_noised_root_once():
+    geography = binary(1, levels=1, trips=5).geography
+    unbounded = plan_release(
+        geography, unit=PrivacyUnit("trip", "unbounded"), budget=Budget(rho=1, delta="1e-8"), mechanism="inftda"
+    )
+    sigma = math.sqrt(3 / 2)
+    levels = [sigma * math.sqrt(2 * math.log(2 * cells * 3 / 0.05)) for cells in (1, 2, 4)]
+    expected = [levels[0], levels[0] + 2 * levels[1], levels[0] + 2 * levels[1] + 2 * levels[2]]
+    assert theorem_4(unbounded) == pytest.approx(expected)
+
+
+def test_levels_that_are_not_measured_have_the_bound_of_those_below():
+    geography = geography_of([("a", "a1"), ("b", "b1")])
+    bounds = theorem_4(planned(geography, epsilon=1, shares="geography"))  # levels 1, 2 and 4 are not divided further
+    steps = [step.level for step in planned(geography, epsilon=1, shares="geography").steps]
+    assert steps == [1, 4]
+    assert bounds[2] == bounds[3] == bounds[4] > bounds[1] > bounds[0] == 0
+
+
+@settings(max_examples=300)
+@given(noisy=st.lists(st.integers(-12, 12), min_size=1, max_size=6), total=st.integers(0, 15))
+@example(noisy=[0, 0, 10], total=0)
+def test_the_euclidean_projection_is_as_near_as_the_chebyshev_projection(noisy, total):
+    """Why Theorem 4 holds for ``tda_l2``: its largest distance is the least possible, whichever way it is rounded."""
+    kept = max(k for k in range(1, len(noisy) + 1) if sorted(noisy)[-k] * k > sum(sorted(noisy)[-k:]) - total or k == 1)
+    theta = Fraction(sum(sorted(noisy)[-kept:]) - total, kept)
+    exact = [max(x - theta, Fraction(0)) for x in noisy]
+    assert sum(exact) == total
+    best = np.abs(intopt(np.array(noisy, dtype=np.int64), total) - noisy).max()
+    for rounded in (math.floor, math.ceil):
+        assert max(abs(rounded(y) - x) for x, y in zip(noisy, exact, strict=True)) <= best
+
+
+def test_runs_that_exceed_theorem_4():
+    """Share at most beta: a test of the whole. Fails by chance with probability below 1e-6."""
+    data = KnownFlows.synthetic(binary(3, levels=2, trips=3_000))
+    plan = planned(data.geography, epsilon="0.1")
+    bounds, exceeded, ratios = theorem_4(plan, HALF), 0, []
+    for _ in range(200):
+        levels = data.truth.errors(run_plan(plan, data.trips, TableNoise(), MemoryMeasurements()).leaves)
+        errors = np.array([level["max_abs_error"] for level in levels])
+        exceeded += bool((errors > bounds).any())
+        ratios.append(errors[1:] / bounds[1:])
+    assert exceeded <= 135  # of 200 events of probability 1/2, 136 or more: 2e-7
+    assert np.mean(ratios) > 0.04  # loose, but not absurdly: of about 0.08, with a standard deviation below 0.002
+
+
+def test_runs_whose_noise_exceeds_its_bound():
+    """Of one level: at most half, and more than a two-hundredth. Both fail by chance with probability below 1e-6.
+
+    The probability that one of 100 normal values is beyond sqrt(2 ln 800) standard deviations is 0.025.
+    """
+    geography = geography_of([(f"z{number}",) for number in range(10)])
+    plan = planned(geography, rho=1)
+    (_, _, leaves), sigma = theorem_4(plan, HALF), Fraction(400)
+    bound = (leaves - theorem_4(plan, HALF)[1]) / 2 * math.sqrt(sigma / plan.steps[-1].variance)
+    assert bound == pytest.approx(20 * math.sqrt(2 * math.log(2 * 100 * 2 / 0.5)))
+    largest = np.abs(TableNoise().draw(sigma, 2, 0, RUNS * 100).reshape(RUNS, 100)).max(axis=1)
+    assert RUNS // 200 < (largest > bound).sum() <= MOST
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_runs_that_exceed_the_first_part_of_proposition_1(order):
+    """At most half, and more than a two-hundredth: the root exceeds its part 0.1 of beta in 1.4 % of the runs, and the
+    leaves, nearly independent of it, in 1.1 %. Both fail by chance with probability below 1e-6.
+    """
+    geography = binary(1, levels=2, trips=20).geography
+    tree = FlowTree(geography, geography, order)
+    truth = Truth.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
+    leaves = all_leaves(tree, np.zeros(16, dtype=np.int64))
+    bounds, exceeded = np.array(proposition_1_gauss(tree, Fraction(25), HALF)), 0
+    noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
+    for values in noise:
+        errors = truth.errors(Nodes(4, leaves.origin, leaves.destination, values))
+        exceeded += any(level["max_abs_error"] > bound for level, bound in zip(errors, bounds, strict=True))
+    assert RUNS // 200 < exceeded <= MOST
+
+
+def test_the_first_part_of_proposition_1_by_its_formula():
+    """Uneven areas: the largest node counts. Zones by region: 3 and 1."""
+    geography = geography_of([("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1")])
+    tree = FlowTree(geography, geography)
+    leaves, nodes = [16, 12, 9, 3, 1], [1, 2, 4, 8, 16]
+    assert [most_leaves(tree, level) for level in range(5)] == leaves
+    expected = [math.sqrt(2 * k * 7 * math.log(2 * n * 5 / 0.05)) for k, n in zip(leaves, nodes, strict=True)]
+    assert proposition_1_gauss(tree, Fraction(7)) == pytest.approx(expected)
+
+
+@settings(max_examples=200)
+@given(
+    world=worlds(max_trips=9),
+    order=st.sampled_from(TREES),
+    threshold=st.integers(1, 8),
+    values=noises(reach=5),
+    known_total=st.booleans(),
+)
+def test_the_second_part_of_proposition_1_follows_from_the_largest_noise(world, order, threshold, values, known_total):
+    """A stability histogram by hand: no error is above what the largest noise of a positive leaf adds up to."""
+    tree, _ = world.trees(order)
+    positive = {pair: trips for pair, trips in world.flows.items() if trips > 0}
+    noise = {pair: values[number % len(values)] for number, pair in enumerate(positive)}
+    kept = {pair: trips + noise[pair] for pair, trips in positive.items() if trips + noise[pair] >= threshold}
+    trips = sum(positive.values())
+    largest = max((abs(value) for value in noise.values()), default=0)
+    true = world.nodes(tree, tree.depth, list(world.flows), list(world.flows.values()))
+    truth = Truth.from_pairs(tree, true.origin, true.destination, true.trips)
+    in_order = [leaf for leaf in world.trees(order)[1].levels()[-1] if leaf in kept]
+    leaves = world.nodes(tree, tree.depth, in_order, [kept[leaf] for leaf in in_order])
+    scale, beta = scale_whose_bound_is(tree, largest, trips if known_total else None)
+    bounds = proposition_1_stability(tree, scale, threshold, beta, trips=trips if known_total else None)
+    errors = [level["max_abs_error"] for level in truth.errors(leaves)]
+    assert all(error <= bound for error, bound in zip(errors, bounds, strict=True))
+
+
+def scale_whose_bound_is(tree: FlowTree, largest: int, trips: int | None) -> tuple[Fraction, Fraction]:
+    """A scale and a beta for which 2 P a^t / (1 + a) crosses beta between t = largest and largest + 1."""
+    positive = max(1, tree.cells(tree.depth) if trips is None else min(trips, tree.cells(tree.depth)))
+    scale, ratio = Fraction(2), math.exp(-1 / 2)
+    at = 2 * positive * ratio ** (largest + 0.5) / (1 + ratio)
+    while at >= 1:  # a smaller scale, and the same place
+        scale /= 2
+        ratio = math.exp(-1 / float(scale))
+        at = 2 * positive * ratio ** (largest + 0.5) / (1 + ratio)
+    return scale, Fraction(max(at, 1e-300))
+
+
+def test_runs_that_exceed_the_second_part_of_proposition_1():
+    """At most half, and more than a tenth, at the leaves. Both fail by chance with probability below 1e-6.
+
+    All 64 counts are one above the bound, so that it is exceeded where the noise is below -m: nearly half of beta.
+    """
+    geography = binary(1, levels=3, trips=200).geography
+    tree, scale, threshold = FlowTree(geography, geography), Fraction(2), 20
+    bounds = proposition_1_stability(tree, scale, threshold, HALF)
+    count = int(bounds[-1]) + 1
+    true = all_leaves(tree, np.full(64, count))
+    truth = Truth.from_pairs(tree, true.origin, true.destination, true.trips)
+    exceeded = 0
+    for values in TableNoise().draw_laplace(scale, RUNS * 64).reshape(RUNS, 64):
+        released = np.where(values + count >= threshold, values + count, 0)
+        errors = truth.errors(Nodes(6, true.origin, true.destination, released))
+        exceeded += any(level["max_abs_error"] > bound for level, bound in zip(errors, bounds, strict=True))
+    assert RUNS // 10 < exceeded <= MOST
+
+
+def test_the_second_part_of_proposition_1_by_hand():
+    """Scale 2, 16 leaves: 32 a^t / (1 + a) is at most 1/20 from t = 12 on, since a^12 = 0.0025; m is 11."""
+    geography = binary(1, levels=2, trips=20).geography
+    tree, ratio = FlowTree(geography, geography), math.exp(-1 / 2)
+    assert 32 * ratio**12 / (1 + ratio) <= 0.05 < 32 * ratio**11 / (1 + ratio)
+    bounds = proposition_1_stability(tree, Fraction(2), 30)
+    assert bounds == [leaves * (11 + 29) for leaves in (16, 8, 4, 2, 1)]
+    few = proposition_1_stability(tree, Fraction(2), 30, trips=3)  # 6 a^t / (1 + a): from t = 9 on
+    assert 6 * ratio**9 / (1 + ratio) <= 0.05 < 6 * ratio**8 / (1 + ratio)
+    assert few == [leaves * (8 + 29) for leaves in (3, 3, 3, 2, 1)]
+
+
+def test_bounds_fall_as_more_failures_are_allowed():
+    geography = binary(1, levels=2, trips=20).geography
+    tree, plan = FlowTree(geography, geography), planned(geography, epsilon=1)
+    for small, large in product((Fraction(1, 1000), Fraction(1, 20)), (HALF, Fraction(9, 10))):
+        assert np.all(np.diff([theorem_4(plan, small), theorem_4(plan, large)], axis=0)[0, 1:] < 0)
+        assert proposition_1_gauss(tree, Fraction(4), small) > proposition_1_gauss(tree, Fraction(4), large)
+        few, many = (proposition_1_stability(tree, Fraction(2), 20, beta) for beta in (small, large))
+        assert few > many
+
+
+def test_what_no_bound_is_known_for_is_refused():
+    geography = binary(1, levels=1, trips=5).geography
+    tree, plan = FlowTree(geography, geography), planned(geography, epsilon=1)
+    refined = plan_release(geography, unit=TRIP, budget=Budget(1, "1e-8"), mechanism="inftda_refined")
+    calls = [
+        lambda: theorem_4(refined),
+        lambda: theorem_4(plan, Fraction(0)),
+        lambda: theorem_4(plan, Fraction(1)),
+        lambda: proposition_1_gauss(tree, Fraction(1), Fraction(2)),
+        lambda: proposition_1_stability(tree, Fraction(1), 5, Fraction(-1)),
+        lambda: proposition_1_stability(tree, Fraction(1), 0),
+    ]
+    for call in calls:
+        with pytest.raises(OdError, match="OD-EVALUATION-BOUND"):
+            call()

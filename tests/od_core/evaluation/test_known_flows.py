@@ -1,0 +1,105 @@
+"""Data sets with a known truth: what may be one, and the published ones."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from od_core import OdError
+from od_core.evaluation.known_flows import KnownFlows, published_data_sets
+from od_core.evaluation.synthetic import binary
+from tests.od_core.strategies import frame_of, geography_of
+
+FLIGHTS = Path(__file__).parents[3] / "data" / "us_flights"
+PUBLISHED = {
+    "binary complete": (256, 1_051_271, 65_536),
+    "binary dense": (256, 734_688, 32_768),
+    "binary sparse": (256, 23_302, 655),
+    "random complete": (435, 2_019_580, 189_225),
+    "random dense": (435, 1_003_943, 95_612),
+    "random sparse": (435, 67_840, 1_892),
+}
+"""Zones, users and pairs: Boninsegna & Silvestri, section 5 and Table 1."""
+
+GEOGRAPHY = geography_of([("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")])
+FLOWS = frame_of({(("a1",), ("b1",)): 4, (("a2",), ("a2",)): 1})
+
+
+@pytest.mark.parametrize("marking", ["confidential", "Public", "", None, True, 0])
+def test_flows_of_any_other_marking_are_refused(marking):
+    with pytest.raises(OdError) as caught:
+        KnownFlows.from_frame("commuters", marking, FLOWS, GEOGRAPHY)
+    assert caught.value.code == "OD-EVALUATION-CONFIDENTIAL"
+    assert "'commuters' is not marked as public or synthetic" in str(caught.value)
+    known = KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY)
+    with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL"):
+        replace(known, marking=marking)
+
+
+def test_counts_and_truth_are_those_of_the_flows():
+    known = KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY)
+    assert (known.name, known.marking, known.trips.total) == ("commuters", "public", 5)
+    assert [trips.tolist() for _, trips in known.truth.levels] == [[5], [1, 4], [1, 4], [1, 4], [1, 4]]
+    twice = pd.concat([FLOWS, FLOWS])
+    assert KnownFlows.from_frame("commuters", "public", twice, GEOGRAPHY).trips.total == 10
+
+
+def test_made_up_flows_are_marked_as_such():
+    flows = binary(1, levels=2, trips=50)
+    known = KnownFlows.synthetic(flows)
+    assert (known.name, known.marking) == (flows.name, "synthetic")
+    same = KnownFlows.from_frame(flows.name, "synthetic", flows.to_frame(), flows.geography)
+    assert known.digest == same.digest
+
+
+def test_equal_digests_mean_equal_data():
+    """Name, geography, pairs and trips all count; how the flows were handed over does not."""
+    digest = KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY).digest
+    assert KnownFlows.from_frame("commuters", "public", FLOWS[::-1], GEOGRAPHY).digest == digest
+    others = [
+        KnownFlows.from_frame("others", "public", FLOWS, GEOGRAPHY),
+        KnownFlows.from_frame(
+            "commuters", "public", FLOWS, geography_of([("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c2")])
+        ),
+        KnownFlows.from_frame("commuters", "public", FLOWS.assign(trips=[5, 1]), GEOGRAPHY),
+        KnownFlows.from_frame("commuters", "public", FLOWS.assign(trips=[1, 4]), GEOGRAPHY),
+        KnownFlows.from_frame("commuters", "public", FLOWS.assign(destination=["b1", "a1"]), GEOGRAPHY),
+    ]
+    assert len({digest, *(other.digest for other in others)}) == 1 + len(others)
+
+
+def test_a_representation_holds_no_flows():
+    assert repr(KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY)) == "KnownFlows('commuters', public)"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_synthetic_sets_have_the_published_sizes(name):
+    known = published_data_sets(FLIGHTS)[name]()
+    zones, users, pairs = PUBLISHED[name]
+    assert (known.name, known.marking) == (name, "synthetic")
+    assert (len(known.geography.zones), known.trips.total, len(known.trips.rank)) == (zones, users, pairs)
+    assert known.geography.depth == (8 if name.startswith("binary") else 4)
+
+
+def test_sets_of_one_kind_share_their_geography():
+    makers = published_data_sets(FLIGHTS)
+    digests = {name: makers[name]().geography.digest for name in PUBLISHED}
+    assert len({digests[name] for name in digests if name.startswith("random")}) == 1
+    assert len(set(digests.values())) == 2
+
+
+def test_the_flights_are_public():
+    known = published_data_sets(FLIGHTS)["us_flights"]()
+    assert (known.name, known.marking) == ("us_flights", "public")
+    assert known.trips.total == len(pd.read_parquet(FLIGHTS / "2001-06.parquet"))
+
+
+def test_makers_reach_other_processes_and_make_the_same_again():
+    makers = published_data_sets(FLIGHTS)
+    assert list(makers) == [*PUBLISHED, "italy", "us_flights"]
+    sent = pickle.loads(pickle.dumps(makers))  # noqa: S301  # ourselves
+    assert sent["random sparse"]().digest == makers["random sparse"]().digest

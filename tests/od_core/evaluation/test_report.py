@@ -1,0 +1,94 @@
+"""Markdown tables of a comparison: every number in its place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core.evaluation.comparison_table import MEASURED, METRICS
+from od_core.evaluation.published import PUBLISHED
+from od_core.evaluation.report import comparison_markdown, published_markdown
+
+
+def rows_of(data_set: str, contender: str, epsilon: str, errors: list[float], rho: str | None = "1/4") -> pd.DataFrame:
+    """Levels with these largest errors (least one less, most 1,000 more), and fixed figures beside them."""
+    fixed = {
+        "mean_abs_error": (0.25, 0.25, 0.25),
+        "false_discovery_rate": (0.305, 0.3, 0.3125),
+        "false_negative_rate": (0.5, 0.5, 0.5),
+        "seconds": (1234.5, 0.0123, 2000.0),
+        "peak_memory_gigabytes": (np.nan, np.nan, np.nan),
+    }
+    rows = []
+    for level, error in enumerate(errors):
+        row = {"data_set": data_set, "contender": contender, "epsilon": epsilon, "level": level, "runs": 5, "rho": rho}
+        for figure in (*METRICS, *MEASURED):
+            is_shown = level == len(errors) - 1 or figure in MEASURED
+            values = fixed.get(figure if is_shown else "", (error, error - 1, error + 1_000))
+            row |= {f"{figure}_{name}": value for name, value in zip(("median", "min", "max"), values, strict=True)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def cells(text: str) -> list[list[str]]:
+    """Every line of a table as its cells."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_tables_of_one_case():
+    table = pd.concat(
+        [rows_of("a", "one", "1", [1, 20.5]), rows_of("a", "two", "1", [3, 4.0], None), rows_of("a", "one", "10", [7])]
+    )
+    text = comparison_markdown(table)
+    assert [line for line in text.splitlines() if line.startswith("#")] == ["### a, epsilon 1", "### a, epsilon 10"]
+    first = cells(text)[:8]
+    assert first == [
+        ["level", "one", "two"],
+        ["---"] * 3,
+        ["0", "1 (0-1,001)", "3 (2-1,003)"],
+        ["1", "20.5 (19.5-1,020)", "4 (3-1,004)"],
+        [
+            "mechanism",
+            "mean error",
+            "false discoveries, %",
+            "false negatives, %",
+            "seconds",
+            "memory, GB",
+            "runs",
+            "rho",
+        ],
+        ["---"] * 8,
+        ["one", "0.25", "30.5 (30.0-31.2)", "50.0", "1,234 (0.0123-2,000)", "-", "5", "0.25"],
+        ["two", "0.25", "30.5 (30.0-31.2)", "50.0", "1,234 (0.0123-2,000)", "-", "5", "-"],
+    ]
+
+
+def test_a_contender_that_a_level_lacks_leaves_a_gap():
+    table = pd.concat([rows_of("a", "one", "1", [1, 2]), rows_of("a", "two", "1", [3])])
+    assert cells(comparison_markdown(table))[3] == ["1", "2 (1-1,002)", "-"]
+
+
+def test_the_authors_results_stand_above_ours():
+    ours = rows_of("italy", "inftda", "1", [0, 40, 50, 60, 70, 80, 1_090])
+    table = pd.concat([ours, rows_of("italy", "inftda", "0.5", [1] * 7), rows_of("other", "tda_l2", "1", [1] * 7)])
+    lines = cells(published_markdown(table))[2:]
+    assert len(lines) == len(PUBLISHED) + 1
+    place = lines.index(["1", "inftda", "ours", "0 40 50 60 70 80 1,090", "30.5", "50.0", "1,234"])
+    assert lines[place - 1] == ["1", "inftda", "authors", "0 52 98 98 99 126 143", "30.1", "85.8", "1,139"]
+    assert [line[2] for line in lines].count("ours") == 1
+
+
+@pytest.mark.parametrize("result", PUBLISHED, ids=lambda result: f"{result.contender}-{result.epsilon}")
+def test_published_results_are_plausible(result):
+    """Against slips of the pen: seven levels, errors in order of epsilon, rates in percent."""
+    assert len(result.max_abs_error) == 7
+    assert (result.max_abs_error[0] == 0) == (result.contender != "stability_histogram")
+    assert 0 <= result.false_discovery_rate < 100
+    assert 40 < result.false_negative_rate < 100
+    same = [other for other in PUBLISHED if other.contender == result.contender]
+    assert [other.epsilon for other in same] == ["0.1", "1", "10"]
+    for level in range(1, 7):
+        first, second, third = (other.max_abs_error[level] for other in same)
+        assert first > second > third
