@@ -10,14 +10,23 @@ import pandas as pd
 from od_core.compiled import remove_older
 from od_core.flow_tree import TreeOrder
 from od_core.geography import Geography
-from od_core.mechanisms import InfTDA, InfTDARefined
+from od_core.group_sizes import release_group_sizes
+from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
+from od_core.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, VanillaGauss
 from od_core.privacy.budget import Budget
 from od_core.privacy.noise import BACKENDS
 from od_core.privacy.unit import PrivacyUnit
 from od_core.projection.chebyshev import ORDERS
 from od_core.release import release_flows
 
-MECHANISMS = (*map(InfTDA, ORDERS), InfTDARefined(), InfTDARefined(leaves="empirical_bayes"))
+MECHANISMS: tuple[Mechanism, ...] = (
+    *map(InfTDA, ORDERS),
+    InfTDARefined(),
+    InfTDARefined(leaves="empirical_bayes"),
+    TDAL2(),
+    VanillaGauss(),
+    StabilityHistogram(),
+)
 RELATIONS: tuple[Literal["bounded", "unbounded"], ...] = ("bounded", "unbounded")
 
 
@@ -36,6 +45,10 @@ def rehearse() -> None:
             tree=tree,
             noise=noise,
         )
+    groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
+    for name in GROUP_SIZE_MECHANISMS:
+        budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
+        release_group_sizes(groups, geography, unit=unit, budget=budget, mechanism=name, top_code=4, noise="table")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ BENCHMARKS = sorted(
     path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
 )
 ERRORS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate", "ratio", "lower", "upper")
-MAY_BE_ZERO = ("slope", "slope_without_fixed", "overhead_seconds", "busy_processes", *ERRORS)
+GROUP_SIZES = tuple(f"{metric}{end}" for metric in ("distance", "l1", "violations") for end in ("", "_least", "_most"))
+MAY_BE_ZERO = ("slope", "slope_without_fixed", "overhead_seconds", "busy_processes", *ERRORS, *GROUP_SIZES)
 """Or less: at small sizes slopes and differences are noise, and a level may have no error."""
 
 

@@ -1,0 +1,320 @@
+"""Group-size tables: time and memory of every mechanism, and errors on the flights and on made-up groups.
+
+    python -m benchmarks.group_sizes --json > results.json
+    python -m benchmarks.group_sizes --read results.json --markdown --figures docs/group-sizes
+    python -m benchmarks.group_sizes --part errors --case households --epsilon 1 --runs 3
+
+Times are of measuring and estimating, from groups in order to histograms, with the table's noise; each mechanism runs
+in a process of its own, so that its peak of memory is its own. Every run of the errors is an independent draw: there is
+no seed but that of made-up data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.release import FLIGHTS
+from od_core import Budget, PrivacyUnit
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.evaluation.group_size_figures import draw_figures
+from od_core.evaluation.known_flows import SEED
+from od_core.evaluation.synthetic_groups import KnownGroups, census, departures, households, taxis
+from od_core.group_sizes.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.metrics import errors_by_area
+from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
+from od_core.group_sizes.release import run_plan
+from od_core.privacy.noise import noise_named
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A mechanism with its options, and how many runs are made of it where that is fewer than of the others."""
+
+    label: str
+    mechanism: str
+    options: tuple[tuple[str, Any], ...] = ()
+    most_runs: int | None = None
+
+    @property
+    def made(self) -> GroupSizeMechanism:
+        """The mechanism."""
+        return mechanism_named(self.mechanism, **dict(self.options))
+
+
+CONTENDERS = (
+    Contender("naive", "naive"),
+    Contender("sizes", "sizes"),
+    Contender("cumulative", "cumulative"),
+    Contender("cumulative, least squares", "cumulative", (("regression", "least_squares"),)),
+    Contender("bottom_up, cumulative", "bottom_up", (("leaf", "cumulative"),)),
+    Contender("bottom_up, sizes", "bottom_up", (("leaf", "sizes"),)),
+    Contender("histogram", "histogram", most_runs=3),
+    Contender("histogram, as published", "histogram", (("area_totals", False),), most_runs=1),
+    Contender("histogram_relaxed", "histogram_relaxed", most_runs=3),
+    Contender("cumulative_dp", "cumulative_dp"),
+    Contender("cumulative_dp, as published", "cumulative_dp", (("area_totals", False),), most_runs=3),
+)
+"""Those of few runs take many seconds, and are far from the best."""
+
+
+def flights(month: str, *, small: bool) -> KnownGroups:
+    """Departures of a month; where small, with few sizes told apart."""
+    data = departures(FLIGHTS, month)
+    return replace(data, top_code=20) if small else data
+
+
+CASES: dict[str, Callable[[bool], KnownGroups]] = {
+    "flights 2001-01": lambda small: flights("2001-01", small=small),
+    "flights 2001-06": lambda small: flights("2001-06", small=small),
+    "households": lambda small: households(SEED, states=3, counties=2, top_code=500) if small else households(SEED),
+    "census": lambda small: census(SEED, counties=60, groups=5_000) if small else census(SEED, groups=200_000),
+    "taxis": lambda small: taxis(SEED, zones=20, groups=500) if small else taxis(SEED),
+}
+
+UNIT = PrivacyUnit("trip", "unbounded")
+EPSILONS, ALL_EPSILONS = ("1", "0.1"), ("0.01", "0.1", "1", "10")
+NOISE = "table"
+RUNS = 10
+METRICS = {"distance": "earth_movers_distance", "l1": "l1_error"}
+
+
+def speed_case(*, small: bool) -> KnownGroups:
+    """1,000,000 groups in 3,000 leaf areas and 3 levels; up to 10,000 members are told apart."""
+    if small:
+        return households(SEED, states=3, counties=2, groups=10, top_code=100)
+    return households(SEED, states=50, counties=60, groups=334, top_code=10_000)
+
+
+@lru_cache(maxsize=1)
+def data_set(case: str, *, small: bool) -> KnownGroups:
+    """The groups of a case, made or read once for all contenders."""
+    return CASES[case](small)
+
+
+def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str) -> GroupSizePlan:
+    """The plan of a mechanism, or of the one that the rule chooses."""
+    return plan_group_sizes(
+        data.geography,
+        data.groups.per_area(data.geography),
+        unit=UNIT,
+        budget=Budget(epsilon=epsilon),
+        mechanism=mechanism,
+        top_code=data.top_code,
+    )
+
+
+def speed(contender: Contender, *, small: bool) -> dict[str, Any]:
+    """Seconds and peak memory of one contender, in this process, after a release of few groups that does not count."""
+    noise = noise_named(NOISE)
+    few = speed_case(small=True)
+    run_plan(planned(few, contender.made, "1"), few.groups, noise, MemoryMeasurements())
+    data = speed_case(small=small)
+    plan = planned(data, contender.made, "1")
+    reset_peak_memory()
+    start = time.perf_counter()
+    release = run_plan(plan, data.groups, noise, MemoryMeasurements())
+    return {
+        "contender": contender.label,
+        "groups": len(data.groups.size),
+        "areas": sum(len(table) for table in release.histograms),
+        "top_code": data.top_code,
+        "seconds": time.perf_counter() - start,
+        "peak_memory_gigabytes": peak_memory_gigabytes(),
+    }
+
+
+def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: bool) -> dict[str, Any]:
+    """Errors of some runs of one contender: means over areas and runs by level, least and most over the runs.
+
+    The earth mover's distance of a level is left out where an area has another number of groups in any run.
+    """
+    data, noise = data_set(case, small=small), noise_named(NOISE)
+    plan = planned(data, contender.made, epsilon)
+    if contender.most_runs is not None:
+        runs = min(runs, contender.most_runs)
+    levels: dict[str, list[Any]] = {metric: [] for metric in METRICS}
+    seconds, violations = [], []
+    for _ in range(runs):
+        start = time.perf_counter()
+        release = run_plan(plan, data.groups, noise, MemoryMeasurements())
+        seconds.append(time.perf_counter() - start)
+        table = errors_by_area(release, data.groups)
+        violations.append(int(((table["total_error"] > 0) | (table["child_error"] > 0)).sum()))
+        for metric, column in METRICS.items():
+            by_level = table.groupby("level", sort=False)[column]
+            levels[metric].append(by_level.mean().where(by_level.count() == by_level.size()).to_numpy())
+    row: dict[str, Any] = {
+        "case": case,
+        "epsilon": epsilon,
+        "contender": contender.label,
+        "is_chosen": plan.mechanism == planned(data, None, epsilon).mechanism,
+        "level_names": list(data.geography.levels),
+        "runs": runs,
+        "seconds_a_run": min(seconds),  # the first may compile
+        "violations": float(np.mean(violations)),
+    }
+    for metric, values in levels.items():
+        for name, over in (("", np.mean), ("_least", np.min), ("_most", np.max)):
+            figures = over(np.array(values, dtype=np.float64), axis=0)
+            row[metric + name] = [None if np.isnan(figure) else float(figure) for figure in figures]
+    return row
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """Tables of the times, and of the errors of every data set and epsilon."""
+    text = []
+    if results["speed"]:
+        text += ["### Times", "", *_table(_speed_line(row) for row in results["speed"])]
+    if results["errors"]:
+        text += ["### The choice of the rule", "", *_table(choices(results["errors"]))]
+    for case, epsilon in dict.fromkeys((row["case"], row["epsilon"]) for row in results["errors"]):
+        rows = [row for row in results["errors"] if (row["case"], row["epsilon"]) == (case, epsilon)]
+        names = " / ".join(rows[0]["level_names"])
+        text += [f"### {case}, epsilon {epsilon}", "", *_table(_error_line(row, names) for row in rows)]
+    return "\n".join(text)
+
+
+def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """For every data set and epsilon what the rule chooses, and its distances over the least ones, level by level.
+
+    Where the least distance is below one member, no ratio is given.
+    """
+    lines = []
+    for row in rows:
+        if row["is_chosen"]:
+            case = row["case"], row["epsilon"]
+            rivals = [other["distance"] for other in rows if (other["case"], other["epsilon"]) == case]
+            least = [min(value for value in level if value is not None) for level in zip(*rivals, strict=True)]
+            ratios = [mine / best if best >= 1 else None for mine, best in zip(row["distance"], least, strict=True)]
+            lines.append(
+                {
+                    "data set": row["case"],
+                    "epsilon": row["epsilon"],
+                    "chosen": row["contender"],
+                    "to the best, level by level": " / ".join("-" if r is None else f"{r:.2f}" for r in ratios),
+                }
+            )
+    return sorted(lines, key=lambda line: (line["data set"], float(line["epsilon"])))
+
+
+def _speed_line(row: dict[str, Any]) -> dict[str, str]:
+    memory = row["peak_memory_gigabytes"]
+    return {
+        "mechanism": row["contender"],
+        "seconds": _figure(row["seconds"]),
+        "GB": "-" if memory is None else f"{memory:.1f}",
+    }
+
+
+def _error_line(row: dict[str, Any], names: str) -> dict[str, str]:
+    ends = zip(row["distance_least"], row["distance_most"], strict=True)
+    return {
+        "mechanism": f"**{row['contender']}**" if row["is_chosen"] else row["contender"],
+        f"earth mover's distance an area: {names}": " / ".join(map(_figure, row["distance"])),
+        "least..most": " / ".join(
+            "-" if least is None else f"{_figure(least)}..{_figure(most)}" for least, most in ends
+        ),
+        "L1 an area": " / ".join(map(_figure, row["l1"])),
+        "violations": _figure(row["violations"]),
+        "seconds": _figure(row["seconds_a_run"]),
+    }
+
+
+def _figure(value: float | None) -> str:
+    """To two digits or whole; a dash for none."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
+
+
+def _table(lines: Any) -> list[str]:
+    rows = list(lines)
+    head = list(rows[0])
+    cells = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
+    return [*(f"| {' | '.join(line)} |" for line in cells), ""]
+
+
+def in_short(results: dict[str, Any]) -> dict[str, Any]:
+    """One line a contender, for a terminal."""
+    lines = [
+        {"data set": row["case"], "epsilon": row["epsilon"], **_error_line(row, "from the top down")}
+        for row in results["errors"]
+    ]
+    return {"machine": results["machine"], "speed": results["speed"], "errors": lines}
+
+
+def measured(
+    part: str,
+    cases: Sequence[str],
+    epsilons: Sequence[str],
+    runs: int,
+    contenders: Sequence[Contender] = CONTENDERS,
+    *,
+    small: bool,
+) -> dict[str, Any]:
+    """All figures that are asked for."""
+    results: dict[str, Any] = {"machine": machine(), "noise": NOISE, "speed": [], "errors": []}
+    if part != "errors":
+        for contender in steps(contenders, "times"):
+            if small:  # too little to be worth a process
+                results["speed"].append(speed(contender, small=True))
+                continue
+            results["speed"] += json.loads(fresh_process("benchmarks.group_sizes", "--speed-of", contender.label))
+    if part != "speed":
+        for case, epsilon, contender in steps(list(product(cases, epsilons, contenders)), "errors"):
+            results["errors"].append(errors(case, epsilon, contender, runs, small=small))
+    return results
+
+
+def main() -> None:
+    """Measure, or read what was measured, and print the figures."""
+    labels = [contender.label for contender in CONTENDERS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw figures, too")
+    parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
+    parser.add_argument("--part", choices=("speed", "errors", "all"), default="all")
+    parser.add_argument("--case", nargs="+", choices=CASES, default=tuple(CASES), metavar="NAME")
+    parser.add_argument("--epsilon", nargs="+", help=f"instead of {' and '.join(EPSILONS)}")
+    parser.add_argument("--all", action="store_true", help=f"epsilon {', '.join(ALL_EPSILONS)}")
+    parser.add_argument("--runs", type=int, help=f"of each mechanism, instead of {RUNS}")
+    parser.add_argument("--contender", nargs="+", choices=labels, default=labels, metavar="NAME", help="some of them")
+    parser.add_argument("--read", type=Path, nargs="+", metavar="FILE", help="figures printed by --json before")
+    parser.add_argument("--speed-of", choices=labels, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.speed_of:
+        contender = CONTENDERS[labels.index(options.speed_of)]
+        print(json.dumps([speed(contender, small=options.small)]))
+        return
+    if options.read:
+        parts = [json.loads(file.read_text(encoding="utf-8")) for file in options.read]
+        results = parts[0] | {name: [row for part in parts for row in part[name]] for name in ("speed", "errors")}
+    else:
+        epsilons = options.epsilon or (ALL_EPSILONS if options.all else EPSILONS)
+        runs = options.runs or (2 if options.small else RUNS)
+        some = [contender for contender in CONTENDERS if contender.label in options.contender]
+        results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
+    if options.figures:
+        draw_figures(pd.DataFrame(results["errors"]), options.figures)
+    if options.markdown:
+        print(markdown(results))
+        return
+    printed(results if options.json else in_short(results), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Figures of group-size mechanisms: error of every level against epsilon, one figure a data set."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from od_core.evaluation.figures import MARKS, OTHER_STYLES, SETTINGS, Styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLES: Styles = {
+    "sizes": ("#0072B2", "o"),
+    "cumulative": ("#E69F00", "s"),
+    "bottom_up, cumulative": ("#D55E00", "P"),
+    "bottom_up, sizes": ("#009E73", "^"),
+    "cumulative_dp": ("#CC79A7", "v"),
+    "naive": ("#666666", "D"),
+}
+"""Colour and mark of the contenders that are drawn, colours that colour-blind readers tell apart (Okabe & Ito)."""
+
+FLOOR = 0.1
+"""Distances below it, 0 among them, stand at it: the axis is logarithmic."""
+
+
+def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """Draw one figure a data set, as SVG and as PNG.
+
+    Args:
+        table: one row a run of a contender: case, epsilon (decimal text), contender, level_names, and of every level
+            distance, distance_least and distance_most, as ``benchmarks.group_sizes`` writes them.
+        folder: of the files; made where it is not there.
+
+    Returns:
+        The files, ``<data set>.svg`` and ``<data set>.png``.
+    """
+    import matplotlib
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with matplotlib.rc_context(SETTINGS):
+        for case, rows in table.groupby("case", sort=False):
+            figure = by_epsilon(rows)
+            name = str(case).replace(" ", "-")
+            paths += [folder / f"{name}.svg", folder / f"{name}.png"]
+            figure.savefig(paths[-2], metadata={"Date": None})  # of the time of drawing, which changes the bytes
+            figure.savefig(paths[-1], dpi=160, metadata={"Software": None})
+    return paths
+
+
+def by_epsilon(rows: pd.DataFrame) -> Figure:
+    """Earth mover's distance an area over epsilon, one panel a level: means, and least and most of the runs.
+
+    A level of a contender without a distance (its totals differ) has no mark. Marks of one epsilon stand side by side.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    names = rows["level_names"].iloc[0]
+    drawn = _styles(rows)
+    figure = Figure(figsize=(2.3 * len(names) + 0.9, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    epsilons = sorted({str(epsilon) for epsilon in rows["epsilon"]}, key=Fraction)
+    for level, (panel, name) in enumerate(zip(axes, names, strict=True)):
+        for place, (label, (colour, marker)) in enumerate(drawn.items()):
+            some = rows[rows["contender"] == label].sort_values("epsilon", key=lambda column: column.map(Fraction))
+            values = [
+                np.array([row[level] for row in some[column]], dtype=np.float64)
+                for column in ("distance", "distance_least", "distance_most")
+            ]
+            mean, least, most = (np.maximum(value, FLOOR) for value in values)
+            at = some["epsilon"].map(epsilons.index) + (place - (len(drawn) - 1) / 2) * 0.07
+            panel.errorbar(at, mean, yerr=np.array([mean - least, most - mean]), color=colour, marker=marker, **MARKS)
+        panel.set_yscale("log")
+        panel.set_xticks(range(len(epsilons)), epsilons)
+        panel.set_xlabel("epsilon")
+        panel.set_title(name)
+    axes[0].set_ylabel("earth mover's distance an area")
+    handles = [
+        Line2D([], [], color=colour, marker=marker, markersize=5, linewidth=1, label=label)
+        for label, (colour, marker) in drawn.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _styles(rows: pd.DataFrame) -> Styles:
+    """Colour and mark of the contenders in the rows; of those without a style, the ones that have none in STYLES."""
+    labels = list(dict.fromkeys(rows["contender"]))
+    known = {label: style for label, style in STYLES.items() if label in labels}
+    new = [label for label in labels if label not in STYLES and not _is_left_out(label)]
+    return known | dict(zip(new, OTHER_STYLES, strict=False))
+
+
+def _is_left_out(label: str) -> bool:
+    """Whether a contender is in the tables alone: variants, and the histograms, which lie where ``naive`` does."""
+    return label.startswith("histogram") or label.endswith(("least squares", "as published"))

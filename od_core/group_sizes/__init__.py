@@ -1,0 +1,8 @@
+"""Group-size tables: for every area, how many groups have j members (spec 4)."""
+
+from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.metrics import evaluate_group_sizes
+from od_core.group_sizes.plan import plan_group_sizes
+from od_core.group_sizes.release import GroupSizeRelease, release_group_sizes
+
+__all__ = ["GroupSizeRelease", "GroupSizes", "evaluate_group_sizes", "plan_group_sizes", "release_group_sizes"]

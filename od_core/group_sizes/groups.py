@@ -1,0 +1,100 @@
+"""Groups, the public areas that they are in, and their confidential sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.geography import Geography, Numbers
+from od_core.group_sizes.frame import Counts
+
+MAX_SIZE = 1 << 53
+"""A size above this is no count."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupSizes:
+    """Groups in order of area and, in an area, of size.
+
+    Which groups there are, and in which areas, is public: a group without members is listed with size 0. Who belongs to
+    which group is confidential, and so is everything in here but the numbers of groups.
+
+    Attributes:
+        area: leaf area number of each group, ascending; shape (groups,).
+        size: members of each group, ascending within an area; shape (groups,).
+    """
+
+    area: Numbers
+    size: Counts
+
+    def __post_init__(self) -> None:
+        if len(self.area) != len(self.size) or (self.size < 0).any() or not _in_order(self.area, self.size):
+            raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
+
+    def __repr__(self) -> str:
+        return "GroupSizes(confidential)"
+
+    @property
+    def columns(self) -> tuple[Counts, Counts]:
+        """Both arrays."""
+        return self.area.astype(np.int64), self.size
+
+    @classmethod
+    def from_frame(cls, groups: pd.DataFrame, geography: Geography) -> GroupSizes:
+        """Of a table with one row a group.
+
+        Args:
+            groups: columns ``group`` (its name, each once), ``area`` (code of a leaf area, text) and ``size`` (its
+                members, a whole number of at least 0).
+            geography: public.
+
+        Raises:
+            OdError: a missing column; a group twice, or without a name; an area that is not listed; a size that is no
+                whole number of at least 0. No message quotes a size.
+        """
+        missing = [name for name in ("group", "area", "size") if name not in groups.columns]
+        if missing:
+            raise _fault("OD-GROUPS-COLUMN", f"the groups have no column {missing[0]!r}")
+        if groups["group"].isna().any():
+            raise _fault("OD-GROUPS-NAME", "a group has no name")
+        twice = groups["group"].duplicated()
+        if twice.any():
+            raise _fault("OD-GROUPS-TWICE", f"group {groups['group'][twice].iloc[0]!r} is listed twice")
+        if not (pd.api.types.is_string_dtype(groups["area"].dtype) or groups["area"].dtype == object):
+            raise _fault("OD-GROUPS-AREA", "column 'area' holds numbers; codes are text, and numbers lose their zeros")
+        area = geography.zone_numbers(groups["area"])
+        if (area < 0).any():
+            unlisted = groups["area"][area < 0].iloc[0]
+            raise _fault("OD-GROUPS-AREA", f"area {unlisted!r} is not a leaf area of the geography")
+        size = _whole_sizes(groups["size"])
+        order = np.lexsort((size, area))
+        return cls(area[order], size[order])
+
+    def per_area(self, geography: Geography) -> Counts:
+        """Public: the number of groups of every leaf area; shape (leaf areas,)."""
+        return np.bincount(self.area, minlength=len(geography.zones)).astype(np.int64)
+
+
+def _whole_sizes(column: pd.Series) -> Counts:
+    kind = pd.api.types
+    number = kind.is_numeric_dtype(column.dtype) and not kind.is_bool_dtype(column.dtype)
+    if len(column) == 0:
+        return np.empty(0, dtype=np.int64)
+    if not number or kind.is_complex_dtype(column.dtype) or column.isna().any():
+        raise _fault("OD-GROUPS-SIZE", "a size is missing or is no number")
+    values = column.to_numpy(dtype=np.float64)
+    if (values < 0).any() or (values > MAX_SIZE).any() or (values != np.floor(values)).any():
+        raise _fault("OD-GROUPS-SIZE", "a size is not a whole number from 0 to 2^53")
+    return column.to_numpy(dtype=np.int64)
+
+
+def _in_order(area: Numbers, size: Counts) -> bool:
+    next_area = np.diff(area)
+    return bool(np.all((next_area > 0) | ((next_area == 0) & (np.diff(size) >= 0))))
+
+
+def _fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="correct the list of groups")

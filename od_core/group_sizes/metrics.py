@@ -1,0 +1,74 @@
+"""Errors of a group-size table against the truth, area by area (spec 4, "Metric")."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.release import GroupSizeRelease
+
+
+def evaluate_group_sizes(release: GroupSizeRelease, groups: pd.DataFrame) -> pd.DataFrame:
+    """Errors of every area of every level. NOT private: it compares with the truth.
+
+    Args:
+        release: the table to judge.
+        groups: the groups that it was made of, as :func:`od_core.group_sizes.release_group_sizes` takes them.
+
+    Returns:
+        One row an area, see :func:`errors_by_area`.
+
+    Raises:
+        OdError: the groups are not those of the release.
+    """
+    return errors_by_area(release, GroupSizes.from_frame(groups, release.plan.frame.geography))
+
+
+def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
+    """Errors of every area of every level. NOT private: it compares with the truth.
+
+    Returns:
+        One row an area: level, area, groups, earth_movers_distance (members to move from group to group, or to add and
+        take away, until both tables agree: the L1 distance of the cumulative histograms; missing where the totals
+        differ), l1_error (of the histograms), total_error (of the number of groups), and child_error (sum over the
+        sizes of the difference to the sum of the children; 0 at the leaves).
+
+    Raises:
+        OdError: the groups are not those of the release.
+    """
+    frame = release.plan.frame
+    if not np.array_equal(true.per_area(frame.geography), frame.groups):
+        raise OdError(
+            "OD-GROUPS-OTHER", "these are not the groups of the release", next_step="give the list that was released"
+        )
+    leaves = true_histograms(frame, true)
+    tables = []
+    for level, released in zip(frame.levels, release.histograms, strict=True):
+        expected, below = frame.sums(leaves, level), release.below(level)
+        difference = released - expected
+        total_error = np.abs(difference.sum(axis=1))
+        distance = np.abs(np.cumsum(difference, axis=1)).sum(axis=1).astype(np.float64)
+        tables.append(
+            pd.DataFrame(
+                {
+                    "level": frame.geography.levels[level - 1],
+                    "area": list(frame.geography.codes[level]),
+                    "groups": frame.totals(level),
+                    "earth_movers_distance": np.where(total_error == 0, distance, np.nan),
+                    "l1_error": np.abs(difference).sum(axis=1),
+                    "total_error": total_error,
+                    "child_error": 0 if below is None else np.abs(released - below).sum(axis=1),
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+def true_histograms(frame: Frame, groups: GroupSizes) -> Counts:
+    """Confidential: H of every leaf area; shape (leaf areas, K + 1)."""
+    cells = groups.area.astype(np.int64) * (frame.top_code + 1) + np.minimum(groups.size, frame.top_code)
+    width = len(frame.geography.zones) * (frame.top_code + 1)
+    return np.bincount(cells, minlength=width).astype(np.int64).reshape(-1, frame.top_code + 1)

@@ -1,0 +1,180 @@
+"""What a group-size table will measure and what it costs, from public facts alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.geography import Geography
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.mechanism import GroupSizeMechanism, Query
+from od_core.group_sizes.mechanisms import mechanism_for
+from od_core.privacy.budget import Budget, SpentDirectly
+from od_core.privacy.cap import Charge
+from od_core.privacy.unit import PrivacyUnit
+
+SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
+"""L1 sensitivity of one level to one member more or less: it moves one group from size j to j + 1, which are two cells
+of H, one of H_c and one of H_g (spec 4). A replaced member is one less and one more: twice as much."""
+
+MAX_TOP_CODE = 1 << 31
+"""Cells of an area's histogram must be countable."""
+
+
+@dataclass(frozen=True)
+class LaplaceStep:
+    """Discrete Laplace noise on one vector query, charged as pure epsilon.
+
+    Attributes:
+        level: of the geography.
+        sensitivity: L1 sensitivity of the whole level.
+        scale: of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        epsilon: the charge, sensitivity / scale, exact.
+    """
+
+    level: int
+    sensitivity: int
+    scale: Fraction
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        if self.scale <= 0 or self.epsilon * self.scale != self.sensitivity:
+            raise _defect("a step's epsilon is not its sensitivity over its scale")
+
+    @property
+    def charge(self) -> Charge:
+        """What the ledger sets aside for one draw."""
+        return Charge(epsilon=self.epsilon)
+
+    @property
+    def widest(self) -> Fraction:
+        """What the noise's variance is at most."""
+        return 2 * self.scale**2
+
+    @property
+    def law(self) -> dict[str, int | str]:
+        """What is drawn, as JSON-ready public facts."""
+        return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSizePlan:
+    """The frozen list of steps of one group-size table, and the public facts that it follows from."""
+
+    frame: Frame
+    unit: PrivacyUnit
+    budget: Budget
+    mechanism: GroupSizeMechanism
+    steps: tuple[LaplaceStep, ...]
+
+    def __post_init__(self) -> None:
+        measured = measured_levels(self.frame, self.mechanism)
+        if [step.level for step in self.steps] != measured:
+            raise _defect("the steps are not the measured levels, top first")
+        if sum(step.epsilon for step in self.steps) != self.budget.epsilon:
+            raise _defect("the steps do not sum to the budget")
+
+    @property
+    def spent(self) -> SpentDirectly:
+        """What the plan costs when every level is drawn once."""
+        return self.spent_on(tuple(step.charge.as_rho for step in self.steps))
+
+    @property
+    def charge(self) -> Charge:
+        """As :attr:`od_core.archive.planned.Planned.charge`; pure epsilons add up as rho, epsilon^2 / 2 each."""
+        return Charge(rho=self.spent.rho)
+
+    def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:
+        """What was spent where the levels were charged so much rho in all, lost draws included."""
+        draws = [rho / step.charge.as_rho for rho, step in zip(levels, self.steps, strict=True)]
+        epsilons = (times * step.epsilon for times, step in zip(draws, self.steps, strict=True))
+        return SpentDirectly(levels, Fraction(0), promise=sum(epsilons, start=Fraction(0)))
+
+    def facts(self) -> dict[str, Any]:
+        """The whole plan as JSON-ready public facts; fractions as exact text."""
+        return {
+            "unit": self.unit.kind,
+            "neighbours": self.unit.neighbours,
+            "mechanism": self.mechanism.name,
+            "mechanism_options": self.mechanism.options,
+            "query": self.mechanism.query,
+            "epsilon": str(self.budget.epsilon),
+            "delta": "0",
+            "top_code": self.frame.top_code,
+            "groups": int(self.frame.groups.sum()),
+            "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
+            "geography": self.frame.geography.digest,
+            "steps": [{"level": step.level, **step.law, "epsilon": str(step.epsilon)} for step in self.steps],
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the facts."""
+        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+
+
+def plan_group_sizes(
+    geography: Geography,
+    groups: Counts,
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | GroupSizeMechanism | None = None,
+    top_code: int | None = None,
+) -> GroupSizePlan:
+    """The plan of a group-size table.
+
+    Args:
+        geography: public; its levels are measured, the whole space is not.
+        groups: public number of groups of every leaf area; shape (leaf areas,).
+        unit: a trip, or whatever is a member of a group: one member more or less (unbounded) or replaced (bounded).
+        budget: pure epsilon, shared equally over the measured levels.
+        mechanism: name of a mechanism, or one with its options; left out, the one that
+            :func:`od_core.group_sizes.mechanisms.chosen` finds.
+        top_code: K; larger sizes count as K.
+
+    Raises:
+        OdError: a user unit; a budget that is not a pure epsilon; no top code, or one that is no number of members.
+    """
+    if unit.kind != "trip":
+        raise OdError(
+            "OD-GROUPS-UNIT",
+            "group sizes protect single members: a user with several trips would change a cumulative histogram in up to"
+            " as many cells as there are sizes, and no scale here covers that",
+            next_step="use PrivacyUnit('trip'), or release flows, which have user units",
+        )
+    if budget.epsilon is None or budget.delta != 0:
+        raise OdError(
+            "OD-BUDGET-KIND",
+            "group-size tables promise a pure epsilon, without rho and delta",
+            next_step="give the budget as epsilon alone",
+        )
+    if isinstance(top_code, bool) or not isinstance(top_code, int | np.integer) or not 1 <= top_code < MAX_TOP_CODE:
+        raise OdError(
+            "OD-GROUPS-TOP-CODE",
+            "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
+            " sizes count as it",
+            next_step="give the largest size that is told apart",
+        )
+    frame = Frame(geography, groups, int(top_code))
+    used = mechanism_for(mechanism, frame, unit, budget)
+    levels = measured_levels(frame, used)
+    sensitivity = SENSITIVITY[used.query] * (2 if unit.neighbours == "bounded" else 1)
+    epsilon = budget.epsilon / len(levels)
+    steps = tuple(LaplaceStep(level, sensitivity, sensitivity / epsilon, epsilon) for level in levels)
+    return GroupSizePlan(frame, unit, budget, used, steps)
+
+
+def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
+    """Levels that are measured, top first."""
+    return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)
+
+
+def _defect(message: str) -> OdError:
+    return OdError("OD-PLAN-INVALID", message, next_step="make plans with plan_group_sizes; if you did, report this")

@@ -1,0 +1,199 @@
+"""A group-size table as it is published: its certificate, its bundle, and how it is read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from od_core.archive.ledger import ReleaseRecord
+from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.measure import cells
+from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
+from od_core.group_sizes.release import GroupSizeRelease, estimated
+from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
+from od_core.publication.certificate import (
+    PERIODS_OF_A_YEAR,
+    TRIPS_OF_A_PERSON,
+    CheckResult,
+    change_of,
+    closing_facts,
+    identity_facts,
+    refuse_without_guarantee,
+    spent_facts,
+)
+from od_core.publication.reading import geography_of
+from od_core.publication.tables import areas_table
+
+FORMAT = "od-release group-size certificate 1"
+
+INVARIANTS = ["the list of groups, and with it the number of groups of every area", "the top code"]
+
+
+def group_size_certificate(
+    release: GroupSizeRelease,
+    key: ReleaseKey,
+    data_set: str,
+    checks: list[CheckResult],
+    *,
+    record: ReleaseRecord,
+    fault_threshold: Fraction,
+) -> dict[str, Any]:
+    """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
+    refuse_without_guarantee(has_guarantee=release.has_guarantee)
+    plan, frame = release.plan, release.plan.frame
+    return {
+        "format": FORMAT,
+        **identity_facts(key, data_set, record),
+        "guarantee": group_size_sentences(plan, release.spent, fault_threshold),
+        "unit": plan.unit.kind,
+        "neighbours": plan.unit.neighbours,
+        "contribution_bound": plan.unit.contribution_bound,
+        "spent": spent_facts(release.spent, plan.spent, record),
+        "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
+        "levels": [
+            {
+                "level": step.level,
+                "area_level": frame.geography.levels[step.level - 1],
+                "sensitivity": step.sensitivity,
+                "scale": float_above(step.scale),
+                "scale_exact": str(step.scale),
+                "epsilon_exact": str(step.epsilon),
+                "measured_cells": len(noisy),
+            }
+            for step, noisy in release.measured
+        ],
+        "invariants": INVARIANTS,
+        "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
+        "geographies": {"areas": frame.geography.digest},
+        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
+        "noise": release.noise,
+        "plan": plan.facts(),
+        "plan_digest": plan.digest,
+        "fault_threshold": str(fault_threshold),
+        **closing_facts(checks),
+    }
+
+
+def group_size_sentences(plan: GroupSizePlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+    """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
+    many, year = (text_above(times * spent.epsilon, digits=4) for times in (TRIPS_OF_A_PERSON, PERIODS_OF_A_YEAR))
+    return {
+        "protected": (
+            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
+            f" about whether {change_of(plan.unit)}: the release is {text_above(spent.epsilon)}-differentially private"
+            " for that change."
+        ),
+        "not_protected": (
+            "the period itself; which groups there are, and in which areas, which is public beforehand; a person with"
+            f" many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many}; one with a trip"
+            f" in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: epsilon {year}); what other"
+            " releases from the same records reveal, beyond the cap of the privacy domain."
+        ),
+        "input": (
+            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
+            " the promise holds between inputs that are both accepted. Groups of more members than"
+            f" {plan.frame.top_code:,} count as groups of as many."
+        ),
+    }
+
+
+def write_group_size_bundle(release: GroupSizeRelease, certificate: dict[str, Any], folder: Path) -> None:
+    """Write the files of a bundle into an empty folder, durably."""
+    tables = {
+        "histogram": release.histogram,
+        "groups_by_area": groups_by_area(release.plan.frame),
+        "areas": areas_table(release.plan.frame.geography).to_pandas(),
+    }
+    writers: dict[str, Callable[[Path], None]] = {}
+    for name, table in tables.items():
+        arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+        writers[f"{name}.parquet"] = lambda path, arrow=arrow: write_parquet(arrow, path)  # type: ignore[misc]
+        writers[f"{name}.csv"] = lambda path, table=table: write_csv(table, path)  # type: ignore[misc]
+    noisy = pa.Table.from_pandas(release.measurements, preserve_index=False).replace_schema_metadata(None)
+    writers["noisy_measurements.parquet"] = lambda path: write_parquet(noisy, path)
+    writers[CERTIFICATE] = lambda path: write_json(certificate, path)
+    write_files(folder, writers)
+
+
+def groups_by_area(frame: Frame) -> pd.DataFrame:
+    """The public number of groups of every leaf area: area, groups."""
+    return pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
+
+
+def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
+    """A published group-size table, made anew from the noisy measurements of its bundle.
+
+    Raises:
+        OdError: no bundle of such a table, or one whose files do not fit its certificate.
+    """
+    folder = Path(bundle)
+    try:
+        stated = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
+        areas, groups, measurements, histogram = (pd.read_parquet(folder / f"{name}.parquet") for name in names)
+    except (OSError, ValueError):
+        raise OdError(
+            "OD-RELEASE-ABSENT",
+            f"{folder.name} is not a whole bundle of a group-size table",
+            next_step="name a published release",
+        ) from None
+    plan = _plan(stated["plan"], areas, groups)
+    level_names = plan.frame.geography.levels
+    measured = [
+        (
+            step,
+            NoisyVector.in_memory(
+                [
+                    measurements.loc[measurements["level"] == level_names[step.level - 1], "noisy"].to_numpy(
+                        dtype=np.int64
+                    )
+                ]
+            ),
+        )
+        for step in plan.steps
+    ]
+    if any(len(noisy) != cells(plan.frame, plan.mechanism.query, step.level) for step, noisy in measured):
+        raise _changed("noisy measurements")
+    levels = tuple(Fraction(rho) for rho in stated["spent"]["rho_by_level_exact"])
+    release = estimated(plan, measured, spent=plan.spent_on(levels), noise=stated["noise"])
+    if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
+        raise _changed("histogram")
+    return release
+
+
+def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame) -> GroupSizePlan:
+    geography = geography_of(areas, facts["geography"], None)
+    per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
+    plan = plan_group_sizes(
+        geography,
+        per_area,
+        unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
+        budget=Budget(facts["epsilon"]),
+        mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
+        top_code=facts["top_code"],
+    )
+    if json.loads(json.dumps(plan.facts())) != facts:
+        raise _changed("plan")
+    return plan
+
+
+def _changed(what: str) -> OdError:
+    return OdError(
+        "OD-BUNDLE-CHANGED",
+        f"the published {what} are not what the certificate and the noisy measurements give",
+        next_step="restore the release, or read it with the software that the certificate names",
+    )

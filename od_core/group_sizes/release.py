@@ -1,0 +1,185 @@
+"""A group-size table: its histograms at every level, its noisy measurements, what it spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.lock import exclusive
+from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
+from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.geography import Geography
+from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.measure import measure, rows
+from od_core.group_sizes.mechanism import GroupSizeMechanism
+from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep, plan_group_sizes
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
+from od_core.privacy.unit import PrivacyUnit
+from od_core.release import refuse_uncertified
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupSizeRelease:
+    """A released group-size table.
+
+    Attributes:
+        plan: what was planned before any size was read.
+        histograms: H of the areas of levels 1 to L, top first; shape (areas, K + 1) each.
+        measured: the noisy values behind them, top first.
+        spent: what was spent.
+        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
+    """
+
+    plan: GroupSizePlan
+    histograms: tuple[Counts, ...]
+    measured: tuple[tuple[LaplaceStep, NoisyVector], ...]
+    spent: Spent
+    noise: str | None
+
+    def __repr__(self) -> str:
+        return f"GroupSizeRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether the noise came from a backend of this library."""
+        return self.noise is not None
+
+    @property
+    def histogram(self) -> pd.DataFrame:
+        """Groups of each size: area, level (name), size, groups (at least 1); other sizes have none."""
+        tables = []
+        for level, table in zip(self.plan.frame.levels, self.histograms, strict=True):
+            area, size = np.nonzero(table)
+            tables.append(self._frame(level, area, {"size": size, "groups": table[area, size]}))
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def cumulative(self) -> pd.DataFrame:
+        """Groups of at most each size, 0 to K: area, level (name), size, groups."""
+        tables, sizes = [], np.arange(self.plan.frame.top_code + 1)
+        for level, table in zip(self.plan.frame.levels, self.histograms, strict=True):
+            areas = np.repeat(np.arange(len(table)), len(sizes))
+            at_most = np.cumsum(table, axis=1).ravel()
+            tables.append(self._frame(level, areas, {"size": np.tile(sizes, len(table)), "groups": at_most}))
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def sizes(self) -> pd.DataFrame:
+        """Sizes of an area's groups in ascending order: area, level (name), rank (from 1), size; one row a group."""
+        tables = []
+        for level, table in zip(self.plan.frame.levels, self.histograms, strict=True):
+            totals = table.sum(axis=1)
+            area = np.repeat(np.arange(len(table)), totals)
+            size = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
+            rank = np.arange(len(area)) - np.repeat(np.cumsum(totals) - totals, totals) + 1
+            tables.append(self._frame(level, area, {"rank": rank, "size": size}))
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def measurements(self) -> pd.DataFrame:
+        """The noisy values: area, level (name), position, noisy, scale of the noise (float).
+
+        Position is the size for ``histogram`` and ``cumulative`` queries, the rank from 1 for ``sizes``.
+        """
+        frame, query, tables = self.plan.frame, self.plan.mechanism.query, []
+        for step, noisy in self.measured:
+            totals = frame.totals(step.level)
+            width = totals if query == "sizes" else np.full(len(totals), frame.top_code + (query == "histogram"))
+            area = np.repeat(np.arange(len(totals)), width)
+            position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + (query == "sizes")
+            values = {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}
+            tables.append(self._frame(step.level, area, values))
+        return pd.concat(tables, ignore_index=True)
+
+    def below(self, level: int) -> Counts | None:
+        """Sum of the children's histograms of every area of a level; shape (areas, K + 1); None at the leaves."""
+        geography = self.plan.frame.geography
+        if level == geography.depth:
+            return None
+        children = self.histograms[level]  # level 1 stands first
+        summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
+        return summed
+
+    def _frame(self, level: int, area: Counts, values: dict[str, object]) -> pd.DataFrame:
+        geography = self.plan.frame.geography
+        codes = geography.codes_of(level, area.astype(np.int32))
+        return pd.DataFrame({"area": codes, "level": geography.levels[level - 1], **values})
+
+
+def release_group_sizes(
+    groups: pd.DataFrame,
+    geography: Geography,
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | GroupSizeMechanism | None = None,
+    top_code: int | None = None,
+    ledger: Ledger | None = None,
+    release_id: str | None = None,
+    noise: str | NoiseSource = "opendp",
+) -> GroupSizeRelease:
+    """Release how many groups have j members, for every area of every level, with differential privacy.
+
+    Without a ledger the guarantee is of this one call; see :func:`od_core.release_flows`.
+
+    Args:
+        groups: ``group``, ``area`` and ``size``, one row a group. The groups and their areas are public, the sizes are
+            not: every group is listed, those without members with size 0.
+        geography: public.
+        unit: ``PrivacyUnit("trip")``: one member is added or removed (unbounded) or replaced (bounded).
+        budget: ``Budget(epsilon=...)``.
+        mechanism: name of a mechanism, or one with its options; left out, the one that a rule on public numbers
+            chooses (:func:`od_core.group_sizes.mechanisms.chosen`).
+        top_code: K, public; larger sizes count as K.
+        ledger, release_id, noise: see :func:`od_core.release_flows`.
+
+    Raises:
+        OdError: as plan, groups and noise say; nothing is drawn before plan and groups have passed.
+    """
+    source = noise_named(noise)
+    laplace_source(source)
+    counted = GroupSizes.from_frame(groups, geography)
+    per_area = counted.per_area(geography)
+    plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
+    refuse_too_wide(source, (step.widest for step in plan.steps))
+    if (ledger is None) != (release_id is None):
+        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
+    if ledger is None or release_id is None:
+        return run_plan(plan, counted, source, MemoryMeasurements())
+    refuse_uncertified(source)
+    key, confidential = ReleaseKey.parse(release_id), ConfidentialFolder(ledger.path.parent / "confidential")
+    with exclusive(ledger.path.parent), ledger.kept_open():
+        measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend_name(source))
+        release = run_plan(plan, counted, source, measurements)
+        return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+
+
+def run_plan(
+    plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
+) -> GroupSizeRelease:
+    """Measure every level, each at most once, and estimate the table."""
+    frame, query = plan.frame, plan.mechanism.query
+    measured = [
+        (step, measurements.once(step, partial(measure, frame, query, step, groups, noise))) for step in plan.steps
+    ]
+    return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+
+
+def estimated(
+    plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
+) -> GroupSizeRelease:
+    """The release of a plan whose levels are all measured: a function of public values alone."""
+    frame, query = plan.frame, plan.mechanism.query
+    noisy = [rows(frame, query, values.values()) for _, values in measured]
+    histograms = plan.mechanism.estimate(frame, noisy, plan.steps[0].scale)
+    return GroupSizeRelease(plan, tuple(histograms), tuple(measured), spent, noise)

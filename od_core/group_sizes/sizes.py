@@ -1,0 +1,55 @@
+"""Noise on the sorted sizes of the groups (Kuo et al., section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.isotonic import least_squares
+from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.merging import merge
+from od_core.group_sizes.noisy_values import check_noisy
+from od_core.group_sizes.runs import Runs, tables
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The ascending sizes from 0 to K nearest to the noisy ones, in least squares, area by area; then merged.
+
+    Good for large groups, which are few and far apart.
+    """
+
+    name: ClassVar[str] = "sizes"
+    options: ClassVar[dict[str, str]] = {}
+    query: ClassVar[Query] = "sizes"
+    leaves_alone: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = True
+    keeps_totals: ClassVar[bool] = True
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.
+
+        Raises:
+            OdError: noisy values of another shape, or too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = [
+            runs_of_sizes(frame.totals(level), values, frame.top_code)
+            for level, values in zip(frame.levels, noisy, strict=True)
+        ]
+        return tables(frame, merge(frame, levels))
+
+
+def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
+    """The sizes of a level's groups from their noisy sizes, sorted, the areas behind one another.
+
+    A size is the mean of the noisy values in its run, hence of variance 2 / (S eps^2) for S of them.
+    """
+    offsets = np.concatenate([[0], np.cumsum(totals)])
+    steps = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
+    return Runs(steps.first, steps.lengths, steps.totals, steps.lengths)

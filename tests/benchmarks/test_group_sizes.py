@@ -1,0 +1,77 @@
+"""The benchmark of group sizes: what its figures are made of."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import group_sizes
+from benchmarks.group_sizes import CONTENDERS, choices, errors, markdown
+from od_core.group_sizes.metrics import evaluate_group_sizes
+
+BY_LABEL = {contender.label: contender for contender in CONTENDERS}
+
+
+def row(epsilon: str, contender: str, distance: list[float | None], *, is_chosen: bool = False) -> dict:
+    names = {f"{metric}{end}": distance for metric in ("distance", "l1") for end in ("", "_least", "_most")}
+    return {
+        "case": "made up",
+        "epsilon": epsilon,
+        "contender": contender,
+        "is_chosen": is_chosen,
+        "level_names": ["nation", "county"],
+        "runs": 1,
+        "seconds_a_run": 0.5,
+        "violations": 0.0,
+        **names,
+    }
+
+
+def test_the_choice_is_divided_by_the_least_distance_of_its_level():
+    rows = [
+        row("1", "a", [30.0, 0.5], is_chosen=True),
+        row("1", "b", [20.0, 0.6]),
+        row("1", "c", [None, None]),
+        row("0.1", "a", [10.0, 8.0]),
+        row("0.1", "b", [10.0, 10.0], is_chosen=True),
+    ]
+    lines = choices(rows)
+    assert [line["epsilon"] for line in lines] == ["0.1", "1"]
+    assert [line["chosen"] for line in lines] == ["b", "a"]
+    assert [line["to the best, level by level"] for line in lines] == ["1.00 / 1.25", "1.50 / -"]
+    text = markdown({"speed": [], "errors": rows})
+    assert "| **a** | 30 / 0.5 | 30..30 / 0.5..0.5 | 30 / 0.5 | 0 | 0.5 |" in text
+    assert "| c | - / - | - / - | - / - | 0 | 0.5 |" in text
+
+
+@pytest.mark.parametrize("label", ["bottom_up, sizes", "histogram_relaxed"])
+def test_figures_are_means_over_the_areas_and_the_runs(label, monkeypatch):
+    """Against the table of the façade, run by run; least and most are of runs; totals that are off are counted."""
+    made = []
+
+    def kept(*arguments):
+        made.append(run_plan(*arguments))
+        return made[-1]
+
+    run_plan = group_sizes.run_plan
+    monkeypatch.setattr(group_sizes, "run_plan", kept)
+    figures = errors("taxis", "0.1", BY_LABEL[label], 3, small=True)
+    data = group_sizes.data_set("taxis", small=True)
+    tables = [evaluate_group_sizes(release, data.to_frame()) for release in made]
+    assert len(tables) == figures["runs"] == 3
+    by_run = np.array(
+        [[t.loc[t["level"] == name, "l1_error"].mean() for name in figures["level_names"]] for t in tables]
+    )
+    assert np.allclose(figures["l1"], by_run.mean(axis=0))
+    assert np.allclose(figures["l1_least"], by_run.min(axis=0))
+    assert np.allclose(figures["l1_most"], by_run.max(axis=0))
+    off = [sum((t["total_error"] != 0) | (t["child_error"] != 0)) for t in tables]
+    assert figures["violations"] == pytest.approx(np.mean(off))
+    assert (figures["violations"] == 0) == (label == "bottom_up, sizes")
+    is_whole = [
+        all((t["total_error"] == 0)[t["level"] == name].all() for t in tables) for name in figures["level_names"]
+    ]
+    assert [value is not None for value in figures["distance"]] == is_whole
+    json.dumps(figures, allow_nan=False)

@@ -1,0 +1,25 @@
+"""A mechanism that only measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from od_core.group_sizes.mechanism import Query
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Test double: any query, and nothing made of it."""
+
+    query: Query
+    leaves_alone: bool = False
+    name: str = "measuring"
+    adds_up: bool = False
+    keeps_totals: bool = False
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {}
+
+    def estimate(self, frame, noisy, scale):
+        raise NotImplementedError

@@ -1,0 +1,139 @@
+"""The rule of the default mechanism: by public numbers alone; near the best published mechanism on the flights."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core import Budget, Geography, PrivacyUnit
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.evaluation.known_flows import SEED
+from od_core.evaluation.synthetic_groups import KnownGroups, census, departures, households, taxis
+from od_core.group_sizes.bottom_up import BottomUp
+from od_core.group_sizes.cumulative import Cumulative
+from od_core.group_sizes.cumulative_dp import CumulativeDP
+from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms import chosen
+from od_core.group_sizes.metrics import errors_by_area
+from od_core.group_sizes.plan import plan_group_sizes
+from od_core.group_sizes.release import run_plan
+from od_core.group_sizes.sizes import Sizes
+from od_core.privacy.noise import noise_named
+
+FLIGHTS = Path(__file__).parents[3] / "data" / "us_flights"
+UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
+EPSILONS = [Fraction(10) ** power * factor for power in range(-3, 3) for factor in (1, 2, 5)]
+BY_NOISE = [BottomUp("cumulative"), BottomUp("sizes"), Sizes(), Cumulative()]
+"""From little noise to much; the last two exclude each other."""
+
+PUBLISHED = [Sizes(), Cumulative(), BottomUp("cumulative"), BottomUp("sizes"), CumulativeDP()]
+"""Those that are ever best in earth mover's distance; histograms are off by hundreds of times (benchmark)."""
+
+
+@st.composite
+def frames(draw):
+    """One to three levels, up to thousands of areas, of equal or unequal numbers of groups."""
+    tops, below, leaves = draw(st.integers(1, 4)), draw(st.integers(1, 10)), draw(st.integers(1, 60))
+    paths = [(f"t{a}", f"{a}.{b}", f"{a}.{b}.{c}") for a in range(tops) for b in range(below) for c in range(leaves)]
+    names = ["top", "middle", "leaf"][draw(st.integers(0, 2)) :]
+    zones = pd.DataFrame([path[-len(names) :] for path in paths], columns=names, dtype="str")
+    most = draw(st.sampled_from([0, 1, 30, 3_000]))
+    groups = np.random.default_rng(draw(st.integers(0, 99))).integers(0, most + 1, len(paths))
+    return Frame(Geography.from_frame(zones, names), groups, draw(st.sampled_from([1, 20, 1_500, 100_000])))
+
+
+@given(frames())
+def test_less_budget_never_turns_the_choice_back(frame):
+    """Noise grows from one budget to the next: the leaf areas' cumulative counts, their sizes, then all levels."""
+    places = [BY_NOISE.index(chosen(frame, UNBOUNDED, Budget(epsilon=epsilon))) for epsilon in sorted(EPSILONS)[::-1]]
+    assert places == sorted(places)
+    if frame.geography.depth == 1:
+        assert max(places) < 2
+
+
+@given(frames(), st.sampled_from(EPSILONS))
+def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
+    assert chosen(frame, BOUNDED, Budget(epsilon=2 * epsilon)) == chosen(frame, UNBOUNDED, Budget(epsilon=epsilon))
+
+
+@given(frames(), st.sampled_from(EPSILONS), st.integers(2, 3))
+def test_copies_of_a_forest_side_by_side_change_nothing(frame, epsilon, copies):
+    """What counts is a top area with what is below it, not how many there are; nor is it which leaf has the groups."""
+    zones = frame.geography.to_frame()[list(frame.geography.levels)]
+    forest = pd.concat([zones.map(lambda code, n=n: f"{n}:{code}") for n in range(copies)], ignore_index=True)
+    geography = Geography.from_frame(forest, list(zones.columns))
+    copied = Frame(geography, np.tile(frame.groups[::-1], copies), frame.top_code)
+    budget = Budget(epsilon=epsilon)
+    assert chosen(copied, UNBOUNDED, budget) == chosen(frame, UNBOUNDED, budget)
+
+
+def test_a_plan_without_a_mechanism_has_the_chosen_one():
+    """A replaced member is twice the noise: at epsilon 1 that of the flights hides steps that are else found."""
+    data = departures(FLIGHTS, "2001-01")
+    for unit, leaf in ((UNBOUNDED, "cumulative"), (BOUNDED, "sizes")):
+        plan = planned(data, None, "1", unit)
+        assert plan.mechanism == chosen(plan.frame, unit, plan.budget) == BottomUp(leaf)
+
+
+def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str, unit: PrivacyUnit = UNBOUNDED):
+    return plan_group_sizes(
+        data.geography,
+        data.groups.per_area(data.geography),
+        unit=unit,
+        budget=Budget(epsilon=epsilon),
+        mechanism=mechanism,
+        top_code=data.top_code,
+    )
+
+
+def distances(data: KnownGroups, mechanism: GroupSizeMechanism, epsilon: str, unit: PrivacyUnit, runs: int):
+    """Mean earth mover's distance by level, top first."""
+    plan, noise, sums = planned(data, mechanism, epsilon, unit), noise_named("table"), 0
+    for _ in range(runs):
+        errors = errors_by_area(run_plan(plan, data.groups, noise, MemoryMeasurements()), data.groups)
+        sums = sums + errors.groupby("level", sort=False)["earth_movers_distance"].mean().to_numpy()
+    return sums / runs
+
+
+def to_the_best(data: KnownGroups, epsilon: str, unit: PrivacyUnit = UNBOUNDED, runs: int = 3) -> list[float]:
+    """Error of the choice over that of the best published mechanism, level by level."""
+    use = planned(data, None, epsilon, unit).mechanism
+    errors = {mechanism: distances(data, mechanism, epsilon, unit, runs) for mechanism in PUBLISHED}
+    return (errors[use] / np.min(list(errors.values()), axis=0)).tolist()
+
+
+@pytest.mark.parametrize(("unit", "most"), [(UNBOUNDED, 1.15), (BOUNDED, 1.35)], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize("epsilon", ["1", "0.1"])
+@pytest.mark.parametrize("month", ["2001-01", "2001-02", "2001-06"])
+def test_the_choice_is_near_the_best_on_the_flights(month, epsilon, unit, most):
+    """The choice is the best by 1.15 at the least; a ratio of three runs each varies by 0.04.
+
+    Noise of 2, bounded at epsilon 1, is where both leaf methods meet: by ten runs a month the choice is 1.09 there, so
+    that the limits are passed by mistake with probability 1e-6 or less.
+    """
+    assert max(to_the_best(departures(FLIGHTS, month), epsilon, unit)) <= most
+
+
+def test_the_choices_on_made_up_groups():
+    """What is chosen where docs/group-sizes.md says what it costs."""
+    cases = {
+        (households, "1"): BottomUp("cumulative"),
+        (households, "0.1"): Sizes(),
+        (census, "0.1"): Cumulative(),
+        (taxis, "1"): BottomUp("sizes"),
+        (taxis, "0.1"): BottomUp("sizes"),
+        (taxis, "0.01"): BottomUp("sizes"),
+    }
+    for (make, epsilon), expected in cases.items():
+        assert planned(make(SEED), None, epsilon).mechanism == expected, (make, epsilon)
+
+
+def test_the_choice_is_near_the_best_on_the_taxis():
+    assert max(to_the_best(taxis(SEED), "0.1", runs=1)) <= 1.15

@@ -1,0 +1,366 @@
+"""The mechanisms of Kuo et al. against an oracle group by group, on random trees; what they promise of every output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from od_core.errors import OdError
+from od_core.geography import Geography
+from od_core.group_sizes import cumulative
+from od_core.group_sizes.bottom_up import BottomUp
+from od_core.group_sizes.cumulative import Cumulative
+from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.mechanism import GroupSizeMechanism
+from od_core.group_sizes.merging import merge
+from od_core.group_sizes.naive import Naive
+from od_core.group_sizes.runs import Runs, size_keys
+from od_core.group_sizes.sizes import Sizes
+from tests.od_core.oracles import group_sizes as oracle
+from tests.od_core.strategies import geography_of, zone_lists
+
+MECHANISMS: list[GroupSizeMechanism] = [
+    Naive(),
+    Sizes(),
+    Cumulative(),
+    Cumulative("least_squares"),
+    BottomUp(),
+    BottomUp("sizes"),
+]
+MEASURED_AT_ALL_LEVELS = [mechanism for mechanism in MECHANISMS if not mechanism.leaves_alone]
+
+
+def named(mechanism: GroupSizeMechanism) -> str:
+    return " ".join((mechanism.name, *mechanism.options.values()))
+
+
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=named)
+
+
+@dataclass
+class World:
+    """Public facts, and the true sizes of the groups of every leaf area."""
+
+    frame: Frame
+    sizes: list[list[int]]
+
+    def truth(self) -> list[np.ndarray]:
+        codes = range(self.frame.top_code + 1)
+        leaves = np.array([[sizes.count(size) for size in codes] for sizes in self.sizes], dtype=np.int64)
+        return [self.frame.sums(leaves, level) for level in self.frame.levels]
+
+    def measured(self, mechanism: GroupSizeMechanism) -> list[np.ndarray]:
+        """True values of what the mechanism measures, in its shapes."""
+        tables = self.truth()[-1:] if mechanism.leaves_alone else self.truth()
+        if mechanism.query == "histogram":
+            return tables
+        if mechanism.query == "cumulative":
+            return [np.ascontiguousarray(np.cumsum(table, axis=1)[:, :-1]) for table in tables]
+        codes = np.arange(self.frame.top_code + 1)
+        return [np.concatenate([np.repeat(codes, row) for row in table]) for table in tables]
+
+
+def random_geography(rng: np.random.Generator) -> Geography:
+    """One to four levels, one to three areas at the first, one to three children each."""
+    depth = int(rng.integers(1, 5))
+    names = [f"level_{level}" for level in range(depth)]
+    areas = [(f"a{k}",) for k in range(rng.integers(1, 4))]
+    for _ in range(depth - 1):
+        areas = [(*area, f"{area[-1]}.{k}") for area in areas for k in range(rng.integers(1, 4))]
+    return Geography.from_frame(pd.DataFrame(areas, columns=names, dtype="str"), levels=names)
+
+
+def random_world(rng: np.random.Generator, most_groups: int = 7, most_top_code: int = 9) -> World:
+    geography = random_geography(rng)
+    top_code = int(rng.integers(1, most_top_code + 1))
+    groups = rng.integers(0, most_groups + 1, len(geography.zones)) * (rng.random(len(geography.zones)) < 0.9)
+    sizes = [np.minimum(rng.geometric(0.3, number) - 1, top_code).tolist() for number in groups]
+    return World(Frame(geography, groups.astype(np.int64), top_code), sizes)
+
+
+def noisy_values(world: World, mechanism: GroupSizeMechanism, rng: np.random.Generator, p: float) -> list[np.ndarray]:
+    """What the mechanism measures plus two-sided geometric noise."""
+    return [
+        values + rng.geometric(p, values.shape) - rng.geometric(p, values.shape) for values in world.measured(mechanism)
+    ]
+
+
+def children_of(geography: Geography) -> dict[str, list[str]]:
+    """The tree of levels 1 to L by codes, each with its level: codes may repeat."""
+    tree: dict[str, list[str]] = {}
+    for level in range(2, geography.depth + 1):
+        for code, parent in zip(geography.codes[level], geography.parents[level].tolist(), strict=True):
+            tree.setdefault(f"{level - 1} {geography.codes[level - 1][parent]}", []).append(f"{level} {code}")
+    return tree
+
+
+def by_oracle(frame: Frame, mechanism: GroupSizeMechanism, noisy: list[np.ndarray], scale: Fraction) -> list[list[int]]:
+    """Leaf histograms of the mechanism, group by group."""
+    depth, geography = frame.geography.depth, frame.geography
+    power = 2 if mechanism.options.get("regression") == "least_squares" else 1
+    groups = {}
+    for level, values in zip([depth] if mechanism.leaves_alone else frame.levels, noisy, strict=True):
+        totals = frame.totals(level).tolist()
+        ends = np.cumsum([0, *totals]).tolist()
+        for area, (code, total) in enumerate(zip(geography.codes[level], totals, strict=True)):
+            own = values[ends[area] : ends[area + 1]] if mechanism.query == "sizes" else values[area]
+            groups[f"{level} {code}"] = oracle.groups_of(
+                mechanism.query, own.tolist(), total, frame.top_code, scale, power
+            )
+    leaves = [f"{depth} {code}" for code in geography.zones]
+    if not mechanism.leaves_alone:
+        groups = oracle.merged(children_of(geography), [f"1 {code}" for code in geography.codes[1]], groups)
+    return [oracle.leaf_histogram(groups[leaf], frame.top_code) for leaf in leaves]
+
+
+def assert_keeps_its_promise(frame: Frame, released: list[np.ndarray]) -> None:
+    """Whole numbers of at least 0 that sum to G_r in every area, children to their parent cell by cell."""
+    assert len(released) == frame.geography.depth
+    for level, table in zip(frame.levels, released, strict=True):
+        assert table.dtype == np.int64
+        assert table.shape == (frame.geography.size(level), frame.top_code + 1)
+        assert (table >= 0).all()
+        assert (table.sum(axis=1) == frame.totals(level)).all()
+    for level, (table, below) in zip(frame.levels, pairwise(released), strict=False):
+        added = np.zeros_like(table)
+        np.add.at(added, frame.geography.parents[level + 1], below)
+        assert (added == table).all()
+
+
+@every_mechanism
+def test_keeps_its_promise_and_equals_the_oracle_on_1000_random_trees(mechanism):
+    rng = np.random.default_rng(1000)
+    sums = 0
+    for number in range(1_000):
+        world = random_world(rng)
+        noisy = noisy_values(world, mechanism, rng, p=rng.choice((0.02, 0.3, 0.9)))
+        before = [values.copy() for values in noisy]
+        released = mechanism.estimate(world.frame, noisy, Fraction(3, 2))
+        assert_keeps_its_promise(world.frame, released)
+        assert all((a == b).all() for a, b in zip(before, noisy, strict=True))
+        sums += int(world.frame.groups.sum())
+        if number % 8 == 0:
+            assert released[-1].tolist() == by_oracle(world.frame, mechanism, noisy, Fraction(3, 2))
+    assert sums > 15_000
+
+
+@every_mechanism
+@settings(max_examples=150)
+@given(st.data())
+def test_keeps_its_promise_and_equals_the_oracle_for_any_noisy_values(mechanism, data):
+    geography = geography_of(data.draw(zone_lists()))
+    groups = np.array([data.draw(st.integers(0, 6)) for _ in geography.zones], dtype=np.int64)
+    frame = Frame(geography, groups, data.draw(st.integers(1, 6)))
+    values = st.integers(-4, 9) | st.integers(-(2**50), 2**50)
+    noisy = []
+    for level in frame.levels[-1:] if mechanism.leaves_alone else frame.levels:
+        totals = frame.totals(level)
+        cells = {"histogram": frame.top_code + 1, "cumulative": frame.top_code}
+        shape = (totals.sum(),) if mechanism.query == "sizes" else (len(totals), cells[mechanism.query])
+        size = int(np.prod(shape))
+        drawn = data.draw(st.lists(values, min_size=size, max_size=size))
+        noisy.append(np.array(drawn, dtype=np.int64).reshape(shape))
+    released = mechanism.estimate(frame, noisy, Fraction(7, 3))
+    assert_keeps_its_promise(frame, released)
+    assert released[-1].tolist() == by_oracle(frame, mechanism, noisy, Fraction(7, 3))
+
+
+@pytest.mark.parametrize("mechanism", MEASURED_AT_ALL_LEVELS, ids=named)
+def test_equals_the_oracle_where_many_groups_are_tied(mechanism):
+    """Three levels, some 60 leaf areas of 30 groups: shares of runs that are themselves shares."""
+    rng = np.random.default_rng(60)
+    areas = [
+        (f"n{i}", f"s{i}{j}", f"c{i}{j}{k}") for i in range(2) for j in range(4) for k in range(rng.integers(1, 15))
+    ]
+    levels = ["nation", "state", "county"]
+    geography = Geography.from_frame(pd.DataFrame(areas, columns=levels, dtype="str"), levels=levels)
+    groups = rng.integers(0, 60, len(areas))
+    sizes = [np.minimum(rng.geometric(0.25, number), 12).tolist() for number in groups]
+    world = World(Frame(geography, groups, 12), sizes)
+    noisy = noisy_values(world, mechanism, rng, p=0.4)
+    released = mechanism.estimate(world.frame, noisy, Fraction(1))
+    assert_keeps_its_promise(world.frame, released)
+    if mechanism.query != "sizes":  # the formula of means is cubic in the number of groups
+        assert released[-1].tolist() == by_oracle(world.frame, mechanism, noisy, Fraction(1))
+
+
+@every_mechanism
+def test_without_noise_the_truth_comes_out(mechanism):
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        world = random_world(rng, most_groups=40, most_top_code=30)
+        released = mechanism.estimate(world.frame, world.measured(mechanism), Fraction(1))
+        for table, true in zip(released, world.truth(), strict=True):
+            assert (table == true).all()
+
+
+def test_the_rows_worked_on_at_once_change_nothing(monkeypatch):
+    rng = np.random.default_rng(8)
+    world = random_world(rng)
+    while len(world.sizes) < 20:
+        world = random_world(rng)
+    noisy = noisy_values(world, Cumulative(), rng, p=0.3)
+    whole = Cumulative().estimate(world.frame, noisy, Fraction(1))
+    monkeypatch.setattr(cumulative, "_PIECE", 3 * world.frame.top_code)
+    for threads in ("1", "4"):
+        monkeypatch.setenv("OD_THREADS", threads)
+        pieces = Cumulative().estimate(world.frame, noisy, Fraction(1))
+        assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
+
+
+def test_ties_are_shared_as_in_the_example_of_the_paper():
+    """Section 5.2.1: 300 groups of size 1 at the parent; 200, 100 and 100 at the children: halves of each match."""
+    geography = Geography.from_frame(
+        pd.DataFrame({"top": ["t"] * 3, "leaf": ["c1", "c2", "c3"]}, dtype="str"), levels=["top", "leaf"]
+    )
+    frame = Frame(geography, np.array([200, 100, 100]), 9)
+    top = Runs.of_histograms(np.array([[0, 200, 0, 0, 0, 0, 0, 0, 0, 200]]))
+    leaves = Runs.of_histograms(np.array([[0, 200] + [0] * 8, [0, 100] + [0] * 8, [0, 100] + [0] * 8]))
+    merged = merge(frame, [top, leaves])
+    assert merged.first.tolist() == [0, 2, 4, 6]
+    assert merged.groups.tolist() == [100, 100, 50, 50, 50, 50]
+    assert merged.weights.tolist() == [400, 400, 300, 300, 300, 300]
+    assert merged.totals.tolist() == [400, 2000, 300, 1900, 300, 1900]
+
+
+def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several_weights():
+    """The first level as if merged before: of one size, groups of several weights, which decides who shares what."""
+    rng = np.random.default_rng(12)
+    shared_in_turn = 0
+    for _ in range(400):
+        frame = random_world(rng).frame
+        geography, first = frame.geography, np.repeat(np.arange(len(frame.totals(1))), frame.totals(1))
+        sizes, weights = rng.integers(0, 4, len(first)), rng.integers(1, 4, len(first))
+        levels = [Runs.of_pieces(len(frame.totals(1)), first, np.ones_like(first), sizes * weights, weights)]
+        for level in frame.levels[1:]:
+            runs = Runs.of_histograms(np.array([rng.multinomial(total, [0.25] * 4) for total in frame.totals(level)]))
+            weights = rng.integers(1, 4, len(runs.groups))
+            levels.append(Runs(runs.first, runs.groups, runs.totals // runs.groups * weights, weights))
+        found = groups_by_area(geography, geography.depth, merge(frame, levels))
+        groups = {}
+        for level, runs in zip(frame.levels, levels, strict=True):
+            groups |= groups_by_area(geography, level, runs)
+        merged = oracle.merged(children_of(geography), [f"1 {code}" for code in geography.codes[1]], groups)
+        for area, own in found.items():
+            assert sorted(own) == sorted(merged[area])
+        shared_in_turn += len(set(levels[0].totals / levels[0].weights)) < len(levels[0].groups)
+    assert shared_in_turn > 100
+
+
+def groups_by_area(geography: Geography, level: int, runs: Runs) -> dict[str, list[oracle.Group]]:
+    """Groups as the oracle has them, the unit of variance being 1 / weight."""
+    found: dict[str, list[oracle.Group]] = {f"{level} {code}": [] for code in geography.codes[level]}
+    names = list(found)
+    rows = zip(*(column.tolist() for column in (runs.areas, runs.groups, runs.totals, runs.weights)), strict=True)
+    for area, number, total, weight in rows:
+        found[names[area]] += [(Fraction(total, weight), Fraction(1, weight))] * number
+    return found
+
+
+def test_the_matching_of_the_oracle_has_the_least_cost():
+    """Lemma 5.4, against the assignment problem."""
+    rng = np.random.default_rng(9)
+    for _ in range(200):
+        counts = rng.integers(0, 5, rng.integers(1, 4))
+        sizes = {
+            f"c{k}": [(Fraction(int(s)), Fraction(1)) for s in rng.integers(0, 6, n)] for k, n in enumerate(counts)
+        }
+        parent = [(Fraction(int(s), 2), Fraction(1)) for s in rng.integers(0, 12, counts.sum())]
+        matching = oracle.match(parent, sizes)
+        assert sorted(group for group, _, _ in matching) == sorted(parent)
+        assert sorted((c, g) for _, c, g in matching) == sorted((c, g) for c in sizes for g in sizes[c])
+        below = [float(size) for size, _ in chain.from_iterable(sizes.values())]
+        costs = np.abs(np.subtract.outer([float(size) for size, _ in parent], below))
+        assert sum(abs(float(a[0] - b[0])) for a, _, b in matching) == costs[linear_sum_assignment(costs)].sum()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**20), st.integers(1, 2**26 - 1)) | st.tuples(st.integers(0, 9), st.integers(1, 9)),
+        min_size=2,
+        max_size=8,
+    ),
+    st.integers(-1, 1),
+)
+def test_keys_order_sizes_as_fractions_do(fractions, shift):
+    """Multiples are equal; neighbours of a large denominator are not."""
+    numbers = [(size * weight + min(shift, size), weight) for size, weight in fractions]
+    numbers += [(3 * total, 3 * weight) for total, weight in numbers if 3 * weight < 2**26]
+    totals, weights = (np.array(side, dtype=np.int64) for side in zip(*numbers, strict=True))
+    part, whole = size_keys(totals, weights)
+    keys = list(zip(whole.tolist(), part.tolist(), strict=True))
+    exact = [Fraction(total, weight) for total, weight in numbers]
+    for key, size in zip(keys, exact, strict=True):
+        for other_key, other_size in zip(keys, exact, strict=True):
+            assert (key < other_key, key == other_key) == (size < other_size, size == other_size)
+
+
+def test_the_closest_sizes_have_different_keys():
+    """1 / (w - 1) and 1 / w at the largest weights that are promised."""
+    weight = 2**26 - 1
+    part, whole = size_keys(np.array([weight - 2, weight - 1]), np.array([weight - 1, weight]))
+    assert whole.tolist() == [0, 0]
+    assert part[0] < part[1]
+
+
+@every_mechanism
+def test_noisy_values_of_another_shape_are_refused(mechanism):
+    world = random_world(np.random.default_rng(10))
+    good = world.measured(mechanism)
+    bad = [
+        good[:-1],
+        [*good, good[-1]],
+        [*good[:-1], good[-1][:-1]],
+        [*good[:-1], good[-1].astype(np.float64)],
+        [*good[:-1], good[-1].reshape(-1, 1)],
+    ]
+    for noisy in bad:
+        with pytest.raises(OdError, match="OD-GROUPS-SHAPE"):
+            mechanism.estimate(world.frame, noisy, Fraction(1))
+
+
+@every_mechanism
+@pytest.mark.parametrize("far", [2**62, -(2**63)])
+def test_noisy_values_whose_sums_leave_64_bits_are_refused(mechanism, far):
+    noisy = (world := random_world(np.random.default_rng(10))).measured(mechanism)
+    noisy[-1].reshape(-1)[-1] = far
+    with pytest.raises(OdError, match="OD-GROUPS-OVERFLOW") as error:
+        mechanism.estimate(world.frame, noisy, Fraction(1))
+    assert error.value.spent == "what was drawn stays charged"
+
+
+def test_more_groups_than_weights_can_count_are_refused():
+    geography = Geography.from_frame(pd.DataFrame({"leaf": ["a"]}, dtype="str"), levels=["leaf"])
+    frame = Frame(geography, np.array([2**31]), 1)
+    with pytest.raises(OdError, match="OD-GROUPS-SIZE"):
+        Cumulative().estimate(frame, [np.array([[1]])], Fraction(1))
+
+
+def test_areas_without_their_number_of_groups_are_not_merged():
+    geography = Geography.from_frame(pd.DataFrame({"leaf": ["a", "b"]}, dtype="str"), levels=["leaf"])
+    frame = Frame(geography, np.array([2, 3]), 1)
+    with pytest.raises(OdError, match="OD-GROUPS-TOTALS"):
+        merge(frame, [Runs.of_histograms(np.array([[2, 1], [1, 1]]))])
+
+
+def test_unknown_choices_are_refused_with_the_nearest():
+    with pytest.raises(OdError, match="did you mean 'least_squares'"):
+        Cumulative("least_square")
+    with pytest.raises(OdError, match="did you mean 'sizes'"):
+        BottomUp("size")
+
+
+@every_mechanism
+def test_says_what_it_is(mechanism):
+    assert isinstance(mechanism, GroupSizeMechanism)
+    assert mechanism.adds_up
+    assert mechanism.keeps_totals
+    assert hash(mechanism) == hash(type(mechanism)(**mechanism.options))

@@ -1,0 +1,109 @@
+"""Certificate and bundle of a group-size table: read back, made anew to the byte, refused where something changed."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pandas as pd
+import pytest
+
+from od_core import OdError, PrivacyUnit
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.group_sizes.mechanisms import MECHANISMS
+from od_core.group_sizes.publication import group_size_certificate, open_group_sizes, write_group_size_bundle
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.bundle import staged_folder
+from od_core.publication.certificate import CheckResult
+from tests.od_core.doubles import ListedLaplace
+from tests.od_core.group_sizes.test_release import released
+
+KEY = ReleaseKey("departures", "2001-06")
+BOUNDED = PrivacyUnit("trip", "bounded")
+
+
+def published(folder, mechanism="cumulative"):
+    """A release with its ledger, and its certificate."""
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
+    release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY))
+    certificate = group_size_certificate(
+        release,
+        KEY,
+        "departures",
+        [CheckResult("group_sizes", "adds_up", True)],
+        record=ledger.record(KEY),
+        fault_threshold=Fraction(1, 1000),
+    )
+    return release, certificate
+
+
+def bundle(release, certificate, folder):
+    with staged_folder(lambda place: write_group_size_bundle(release, certificate, place), folder):
+        pass
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism):
+    release, certificate = published(tmp_path, mechanism)
+    files = bundle(release, certificate, tmp_path / "r1")
+    again = open_group_sizes(tmp_path / "r1")
+    pd.testing.assert_frame_equal(again.histogram, release.histogram)
+    pd.testing.assert_frame_equal(again.measurements, release.measurements)
+    assert again.spent == release.spent
+    assert again.plan.digest == release.plan.digest
+    assert bundle(again, certificate, tmp_path / "anew") == files
+
+
+def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
+    _, certificate = published(tmp_path)
+    sentences = certificate["guarantee"]
+    assert "one trip record was replaced by any other of the same period" in sentences["protected"]
+    assert "the release is 1-differentially private" in sentences["protected"]
+    assert "40 trips in the period: epsilon 40;" in sentences["not_protected"]
+    assert "12 such periods, all released like this one: epsilon 12)" in sentences["not_protected"]
+    assert "Groups of more members than 9 count as groups of as many." in sentences["input"]
+    assert certificate["spent"]["epsilon"] == 1.0
+    assert certificate["spent"]["rho_exact"] == "1/4"
+    assert [level["scale_exact"] for level in certificate["levels"]] == ["4", "4"]  # 2 levels, replaced: 2 L / epsilon
+    assert json.loads(json.dumps(certificate)) == certificate
+
+
+def test_what_was_changed_is_refused(tmp_path):
+    release, certificate = published(tmp_path)
+    folder = tmp_path / "r1"
+    bundle(release, certificate, folder)
+    whole = {file: file.read_bytes() for file in folder.iterdir()}
+
+    def refused(change, what):
+        change()
+        with pytest.raises(OdError, match=f"OD-BUNDLE-CHANGED: the published {what}"):
+            open_group_sizes(folder)
+        for file, content in whole.items():
+            file.write_bytes(content)
+
+    def table(name, **columns):
+        path = folder / f"{name}.parquet"
+        pd.read_parquet(path).assign(**columns).to_parquet(path, index=False)
+
+    refused(lambda: table("histogram", groups=1), "histogram")
+    refused(lambda: table("noisy_measurements", noisy=0), "histogram")
+    refused(lambda: table("groups_by_area", groups=1), "plan")
+    certificate["plan"]["top_code"] = 8
+    refused(lambda: (folder / "certificate.json").write_text(json.dumps(certificate)), "noisy measurements")
+    (folder / "histogram.parquet").unlink()
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
+        open_group_sizes(folder)
+
+
+def test_a_test_doubles_table_is_not_certified(tmp_path):
+    published(tmp_path)
+    double = released(noise=ListedLaplace([0]))
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
+        group_size_certificate(
+            double, KEY, "departures", [], record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
+        )

@@ -1,0 +1,181 @@
+"""The façade: tables, measurements, charges, and what is refused before anything is drawn."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, OdError, PrivacyUnit
+from od_core.archive.ledger import Ledger
+from od_core.group_sizes import evaluate_group_sizes, release_group_sizes
+from od_core.group_sizes.mechanisms import MECHANISMS, mechanism_named
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from tests.od_core.archive.ledger_rows import rows
+from tests.od_core.doubles import ListedLaplace, ListedNoise, NoiseNotWanted
+
+ZONES = pd.DataFrame({"region": ["A", "A", "B", "C"], "zone": ["01", "02", "03", "04"]})
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
+TOP_CODE = 9
+R1 = "departures/2001-06/r1"
+
+EXPECT_NOISE = ("naive", "bottom_up_posterior", "sizes_posterior")
+"""Weigh the values by the noise that is planned, and so smooth values that have none."""
+
+
+def groups(number=60, seed=1):
+    """Sizes up to 12, so that some are above the top code; area 04 has no group."""
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "group": [f"g{k}" for k in range(number)],
+            "area": pd.Series(generator.choice(["01", "02", "03"], number), dtype="str"),
+            "size": generator.choice([0, 1, 2, 3, 12], number, p=[0.3, 0.3, 0.2, 0.1, 0.1]),
+        }
+    )
+
+
+def released(given=None, **changes):
+    arguments = {
+        "unit": UNBOUNDED,
+        "budget": Budget(epsilon=1),
+        "mechanism": "cumulative",
+        "top_code": TOP_CODE,
+        "noise": "table",
+    }
+    return release_group_sizes(groups() if given is None else given, GEOGRAPHY, **arguments | changes)
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in EXPECT_NOISE])
+def test_without_noise_the_table_is_the_truth(name):
+    """But for sizes above the top code, which count as it."""
+    release = released(mechanism=name, noise=ListedLaplace([0]))
+    truth = groups()
+    truth["size"] = truth["size"].clip(upper=TOP_CODE)
+    expected = truth.groupby(["area", "size"]).size().to_dict()
+    table = release.histogram
+    zones = table[table["level"] == "zone"]
+    assert {
+        (area, size): n for area, size, n in zip(zones["area"], zones["size"], zones["groups"], strict=True)
+    } == expected
+    errors = evaluate_group_sizes(release, groups())
+    assert (errors[["earth_movers_distance", "l1_error", "total_error", "child_error"]] == 0).all(axis=None)
+    ranks = release.sizes[release.sizes["level"] == "zone"]
+    for area, some in truth.groupby("area"):
+        assert ranks.loc[ranks["area"] == area, "size"].tolist() == sorted(some["size"])
+        assert ranks.loc[ranks["area"] == area, "rank"].tolist() == list(range(1, len(some) + 1))
+    at_most = release.cumulative
+    assert len(at_most) == (3 + 4) * (TOP_CODE + 1)
+    last = at_most[at_most["size"] == TOP_CODE].set_index(["level", "area"])["groups"]
+    assert last["zone"].to_dict() == {"01": 0, "02": 0, "03": 0, "04": 0} | truth.groupby("area").size().to_dict()
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("unit", [UNBOUNDED, BOUNDED])
+def test_every_mechanism_keeps_its_promises(name, unit):
+    release = released(mechanism=name, unit=unit)
+    mechanism = release.plan.mechanism
+    errors = evaluate_group_sizes(release, groups())
+    for histogram in release.histograms:
+        assert histogram.dtype == np.int64
+        assert (histogram >= 0).all()
+    if mechanism.adds_up:
+        assert (errors["child_error"] == 0).all()
+    if mechanism.keeps_totals:
+        assert (errors["total_error"] == 0).all()
+    assert release.spent.epsilon == sum(step.epsilon for step in release.plan.steps) == 1
+    assert release.spent.delta == 0
+    assert release.has_guarantee
+    measured = release.measurements
+    width = {"histogram": 7 * (TOP_CODE + 1), "cumulative": 7 * TOP_CODE, "sizes": 2 * 60}[mechanism.query]
+    if mechanism.leaves_alone:
+        width = {"cumulative": 4 * TOP_CODE, "sizes": 60}[mechanism.query]
+    assert len(measured) == width
+
+
+def test_errors_against_a_count_by_hand():
+    """One group of 3 released as one of 1, and so on: distances, L1 and totals from their definitions."""
+    given = pd.DataFrame({"group": [1, 2], "area": pd.Series(["01", "03"], dtype="str"), "size": [3, 2]})
+    release = released(given, mechanism=mechanism_named("bottom_up", leaf="sizes"), noise=ListedLaplace([-2, 4]))
+    errors = evaluate_group_sizes(release, given).set_index(["level", "area"])
+    assert errors.loc[("zone", "01"), "earth_movers_distance"] == 2
+    assert errors.loc[("zone", "03"), "earth_movers_distance"] == 4
+    assert errors.loc[("region", "B"), "l1_error"] == 2
+    assert errors.loc[("zone", "02"), "l1_error"] == 0
+    assert errors["total_error"].sum() == 0
+
+
+def test_a_ledger_charges_pure_epsilon_once(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
+    arguments = {"unit": BOUNDED, "ledger": ledger, "release_id": R1}
+    first = released(**arguments)
+    reserved = [row for row in rows(ledger.path) if row["kind"] == "RESERVED"]
+    assert [(row["rho"], row["epsilon"], row["delta"]) for row in reserved] == [("0", "1/2", "0")] * 2
+    assert ledger.balance("departures", "2001-06").spent == Fraction(1, 4)  # two events of (1/2)^2 / 2
+    history = rows(ledger.path)
+    again = released(**arguments)
+    assert rows(ledger.path) == history
+    pd.testing.assert_frame_equal(again.histogram, first.histogram)
+    assert again.spent == first.spent
+    with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
+        released(groups().assign(size=1), **arguments)
+    with pytest.raises(OdError, match=r"OD-REPLAY-PLAN-CHANGED.*top_code"):
+        released(top_code=8, **arguments)
+    assert rows(ledger.path) == history
+
+
+def changed(**columns):
+    return groups().assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("given", "changes", "code"),
+    [
+        (changed(group="twice"), {}, "OD-GROUPS-TWICE"),
+        (changed(group=None), {}, "OD-GROUPS-NAME"),
+        (changed(area="99"), {}, "OD-GROUPS-AREA"),
+        (changed(area=7), {}, "OD-GROUPS-AREA"),
+        (changed(size=-1), {}, "OD-GROUPS-SIZE"),
+        (changed(size=1.5), {}, "OD-GROUPS-SIZE"),
+        (changed(size=float("nan")), {}, "OD-GROUPS-SIZE"),
+        (changed(size="3"), {}, "OD-GROUPS-SIZE"),
+        (changed(size=True), {}, "OD-GROUPS-SIZE"),
+        (groups().drop(columns="size"), {}, "OD-GROUPS-COLUMN"),
+        (None, {"top_code": None}, "OD-GROUPS-TOP-CODE"),
+        (None, {"top_code": 0}, "OD-GROUPS-TOP-CODE"),
+        (None, {"top_code": 2.5}, "OD-GROUPS-TOP-CODE"),
+        (None, {"unit": PrivacyUnit("user", "unbounded", "id", 3)}, "OD-GROUPS-UNIT"),
+        (None, {"budget": Budget(rho=1, delta="1e-8")}, "OD-BUDGET-KIND"),
+        (None, {"budget": Budget(epsilon=1, delta="1e-8")}, "OD-BUDGET-KIND"),
+        (None, {"mechanism": "cumulatve"}, "OD-MECHANISM-UNKNOWN.*'cumulative'"),
+        (None, {"noise": ListedNoise([0])}, "OD-NOISE-LAPLACE"),
+        (None, {"release_id": R1}, "OD-RELEASE-KEY"),
+    ],
+)
+def test_bad_input(given, changes, code):
+    with pytest.raises(OdError, match=code):
+        released(given, **{"noise": DrawsNothing(), **changes})
+
+
+class DrawsNothing(NoiseNotWanted):
+    """Test double for calls that must be refused before anything is drawn."""
+
+    def draw_laplace(self, scale, size):
+        raise AssertionError("noise was drawn")
+
+
+def test_no_message_quotes_a_size():
+    with pytest.raises(OdError) as error:
+        released(changed(size=-987654), noise=DrawsNothing())
+    assert "987654" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_options_that_were_written_down_make_the_same_mechanism(name):
+    mechanism = mechanism_named(name)
+    assert mechanism_named(name, **mechanism.options) == mechanism

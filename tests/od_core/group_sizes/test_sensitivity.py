@@ -1,0 +1,79 @@
+"""L1 sensitivities by exhaustive enumeration of small tables: never passed, and attained (spec 4)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, PrivacyUnit
+from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.measure import true_values
+from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.plan import SENSITIVITY, plan_group_sizes
+from tests.od_core.group_sizes.doubles import Measuring
+
+GEOGRAPHY = Geography.from_frame(pd.DataFrame({"r": ["A", "A", "B"], "a": ["a1", "a2", "b1"]}), levels=["r", "a"])
+AREAS = ["a1", "a1", "a2", "b1"]
+TOP_CODE = 3
+LARGEST = 4
+"""Above the top code: members beyond it change nothing."""
+
+UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
+
+
+def queries(sizes: tuple[int, ...], query: Query) -> list[np.ndarray]:
+    """The query at both levels."""
+    groups = pd.DataFrame({"group": range(len(AREAS)), "area": pd.Series(AREAS, dtype="str"), "size": sizes})
+    counted = GroupSizes.from_frame(groups, GEOGRAPHY)
+    plan = plan_of(query, UNBOUNDED, counted)
+    return [np.concatenate(list(true_values(plan.frame, query, level, counted))) for level in plan.frame.levels]
+
+
+def plan_of(query: Query, unit: PrivacyUnit, counted: GroupSizes):
+    return plan_group_sizes(
+        GEOGRAPHY,
+        counted.per_area(GEOGRAPHY),
+        unit=unit,
+        budget=Budget(epsilon=1),
+        mechanism=Measuring(query),
+        top_code=TOP_CODE,
+    )
+
+
+def more_by_one(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The same groups with one member more in any of them."""
+    return [tuple(size + (k == group) for k, size in enumerate(sizes)) for group in range(len(sizes))]
+
+
+@pytest.mark.parametrize("query", SENSITIVITY)
+def test_sensitivities(query):
+    values = {sizes: queries(sizes, query) for sizes in product(range(LARGEST + 2), repeat=len(AREAS))}
+    tables = [sizes for sizes in values if max(sizes) <= LARGEST]
+    added = max_change(values, [(sizes, more) for sizes in tables for more in more_by_one(sizes)])
+    assert added == [SENSITIVITY[query]] * 2
+    replaced = max_change(
+        values, [(one, other) for sizes in tables for one, other in product(more_by_one(sizes), repeat=2)]
+    )
+    assert replaced == [2 * SENSITIVITY[query]] * 2
+
+
+def max_change(values, neighbours) -> list[int]:
+    """Largest L1 distance at each level."""
+    changes = [[int(np.abs(x - y).sum()) for x, y in zip(values[a], values[b], strict=True)] for a, b in neighbours]
+    return np.max(changes, axis=0).tolist()
+
+
+@pytest.mark.parametrize("query", SENSITIVITY)
+@pytest.mark.parametrize(("unit", "factor"), [(UNBOUNDED, 1), (BOUNDED, 2)])
+def test_the_plan_scales_its_noise_by_them(query, unit, factor):
+    counted = GroupSizes.from_frame(
+        pd.DataFrame({"group": [1], "area": pd.Series(["a1"], dtype="str"), "size": [0]}), GEOGRAPHY
+    )
+    plan = plan_of(query, unit, counted)
+    assert [step.level for step in plan.steps] == [1, 2]
+    assert {step.sensitivity for step in plan.steps} == {factor * SENSITIVITY[query]}
+    assert {step.scale for step in plan.steps} == {2 * factor * SENSITIVITY[query]}
+    assert sum(step.epsilon for step in plan.steps) == plan.spent.epsilon == 1

@@ -1,0 +1,125 @@
+"""Random geographies and noisy histograms, and the optimum over them by a linear program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from scipy.optimize import linprog
+
+from od_core import Geography
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.relaxation import Prices, reals
+
+
+def random_geography(rng: np.random.Generator, *, tops: int, depth: int, max_fan_out: int) -> Geography:
+    paths: list[tuple[int, ...]] = [(top,) for top in range(tops)]
+    for _ in range(depth - 1):
+        paths = [(*path, child) for path in paths for child in range(rng.integers(1, max_fan_out + 1))]
+    names = [f"level_{k}" for k in range(1, depth + 1)]
+    codes = [["-".join(map(str, path[: k + 1])).replace("-", "n") for k in range(depth)] for path in paths]
+    return Geography.from_frame(pd.DataFrame([[f"a{c}" for c in row] for row in codes], columns=names), names)
+
+
+def random_case(
+    rng: np.random.Generator, *, most_groups: int = 6, most_sizes: int = 6, max_fan_out: int = 3
+) -> tuple[Frame, list[Counts], int]:
+    """A frame, noisy histograms of every level about true ones, and the scale of the noise."""
+    geography = random_geography(
+        rng, tops=int(rng.integers(1, 3)), depth=int(rng.integers(1, 4)), max_fan_out=max_fan_out
+    )
+    groups = rng.integers(0, most_groups + 1, len(geography.zones))
+    frame = Frame(geography, groups, int(rng.integers(1, most_sizes)))
+    sizes = frame.top_code + 1
+    law = rng.dirichlet(np.full(sizes, 0.5))
+    truth = np.array([rng.multinomial(count, law) for count in groups]).reshape(-1, sizes)
+    scale = int(rng.integers(1, 7))
+    noisy = []
+    for level in frame.levels:
+        true = frame.sums(truth, level)
+        chance = 1 - np.exp(-1 / scale)
+        noisy.append(true + rng.geometric(chance, true.shape) - rng.geometric(chance, true.shape))
+    return frame, noisy, scale
+
+
+def cost(noisy: Sequence[Counts], histograms: Sequence[Counts]) -> int:
+    """The sum of squared distances, in whole numbers."""
+    return sum(int(((a - b) ** 2).sum()) for a, b in zip(noisy, histograms, strict=True))
+
+
+def least_cost(frame: Frame, noisy: Sequence[Counts], *, area_totals: bool) -> int:
+    """The optimum by HiGHS: each value a sum of units between 0 and 1, whose k-th costs 2k - 1 - 2 noisy.
+
+    The costs are convex, so units are taken in order; the conditions are those of a flow in a network (leaf cells up
+    the trees of the sizes, and down those of the areas), so the optimum of the relaxation is that of whole numbers.
+    """
+    sizes, levels = frame.top_code + 1, list(frame.levels)
+    units = [int(frame.totals(1)[frame.geography.ancestors_at(level, 1)].max(initial=0)) for level in levels]
+    starts = np.cumsum(
+        [0, *(frame.geography.size(level) * sizes * unit for level, unit in zip(levels, units, strict=True))]
+    )
+    if starts[-1] == 0:
+        return cost(noisy, [np.zeros_like(values) for values in noisy])
+    price = np.concatenate(
+        [
+            (2 * np.arange(1, unit + 1) - 1 - 2 * values[..., None]).ravel()
+            for values, unit in zip(noisy, units, strict=True)
+        ]
+    )
+
+    def cell(level: int, area: int, size: int) -> range:
+        k = level - 1
+        first = int(starts[k]) + (area * sizes + size) * units[k]
+        return range(first, first + units[k])
+
+    rows: list[dict[int, float]] = []
+    rights: list[int] = []
+    for level in levels[:-1]:
+        first = frame.geography.first_child[level]
+        for area in range(frame.geography.size(level)):
+            for size in range(sizes):
+                row = dict.fromkeys(cell(level, area, size), 1.0)
+                for child in range(first[area], first[area + 1]):
+                    row |= dict.fromkeys(cell(level + 1, child, size), -1.0)
+                rows.append(row)
+                rights.append(0)
+    fixed = levels[-1] if area_totals else 1
+    for area, total in enumerate(frame.totals(fixed).tolist()):
+        rows.append({unit: 1.0 for size in range(sizes) for unit in cell(fixed, area, size)})
+        rights.append(total)
+    indices = [(i, column, value) for i, row in enumerate(rows) for column, value in row.items()]
+    i, j, v = zip(*indices, strict=True)
+    matrix = sparse.csr_array((v, (i, j)), shape=(len(rows), int(starts[-1])))
+    found = linprog(price, A_eq=matrix, b_eq=rights, bounds=(0, 1), method="highs")
+    assert found.success
+    least = round(found.fun)
+    assert abs(found.fun - least) < 1e-6
+    return least + sum(int((values**2).sum()) for values in noisy)
+
+
+def assert_consistent(frame: Frame, histograms: Sequence[Counts], *, all_totals: bool) -> None:
+    """Whole numbers of at least 0 that add up, with the totals of all areas, or of the top areas."""
+    assert len(histograms) == len(frame.levels)
+    for level, values in zip(frame.levels, histograms, strict=True):
+        assert values.dtype == np.int64
+        assert values.shape == (frame.geography.size(level), frame.top_code + 1)
+        assert values.min() >= 0
+        assert (values == frame.sums(histograms[-1], level)).all()
+        if all_totals or level == 1:
+            assert (values.sum(axis=1) == frame.totals(level)).all()
+
+
+def bound(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> float:
+    """A bound of the least cost with all totals, by weak duality: every condition priced, whole numbers of at least 0.
+
+    What is left is a sum over cells of (x - noisy)^2 - 2 q x, least at the whole number nearest to noisy + q.
+    """
+    lower = 0.0
+    for k, level in enumerate(frame.levels):
+        y = reals(frame, noisy, prices, k, slice(0, len(noisy[k])))
+        x = np.maximum(np.rint(y), 0)
+        lower += float(((x - noisy[k]) ** 2 - 2 * (y - noisy[k]) * x).sum())
+        lower += 2 * float(prices.totals[k] @ frame.totals(level))
+    return lower
