@@ -169,6 +169,37 @@ def _balance_facts(balance: Balance) -> dict[str, Any]:
     }
 
 
+@app.command("compare-mechanisms")
+def compare_mechanisms(
+    comparison: Annotated[
+        str | None, typer.Argument(help="Declared comparison: the one of the documents if left out.")
+    ] = None,
+    flows: Annotated[Path | None, typer.Option(help="Your own table: origin, destination, trips.")] = None,
+    zones: Annotated[Path | None, typer.Option(help="Its zone list, one row a zone.")] = None,
+    levels: Annotated[str, typer.Option(help="Level columns of the zone list, coarse to fine, as region,zone.")] = "",
+    trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row a trip.")] = None,
+    marked: Annotated[str | None, typer.Option(help="public or synthetic: no other data may be compared with.")] = None,
+    mechanism: Annotated[list[str] | None, typer.Option(help="Compare these alone; may be given again.")] = None,
+    epsilon: Annotated[list[str] | None, typer.Option(help="0.1, 1 and 10 if left out; may be given again.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs of each mechanism and epsilon.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to copy tables and figures to.")] = None,
+) -> None:
+    """Mechanisms compared by their errors on synthetic or public data; killed at any point, it goes on from there."""
+    from od_assets.comparing import declared_or_given, run_comparison
+
+    component = declared_or_given(comparison, flows, zones, levels, trips, marked)
+    choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
+    component = component.model_copy(update={name: choice for name, choice in choices.items() if choice})
+    component.settings()
+    prepare_dagster_home()
+    outcome = run_comparison(component, to)
+    if outcome.failures:
+        for line in outcome.failures:
+            typer.echo(line, err=True)
+        raise typer.Exit(1)
+    _console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
+
+
 @app.command()
 def ui(port: int = 3000) -> None:
     """The Dagster UI with its daemon, on the project's own history."""

@@ -1,23 +1,45 @@
-"""The releases that are declared below ``defs``, for the command line."""
+"""The releases and comparisons that are declared below ``defs``, for the command line."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import dagster as dg
 import yaml
 from pydantic import ValidationError
 
+from od_assets.components.od_comparison import OdComparison
 from od_assets.components.od_release import OdRelease
 from od_assets.components.section import first_fault
 from od_core.errors import OdError, nearest_known
 
+Declared = TypeVar("Declared", OdRelease, OdComparison)
+
 DEFS = Path(__file__).parent / "defs"
+
+RELEASE, COMPARISON = (f"od_assets.components.{kind.__name__}" for kind in (OdRelease, OdComparison))
 
 
 def declared_releases() -> tuple[str, ...]:
     """Names of the declared release series."""
-    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml")))
+    return _declared(RELEASE)
+
+
+def declared_comparisons() -> tuple[str, ...]:
+    """Names of the declared comparisons of mechanisms."""
+    return _declared(COMPARISON)
+
+
+def comparison(name: str) -> OdComparison:
+    """The declaration of a comparison. Raises OdError as :func:`declaration`."""
+    if name not in declared_comparisons():
+        raise OdError(
+            "OD-EVALUATION-UNKNOWN",
+            f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})",
+            next_step="name a comparison declared below od_assets/defs",
+        )
+    return read_declaration(DEFS / name / "defs.yaml", OdComparison)
 
 
 def declaration(name: str) -> OdRelease:
@@ -32,26 +54,37 @@ def declaration(name: str) -> OdRelease:
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
             next_step="name a release declared below od_assets/defs",
         )
-    release = read_declaration(DEFS / name / "defs.yaml")
+    release = read_declaration(DEFS / name / "defs.yaml", OdRelease)
     if release.name != name:
         raise _fault(f"{name}/defs.yaml: name: {release.name!r} is not the name of its folder")
     release.partitions()
     return release
 
 
-def read_declaration(path: Path) -> OdRelease:
+def read_declaration(path: Path, component: type[Declared]) -> Declared:
     """The declaration in a file. Raises OdError with file and field where it does not fit the component."""
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
-        release: OdRelease = OdRelease.resolve_from_dict(attributes)
+        declared: Declared = component.resolve_from_dict(attributes)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
-        raise _fault(f"{where} is not a YAML file with a release's attributes") from None
+        raise _fault(f"{where} is not a YAML file with a component's attributes") from None
     except ValidationError as error:
-        raise _fault(f"{where}: {first_fault(error, OdRelease)}") from None
+        raise _fault(f"{where}: {first_fault(error, component)}") from None
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
-    return release
+    return declared
+
+
+def _declared(component: str) -> tuple[str, ...]:
+    """Names of the declarations of a component; a file that says of none is taken for a release, and refused as one."""
+    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml") if _component(path) == component))
+
+
+def _component(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    stated = next((line for line in lines if line.startswith("type:")), f"type: {RELEASE}")
+    return stated.removeprefix("type:").strip()
 
 
 def _fault(message: str) -> OdError:

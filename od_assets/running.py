@@ -30,7 +30,7 @@ from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
 from od_core.publication.bundle import CERTIFICATE
 
-_SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
                 instance=instance,
                 raise_on_error=False,
                 run_id=run_id,
-                run_config=_SILENT,
+                run_config=SILENT,
                 tags={"od/launched_by": "od-release"},
             )
         failures = [] if result.success else _failures(result)
@@ -144,12 +144,22 @@ def _failures(result: dg.ExecuteInProcessResult) -> list[str]:
         for check in result.get_asset_check_evaluations()
         if not check.passed
     ]
-    steps = [event for event in result.all_events if event.event_type == DagsterEventType.STEP_FAILURE]
-    for step in steps:
-        failure = step.step_failure_data.user_failure_data
-        if failure is not None and failure.description:
-            lines.append(f"{step.step_key}: {failure.description}")
-    return lines or [f"{event.step_key}: failed; see the run in the UI" for event in steps] or ["the run did not start"]
+    return [*lines, *_said(result)] or step_failures(result) or ["the run did not start"]
+
+
+def step_failures(result: dg.ExecuteInProcessResult) -> list[str]:
+    """One line for each failed step that says why; where none does, one for each."""
+    return _said(result) or [f"{event.step_key}: failed; see the run in the UI" for event in _failed_steps(result)]
+
+
+def _said(result: dg.ExecuteInProcessResult) -> list[str]:
+    """What failed steps say of themselves."""
+    failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in _failed_steps(result)]
+    return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]
+
+
+def _failed_steps(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
+    return [event for event in result.all_events if event.event_type == DagsterEventType.STEP_FAILURE]
 
 
 @contextmanager

@@ -25,3 +25,15 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
         failed = error
     if failed is not None:
         raise dg.Failure(description=str(failed), allow_retries=False) from None
+
+
+@contextmanager
+def public_failures() -> Iterator[None]:
+    """Raise a Failure with the line of an OdError, where nothing confidential is at hand; other errors stay theirs."""
+    failed: OdError | None = None
+    try:
+        yield
+    except OdError as error:
+        failed = error
+    if failed is not None:
+        raise dg.Failure(description=str(failed), allow_retries=False) from None

@@ -1,5 +1,6 @@
-"""Components: releases declared in YAML."""
+"""Components: releases and comparisons declared in YAML."""
 
+from od_assets.components.od_comparison import OdComparison
 from od_assets.components.od_release import OdRelease
 
-__all__ = ["OdRelease"]
+__all__ = ["OdComparison", "OdRelease"]

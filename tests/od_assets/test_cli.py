@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from od_assets.components import domain
+from od_assets.components import OdRelease, domain
 from od_assets.declarations import DEFS, declaration, read_declaration
 from od_core.errors import OdError
 
@@ -150,7 +150,7 @@ def test_every_mistake_in_a_declaration_is_named(
     path.write_text(yaml.dump({"type": "x", "attributes": {**ATTRIBUTES, **change}}), encoding="utf-8")
 
     def use() -> None:
-        component = read_declaration(path)
+        component = read_declaration(path, OdRelease)
         component.settings().key("2001-01")
         component.partitions()
 
@@ -165,5 +165,5 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
         text = (DEFS / "us_flights" / "defs.yaml").read_text(encoding="utf-8").replace('"1e-8"', delta)
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
-        budgets.add(read_declaration(tmp_path / "defs.yaml").settings().budget)
+        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).settings().budget)
     assert budgets == {declaration("us_flights").settings().budget}

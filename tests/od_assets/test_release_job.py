@@ -155,8 +155,10 @@ def test_unbounded_neighbours_noise_the_root(project: Project) -> None:
     assert int(release.flows["trips"].sum()) == max(0, root)
 
 
-@pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined"])
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize(
+    ("mechanism", "neighbours"),
+    [("inftda", "bounded"), ("inftda_refined", "bounded"), ("inftda_refined", "unbounded"), ("tda_l2", "unbounded")],
+)
 def test_levels_that_are_not_divided_further_are_not_measured(
     project: Project, mechanism: str, neighbours: str
 ) -> None:

@@ -1,0 +1,143 @@
+"""Runs, tables and figures of a comparison of mechanisms, on synthetic and public data alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+
+from od_assets.assets.failures import public_failures
+from od_assets.assets.metadata import allowed
+from od_assets.project import var_folder
+from od_core.archive.files import PUBLIC_FILE_MODE, file_digest, write_durably
+from od_core.evaluation.comparison import Run, compare, planned_runs
+from od_core.evaluation.comparison_table import refusals, table
+from od_core.evaluation.contenders import CONTENDERS
+from od_core.evaluation.figures import draw_figures
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.published import ITALY
+from od_core.evaluation.report import comparison_markdown, data_sets_markdown, published_markdown
+
+RUN_COLUMNS = dg.TableSchema(
+    columns=[
+        dg.TableColumn("data_set", "string", description="Synthetic or public data set."),
+        dg.TableColumn("contender", "string", description="Mechanism, and how its budget is said."),
+        dg.TableColumn("epsilon", "string", description="Epsilon asked for, at delta 1e-8."),
+        dg.TableColumn("level", "int64", description="Level of the flow tree; 0 is the root."),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """What a comparison's YAML says, checked and in the terms of od_core.
+
+    Attributes:
+        name: prefix of its assets.
+        data_sets: how each is made or read, by name.
+        mechanisms: those that are compared; None is all.
+        epsilons: as decimal text.
+        runs: of each mechanism, data set and epsilon.
+    """
+
+    name: str
+    data_sets: dict[str, Callable[[], KnownFlows]]
+    mechanisms: tuple[str, ...] | None
+    epsilons: tuple[str, ...]
+    runs: int
+
+    @property
+    def folder(self) -> Path:
+        """Where runs, tables and figures are written."""
+        return var_folder() / "evaluation" / self.name
+
+    def planned(self, data_set: str) -> list[Run]:
+        """The runs on one data set."""
+        contenders = [one for one in CONTENDERS if self.mechanisms is None or one.mechanism in self.mechanisms]
+        asked_for = self.mechanisms is not None
+        return planned_runs([data_set], contenders, epsilons=self.epsilons, number=self.runs, all_of_them=asked_for)
+
+
+def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
+    """The assets of a comparison, in group ``evaluation``."""
+    common = {**traits, "group_name": "evaluation"}
+    partitions = dg.StaticPartitionsDefinition(list(settings.data_sets))
+
+    @dg.asset(
+        key=[settings.name, "runs"],
+        kinds={"json"},
+        partitions_def=partitions,
+        description=(
+            "One data set released again and again by every mechanism, with its errors: one file a run. Runs that are"
+            " there are not made again. NOT private: it reads the truth, of synthetic or public data."
+        ),
+        **common,
+    )
+    def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        planned = settings.planned(context.partition_key)
+        done = [0]
+
+        def tell(run: Run, made: bool) -> None:
+            done[0] += 1
+            how = "made" if made else "was there"
+            case = f"{run.data_set}, {run.contender.label}, epsilon {run.epsilon}, run {run.number}"
+            context.log.info(f"{done[0]} of {len(planned)}: {case} ({how})")
+
+        with public_failures():
+            compare(planned, settings.folder / "runs", settings.data_sets, progress=tell)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(planned)))
+
+    @dg.asset(
+        key=[settings.name, "tables"],
+        deps=[[settings.name, "runs"]],
+        kinds={"parquet", "markdown"},
+        metadata={"dagster/column_schema": RUN_COLUMNS},
+        description="Errors by level, times and memory of all runs that are there, with least and largest values.",
+        **common,
+    )
+    def tables() -> dg.MaterializeResult:
+        path = settings.folder / "comparison.parquet"
+        with public_failures():
+            results = table(settings.folder / "runs")
+            write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
+            known = data_sets_markdown(make() for make in settings.data_sets.values())
+            text = _tables_text(known, results, refusals(settings.folder / "runs"))
+            write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(file_digest(path)), metadata=allowed(dagster__row_count=len(results))
+        )
+
+    @dg.asset(
+        key=[settings.name, "figures"],
+        deps=[[settings.name, "tables"]],
+        kinds={"matplotlib"},
+        description="The figures of Boninsegna & Silvestri, section 5, made of the runs that are there.",
+        **common,
+    )
+    def figures() -> dg.MaterializeResult:
+        with public_failures():
+            written = draw_figures(table(settings.folder / "runs"), settings.folder)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
+
+    return [runs, tables, figures]
+
+
+def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -> str:
+    """All tables, and who refused what."""
+    parts = [
+        "# Mechanisms compared: all tables",
+        "Medians over the runs, with the least and the largest in brackets; delta 1e-8, one trip protected, bounded"
+        " neighbours, one thread a run. See [the comparison](../comparison.md) for what they say.",
+        "## Data sets",
+        data_sets,
+        "## Errors, times and memory",
+        comparison_markdown(results),
+    ]
+    if len(refused):
+        lines = [f"- {row.data_set}, epsilon {row.epsilon}: {row.refused}" for row in refused.itertuples()]
+        parts += ["## Refused for its size", "\n".join(lines)]
+    if ITALY in set(results["data_set"]):
+        parts += ["## The authors' figures for Italy, and ours on data of that shape", published_markdown(results)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,121 @@
+"""A comparison of mechanisms declared in YAML: its data sets, assets and job."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
+from od_assets.components.section import Number, Section
+from od_assets.project import project_root
+from od_core import Budget
+from od_core.errors import OdError, nearest_known
+from od_core.evaluation.comparison import EPSILONS, NUMBER_OF_RUNS
+from od_core.evaluation.contenders import DELTA
+from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
+from od_core.evaluation.known_table import KnownTable
+from od_core.mechanisms import mechanism_named
+from od_core.readers.records import RecordColumns
+
+
+class TableColumns(Section):
+    """Columns of a file of known flows."""
+
+    origin: str = "origin"
+    destination: str = "destination"
+    trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+
+
+class KnownTableSection(Section):
+    """A table whose true flows may be known."""
+
+    name: str
+    marked: str | None = Field(None, description="public or synthetic: without it, nothing is compared with the table.")
+    flows: str = Field(..., description="Parquet or CSV file.")
+    columns: TableColumns = TableColumns()  # type: ignore[call-arg]  # every column has a default
+    zones: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
+    levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+
+    def table(self) -> KnownTable:
+        """The table in the terms of od_core. Raises OdError where it is not marked."""
+        return KnownTable(
+            self.name,
+            self.marked,  # type: ignore[arg-type]  # checked by the table
+            project_root() / self.flows,
+            project_root() / self.zones,
+            tuple(self.levels),
+            RecordColumns(**self.columns.model_dump()),
+        )
+
+
+class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with every required field filled in."""
+        name = Path(request.target_path).name
+        example = {"name": name, "owners": ["team:statistics"], "synthetic": ["binary sparse", "random sparse"]}
+        dg.scaffold_component(request, example)
+
+
+@dg.scaffold_with(ComparisonScaffolder)
+class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+    """Mechanisms compared on synthetic and public data. Results are not private: they compare with the truth."""
+
+    name: str = Field(..., description="Lower-case letters, digits, underscores; prefix of its assets.")
+    owners: list[str] = Field(..., description="team:name or e-mail addresses.")
+    synthetic: list[str] = Field(default_factory=list, description="Synthetic data sets of the paper, by name.")
+    tables: list[KnownTableSection] = Field(default_factory=list)
+    mechanisms: list[str] | None = Field(None, description="Those to compare; all if left out.")
+    epsilons: list[Number] = Field(list[Number](EPSILONS))
+    runs: int = NUMBER_OF_RUNS
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """What ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["evaluation", "origin-destination"])
+
+    def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
+        """How each data set is made, by name. Raises OdError for an unknown name, or a table that is not marked."""
+        made = synthetic_data_sets()
+        for name in self.synthetic:
+            if name not in made:
+                raise OdError(
+                    "OD-EVALUATION-UNKNOWN",
+                    f"there is no synthetic data set {name!r} ({nearest_known(name, tuple(made))})",
+                    next_step="correct the declaration of the comparison",
+                )
+        return {name: made[name] for name in self.synthetic} | {table.name: table.table().read for table in self.tables}
+
+    def settings(self) -> ComparisonSettings:
+        """The declaration in the terms of od_core. Raises OdError as ``data_sets``, and for what is out of range."""
+        for name in self.mechanisms or []:
+            mechanism_named(name)
+        for epsilon in self.epsilons:
+            Budget(epsilon, DELTA)
+        if self.runs < 1:
+            raise OdError("OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="raise its runs")
+        return ComparisonSettings(
+            self.name,
+            self.data_sets(),
+            mechanisms=None if self.mechanisms is None else tuple(self.mechanisms),
+            epsilons=tuple(map(str, self.epsilons)),
+            runs=self.runs,
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
+        """The assets and their jobs."""
+        assets = evaluation_assets(self.settings(), {"owners": self.owners, "code_version": "1"})
+        job = dg.define_asset_job(
+            f"{self.name}_runs",
+            selection=dg.AssetSelection.assets([self.name, "runs"]),
+            description="Release one data set with every mechanism, again and again; runs that are there are kept.",
+        )
+        report = dg.define_asset_job(
+            f"{self.name}_report",
+            selection=dg.AssetSelection.assets([self.name, "tables"], [self.name, "figures"]),
+            description="Tables and figures of all runs that are there.",
+        )
+        return dg.Definitions(assets=assets, jobs=[job, report])

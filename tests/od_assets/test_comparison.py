@@ -1,0 +1,125 @@
+"""A comparison through its assets and the command line: resumed, reported, and refused without a mark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from od_assets import declarations
+from od_assets.comparing import run_comparison
+from od_assets.components import OdComparison
+from od_core.errors import OdError
+
+from .test_cli import od_release
+
+ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
+FLOWS = pd.DataFrame({"origin": ["01", "03", "01"], "destination": ["02", "03", "02"], "trips": [500, 70, 200]})
+
+ATTRIBUTES: dict[str, Any] = {
+    "name": "trial",
+    "owners": ["team:statistics"],
+    "synthetic": ["binary sparse"],
+    "tables": [
+        {
+            "name": "commuters",
+            "marked": "public",
+            "flows": "flows.csv",
+            "columns": {"trips": "trips"},
+            "zones": "zones.csv",
+            "levels": ["region", "zone"],
+        }
+    ],
+    "mechanisms": ["inftda", "stability_histogram"],
+    "epsilons": ["1"],
+    "runs": 2,
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
+    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    FLOWS.to_csv(tmp_path / "flows.csv", index=False)
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    return tmp_path
+
+
+def component(**changes: Any) -> OdComparison:
+    declared: OdComparison = OdComparison.resolve_from_dict(ATTRIBUTES | changes)
+    return declared
+
+
+def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
+    declared = component(synthetic=[], runs=1)
+    outcome = run_comparison(declared, root / "docs")
+    assert outcome.failures == ()
+    runs = {path: path.stat().st_mtime_ns for path in (root / "var").rglob("runs/*.json")}
+    assert len(runs) == 2
+    for path in runs:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert record["levels"][0]["level"] == 0
+    table = pd.read_parquet(root / "docs" / "comparison.parquet")
+    assert set(table["data_set"]) == {"commuters"}
+    assert set(table["contender"]) == {"inftda", "stability_histogram"}
+    assert (table["runs"] == 1).all()
+    text = (root / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert "### commuters, epsilon 1" in text
+    assert "| commuters | public | 770 | 2 | 9 | 4 |" in text
+    assert len(list((root / "docs").glob("*.svg"))) == len(list((root / "docs").glob("*.png"))) > 0
+    assert run_comparison(declared, root / "docs").failures == ()
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs
+
+
+@pytest.mark.parametrize("marked", [None, "", "confidential"])
+def test_data_that_is_not_marked_is_refused_by_name(root: Path, marked: str | None) -> None:
+    """Before an asset of it exists; nothing is read."""
+    tables = [ATTRIBUTES["tables"][0] | {"marked": marked, "flows": "absent.csv"}]
+    with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL: data set 'commuters' is not marked"):
+        component(tables=tables).build_defs()
+    arguments = ["--flows", str(root / "flows.csv"), "--zones", str(root / "zones.csv"), "--levels", "region,zone"]
+    marks = [] if marked is None else ["--marked", marked]
+    result = od_release("compare-mechanisms", *arguments, *marks, var=root / "var")
+    assert result.returncode == 2
+    assert result.stderr.startswith("OD-EVALUATION-CONFIDENTIAL: data set 'flows' is not marked")
+    assert not (root / "var").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"synthetic": ["binary sparce"]}, "OD-EVALUATION-UNKNOWN: .*'binary sparse'"),
+        ({"mechanisms": ["inftdb"]}, "OD-MECHANISM-UNKNOWN: .*'inftda'"),
+        ({"epsilons": ["0"]}, "OD-BUDGET-EPSILON"),
+        ({"runs": 0}, "OD-EVALUATION-RUNS"),
+    ],
+)
+def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, Any], code: str) -> None:
+    with pytest.raises(OdError, match=code):
+        component(**changes).settings()
+
+
+def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
+    (root / "flows.csv").unlink()
+    outcome = run_comparison(component(synthetic=[]))
+    assert "OD-FILE-MISSING: there is no file flows.csv" in outcome.failures[0]
+
+
+def test_the_project_declares_the_comparison_of_its_documents() -> None:
+    declared = declarations.comparison("comparison")
+    assert [*declared.settings().data_sets][-2:] == ["italy", "us_flights"]
+    assert len(declared.settings().planned("italy")) == 6 * 3 * 5  # all but the solver
+    assert "comparison" not in declarations.declared_releases()
+    with pytest.raises(OdError, match=r"OD-EVALUATION-UNKNOWN: .*'comparison'"):
+        declarations.comparison("comparisn")
+
+
+def test_its_assets_stand_in_a_group_of_their_own(root: Path) -> None:
+    specs = list(component().build_defs().resolve_all_asset_specs())
+    assert {spec.key.to_user_string() for spec in specs} == {"trial/runs", "trial/tables", "trial/figures"}
+    assert {spec.group_name for spec in specs} == {"evaluation"}
