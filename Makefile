@@ -1,10 +1,10 @@
-# make install | release | ui | test | test-slow | lint. Every command calls install first.
+# make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
 FAST := --ignore=tests/statistical --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
-SLOW := $(wildcard tests/statistical tests/faults tests/browser tests/benchmarks)
+SLOW := $(wildcard tests/faults tests/browser tests/benchmarks)
 
-.PHONY: install release ui test test-slow lint
+.PHONY: install release ui test test-slow lint comparison
 
 install: .venv/installed
 
@@ -24,7 +24,11 @@ test: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
 test-slow: install
+	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/statistical
 	$(BIN)/python -m pytest -q $(SLOW)
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+comparison: install
+	$(BIN)/od-release compare-mechanisms --to docs/comparison
