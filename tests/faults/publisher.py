@@ -27,7 +27,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         if here == point:
             die()
 
-    write, insert, sync = bundle._json, database._insert, bundle.sync
+    write, insert, sync = bundle.write_json, database._insert, bundle.sync
 
     def write_or_die(content: dict, path: Path) -> None:
         reached("in the files")
@@ -43,7 +43,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the rename")
         sync(path)
 
-    bundle._json, database._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
+    bundle.write_json, database._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
     try:
         ledger = Ledger(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
@@ -61,7 +61,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the store")
         ledger.publish(key, certificate_digest(facts))
     finally:
-        bundle._json, database._insert, bundle.sync = write, insert, sync
+        bundle.write_json, database._insert, bundle.sync = write, insert, sync
 
 
 def main(folder: str, point: str = "") -> None:

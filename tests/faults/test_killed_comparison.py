@@ -1,4 +1,4 @@
-"""A comparison of mechanisms that is killed outright, and made again."""
+"""A comparison of mechanisms that is killed outright, and what is made again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from od_core.evaluation.comparison import compare, planned_runs
+from od_core.evaluation.comparison import Run, compare, planned_runs
 from od_core.evaluation.comparison_table import table
+from od_core.evaluation.contenders import CONTENDERS
 from tests.od_core.evaluation.test_comparison import SMALL, TWO
 
 
@@ -59,3 +61,19 @@ def wait_for(happened) -> None:
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_another_plan_or_other_data_are_made_again(tmp_path):
+    run = Run("small binary", CONTENDERS[0], "1", 1)
+    made = []
+
+    def again(run: Run, data_set: str) -> bool:
+        compare([run], tmp_path, {run.data_set: SMALL[data_set]}, workers=1, progress=lambda _, new: made.append(new))
+        return made[-1]
+
+    assert again(run, "small binary")
+    assert not again(run, "small binary")
+    assert again(run, "small random")  # other data under the same name
+    options = replace(run, contender=replace(run.contender, conversion="bun_steinke"))
+    assert again(options, "small random")
+    assert not again(options, "small random")

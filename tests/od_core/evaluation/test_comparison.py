@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -120,22 +119,6 @@ def test_what_is_there_is_not_made_again(results):
     compare(runs[:6], folder, SMALL, workers=1, progress=lambda run, made: told.append(made))
     assert told == [False] * 6
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-def test_another_plan_or_other_data_are_made_again(tmp_path):
-    run = Run("small binary", CONTENDERS[0], "1", 1)
-    made = []
-
-    def again(run: Run, data_set: str) -> bool:
-        compare([run], tmp_path, {run.data_set: SMALL[data_set]}, workers=1, progress=lambda _, new: made.append(new))
-        return made[-1]
-
-    assert again(run, "small binary")
-    assert not again(run, "small binary")
-    assert again(run, "small random")  # other data under the same name
-    options = replace(run, contender=replace(run.contender, conversion="bun_steinke"))
-    assert again(options, "small random")
-    assert not again(options, "small random")
 
 
 def test_runs_of_different_plans_make_no_table(tmp_path):
