@@ -10,51 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import numpy as np
 
-from od_core.errors import OdError, nearest_known
-from od_core.group_sizes.bottom_up import Leaf
+from od_core.group_sizes.bottom_up import BottomUp
 from od_core.group_sizes.frame import Counts, Frame
-from od_core.group_sizes.mechanism import Query
 from od_core.group_sizes.noisy_values import check_noisy
 from od_core.group_sizes.posterior import NoisyAreas
 
 
 @dataclass(frozen=True)
-class BottomUpPosterior:
+class BottomUpPosterior(BottomUp):
     """The leaf areas alone, by posterior means; better than ``bottom_up`` with the same noise (docs).
 
     Attributes:
         leaf: what is measured of a leaf area, ``cumulative`` or ``sizes``.
     """
 
-    leaf: Leaf = "cumulative"
-
     name: ClassVar[str] = "bottom_up_posterior"
-    leaves_alone: ClassVar[bool] = True
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        known = get_args(Leaf)
-        if self.leaf not in known:
-            raise OdError(
-                "OD-GROUPS-LEAF",
-                f"there is no leaf method {self.leaf!r} ({nearest_known(self.leaf, known)})",
-                next_step="choose cumulative or sizes",
-            )
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options as public text."""
-        return {"leaf": self.leaf}
-
-    @property
-    def query(self) -> Query:
-        """What is measured."""
-        return self.leaf
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Histograms of levels 1 to L from the noisy values of the leaf level; see :class:`GroupSizeMechanism`.
