@@ -6,18 +6,16 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 from dagster import EventLogEntry
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.declarations import comparison
+from od_assets.progress import followed
 from od_assets.running import SILENT, step_failures
 from od_core.archive.lock import exclusive
 from od_core.errors import OdError
@@ -90,7 +88,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
         jobs = [(f"{settings.name}_runs", data_set) for data_set in settings.data_sets]
         for job, data_set in [*jobs, (f"{settings.name}_report", None)]:
             run_id = str(uuid.uuid4())
-            with _progress(instance, run_id, data_set or "tables and figures"):
+            with followed(instance, run_id, data_set or "tables and figures", _by_run, transient=False):
                 result = definitions.resolve_job_def(job).execute_in_process(
                     partition_key=data_set,
                     instance=instance,
@@ -107,21 +105,8 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
     return Compared(settings.folder if to is None else to, tuple(failures))
 
 
-@contextmanager
-def _progress(instance: dg.DagsterInstance, run_id: str, title: str) -> Iterator[None]:
-    """A bar of finished runs while the body runs."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None)
-
-        def advance(entry: EventLogEntry, _cursor: str) -> None:
-            found = _DONE_OF_ALL.match(entry.user_message)
-            if found is not None:
-                progress.update(task, completed=int(found[1]), total=int(found[2]), description=found[3])
-
-        instance.watch_event_logs(run_id, None, advance)
-        try:
-            yield
-        finally:
-            instance.end_watch_event_logs(run_id, advance)
-            progress.update(task, description=title)
+def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+    """The run that was made last, and how many are there."""
+    found = _DONE_OF_ALL.match(entry.user_message)
+    if found is not None:
+        progress.update(task, completed=int(found[1]), total=int(found[2]), description=found[3])

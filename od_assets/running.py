@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 from dagster import DagsterEventType, EventLogEntry
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
 from od_assets.assets.metadata import flows_by_level
 from od_assets.components.od_release import OdRelease
+from od_assets.progress import Tell, followed
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.archive.chain import DRAWING, MEASURED
@@ -74,7 +73,8 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
         instance = dg.DagsterInstance.get()
     with instance:
         run_id = str(uuid.uuid4())
-        with _progress(instance, run_id, str(key), quiet=quiet):
+        name = str(key)
+        with nullcontext() if quiet else followed(instance, run_id, name, _by_step(name), transient=True):
             result = job.execute_in_process(
                 partition_key=period,
                 instance=instance,
@@ -162,30 +162,19 @@ def _failed_steps(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
     return [event for event in result.all_events if event.event_type == DagsterEventType.STEP_FAILURE]
 
 
-@contextmanager
-def _progress(instance: dg.DagsterInstance, run_id: str, title: str, *, quiet: bool) -> Iterator[None]:
-    """A bar of finished steps while the body runs."""
-    if quiet:
-        yield
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=None)
+def _by_step(title: str) -> Tell:
+    """The step that runs now, and how many are done."""
 
-        def advance(entry: EventLogEntry, _cursor: str) -> None:
-            event = entry.dagster_event
-            if event is None:
-                return
-            if event.event_type == DagsterEventType.STEP_START:
-                progress.update(task, description=f"{title}: {event.step_key}")
-            elif event.event_type == DagsterEventType.STEP_SUCCESS:
-                progress.advance(task)
+    def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event is None:
+            return
+        if event.event_type == DagsterEventType.STEP_START:
+            progress.update(task, description=f"{title}: {event.step_key}")
+        elif event.event_type == DagsterEventType.STEP_SUCCESS:
+            progress.advance(task)
 
-        instance.watch_event_logs(run_id, None, advance)
-        try:
-            yield
-        finally:
-            instance.end_watch_event_logs(run_id, advance)
+    return tell
 
 
 def _no_period(message: str) -> OdError:

@@ -179,16 +179,15 @@ def release_flows(
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
     """Measure and estimate level by level, each measurement at most once, refine where asked for, and finish."""
-    measured: list[Measurement] = []
-    root = nodes = published_root(plan, trips) if plan.mechanism.measures == "every_level" else above_the_leaves(plan)
+    first = plan.steps[0]
+    if isinstance(first, ThresholdStep):
+        kept = measurements.once(first, partial(measure_present, first, trips, noise))
+        leaves, measurement = present_leaves(plan, first, kept)
+        return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
+    root = nodes = above_the_leaves(plan) if plan.mechanism.measures == "all_leaves" else published_root(plan, trips)
+    measured = []
     for step in plan.steps:
         below: Nodes | None = None
-        if isinstance(step, ThresholdStep):
-            nodes, present = present_leaves(
-                plan, step, measurements.once(step, partial(measure_present, step, trips, noise))
-            )
-            measured.append(present)
-            continue
         if plan.mechanism.refines and step is plan.steps[-1]:  # the leaves are estimated by the refinement alone
             noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
         else:

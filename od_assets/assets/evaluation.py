@@ -118,7 +118,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
     )
     def figures() -> dg.MaterializeResult:
         with public_failures():
-            written = draw_figures(table(settings.folder / "runs"), settings.folder)
+            written = draw_figures(pd.read_parquet(settings.folder / "comparison.parquet"), settings.folder)
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
 
     return [runs, tables, figures]

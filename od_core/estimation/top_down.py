@@ -90,10 +90,8 @@ def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
     return root_of(plan, trips.total) if plan.publishes_total else None
 
 
-def above_the_leaves(plan: ReleasePlan) -> Nodes | None:
-    """All public nodes above the leaves, of unknown trips, where every leaf is measured and nothing else."""
-    if plan.mechanism.measures != "all_leaves":
-        return None
+def above_the_leaves(plan: ReleasePlan) -> Nodes:
+    """All public nodes above the leaves, of unknown trips: for a plan that measures every leaf and nothing else."""
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 

@@ -14,10 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from od_core.compiled import kernel
 from od_core.group_sizes.area_totals import WithAreaTotals
 from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.isotonic import least_squares
 from od_core.group_sizes.mechanism import Query
+
+_PIECE = 1 << 20
+"""Cells that are regressed at a time."""
 
 
 @dataclass(frozen=True)
@@ -37,33 +40,19 @@ class CumulativeDP(WithAreaTotals):
 
 def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
     """Histograms of noisy cumulative counts, shape (areas, K), whose last, G_r, is exact; shape (areas, K + 1)."""
-    histograms = np.empty((len(cumulative), cumulative.shape[1] + 1), dtype=np.int64)
-    _regress(np.ascontiguousarray(cumulative), totals, histograms)
+    areas, sizes = cumulative.shape
+    histograms = np.empty((areas, sizes + 1), dtype=np.int64)
+    together = max(1, _PIECE // sizes)
+    for start in range(0, areas, together):
+        part = slice(start, start + together)
+        histograms[part] = _regressed(cumulative[part], totals[part])
     return histograms
 
 
-@kernel
-def _regress(noisy, totals, histograms):  # type: ignore[no-untyped-def]  # compiled
-    """Least squares among sequences that never fall, then into [0, G_r], rounded half up, and the differences.
-
-    Pool adjacent violators: a block is a sum and a length; the last two are pooled while the first has the larger mean.
-    """
-    sizes = noisy.shape[1]
-    sums, lengths = np.empty(sizes, dtype=np.int64), np.empty(sizes, dtype=np.int64)
-    for area in range(len(noisy)):
-        blocks = 0
-        for size in range(sizes):
-            sums[blocks], lengths[blocks] = noisy[area, size], 1
-            blocks += 1
-            while blocks > 1 and sums[blocks - 2] * lengths[blocks - 1] >= sums[blocks - 1] * lengths[blocks - 2]:
-                blocks -= 1
-                sums[blocks - 1] += sums[blocks]
-                lengths[blocks - 1] += lengths[blocks]
-        histograms[area] = 0
-        before, size = np.int64(0), 0
-        for block in range(blocks):
-            mean = (2 * sums[block] + lengths[block]) // (2 * lengths[block])
-            mean = min(max(mean, 0), totals[area])
-            histograms[area, size] = mean - before
-            before, size = mean, size + lengths[block]
-        histograms[area, sizes] = totals[area] - before
+def _regressed(cumulative: Counts, totals: Counts) -> Counts:
+    """Least squares among rows that never fall, within [0, G_r], rounded half up, and the differences."""
+    areas, sizes = cumulative.shape
+    steps = least_squares(cumulative.ravel(), np.arange(areas + 1) * sizes, np.zeros_like(totals), totals)
+    means = (2 * steps.totals + steps.lengths) // (2 * steps.lengths)
+    ascending = np.repeat(means, steps.lengths).reshape(areas, sizes)
+    return np.diff(ascending, axis=1, prepend=0, append=totals[:, None])

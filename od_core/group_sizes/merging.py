@@ -15,6 +15,7 @@ What the paper leaves open is settled here:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,15 @@ from od_core.compiled import kernel
 from od_core.errors import OdError
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.runs import Runs, size_keys
+
+
+class MergedLevels:
+    """Defaults of a mechanism without options that measures every level and merges them: what it promises."""
+
+    options: ClassVar[dict[str, str]] = {}
+    leaves_alone: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = True
+    keeps_totals: ClassVar[bool] = True
 
 
 def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:

@@ -11,14 +11,14 @@ import numpy as np
 
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.mechanism import Query
-from od_core.group_sizes.merging import merge
+from od_core.group_sizes.merging import MergedLevels, merge
 from od_core.group_sizes.noisy_values import check_noisy
 from od_core.group_sizes.runs import Runs, tables
 from od_core.projection.euclidean import project_children_euclidean
 
 
 @dataclass(frozen=True)
-class Naive:
+class Naive(MergedLevels):
     """The noisy histogram of every area, projected on those that sum to its number of groups; then merged.
 
     The paper has no hierarchical form; the merging takes 16 / (eps^2 n) for the variance of a size with n groups. Half
@@ -26,11 +26,7 @@ class Naive:
     """
 
     name: ClassVar[str] = "naive"
-    options: ClassVar[dict[str, str]] = {}
     query: ClassVar[Query] = "histogram"
-    leaves_alone: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.

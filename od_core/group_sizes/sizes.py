@@ -12,24 +12,20 @@ import numpy as np
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.isotonic import least_squares
 from od_core.group_sizes.mechanism import Query
-from od_core.group_sizes.merging import merge
+from od_core.group_sizes.merging import MergedLevels, merge
 from od_core.group_sizes.noisy_values import check_noisy
 from od_core.group_sizes.runs import Runs, tables
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(MergedLevels):
     """The ascending sizes from 0 to K nearest to the noisy ones, in least squares, area by area; then merged.
 
     Good for large groups, which are few and far apart.
     """
 
     name: ClassVar[str] = "sizes"
-    options: ClassVar[dict[str, str]] = {}
     query: ClassVar[Query] = "sizes"
-    leaves_alone: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.

@@ -15,25 +15,21 @@ import numpy as np
 
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.mechanism import Query
-from od_core.group_sizes.merging import merge
+from od_core.group_sizes.merging import MergedLevels, merge
 from od_core.group_sizes.noisy_values import check_noisy
 from od_core.group_sizes.posterior import NoisyAreas
 from od_core.group_sizes.runs import Runs, tables
 
 
 @dataclass(frozen=True)
-class SizesPosterior:
+class SizesPosterior(MergedLevels):
     """All levels by posterior means of noisy sizes; mostly better than ``sizes`` with the same noise (docs).
 
     A run of groups of one size weighs as many as it has, as in ``cumulative``.
     """
 
     name: ClassVar[str] = "sizes_posterior"
-    options: ClassVar[dict[str, str]] = {}
     query: ClassVar[Query] = "sizes"
-    leaves_alone: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`.

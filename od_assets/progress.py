@@ -1,0 +1,32 @@
+"""A bar on standard error that follows a run of Dagster in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+from dagster import EventLogEntry
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+Tell = Callable[[Progress, TaskID, EventLogEntry], None]
+"""Moves the bar where an entry of the run's log says so."""
+
+
+@contextmanager
+def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
+    """Show a bar while the body runs; it goes with it, or stays under its title."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=transient) as progress:
+        task = progress.add_task(title, total=None)
+
+        def advance(entry: EventLogEntry, _cursor: str) -> None:
+            tell(progress, task, entry)
+
+        instance.watch_event_logs(run_id, None, advance)
+        try:
+            yield
+        finally:
+            instance.end_watch_event_logs(run_id, advance)
+            progress.update(task, description=title)
