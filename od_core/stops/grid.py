@@ -1,0 +1,51 @@
+"""The public grid that trips with stops are points of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+
+Counts = NDArray[np.int64]
+Points = NDArray[np.int32]
+"""Cell of each trip, one row a trip; shape (trips, dimensions)."""
+
+MAX_SIDE = 1 << 31
+"""Cells of a dimension are numbered in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How many cells each dimension has: with k places on a w x w map, 2k dimensions of w cells.
+
+    Attributes:
+        sizes: number of cells of each dimension.
+
+    Raises:
+        OdError: no dimension, or one without cells, or with more than can be numbered.
+    """
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole = all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
+        if not self.sizes or not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
+            raise OdError(
+                "OD-STOPS-GRID",
+                "a grid is one whole number of cells, from 1 to 2^31, for each of its dimensions",
+                next_step="correct the grid",
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions, d."""
+        return len(self.sizes)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of the whole space, which may be too many to list."""
+        return math.prod(self.sizes)
