@@ -21,7 +21,7 @@ from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.publication.bundle import ledger_entries
-from od_core.publication.database import is_stored, stored_releases
+from od_core.publication.store import is_stored, stored_releases
 from od_core.publication.verification import Published
 from od_core.release import finish
 
