@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from od_core.flow_tree import FlowTree
 from od_core.geography import WHOLE_SPACE, Geography, Numbers
+from od_core.group_sizes.frame import Frame
 from od_core.readers.scratch import memory_database
 
 
@@ -61,6 +62,31 @@ def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
         tables.append(table if level == len(levels) else table.drop_duplicates())
         above = list(zones[name])
     return _count("geography_is_a_partition", {"areas": pa.Table.from_pandas(pd.concat(tables), preserve_index=False)})
+
+
+def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
+    """Violations in a group-size table, by name of the query.
+
+    Args:
+        frame: what is public of it.
+        histograms: level, area (numbers), size and groups, as they stand in their file.
+    """
+    geography = frame.geography
+    areas = pd.DataFrame(
+        [
+            (level, area, None if level == 1 else int(geography.parents[level][area]), groups)
+            for level in frame.levels
+            for area, groups in enumerate(frame.totals(level).tolist())
+        ],
+        columns=["level", "area", "parent", "groups"],
+    )
+    tables = {
+        "histograms": histograms,
+        "areas": pa.Table.from_pandas(areas, preserve_index=False),
+        "sizes": pa.table({"top_code": [frame.top_code]}),
+    }
+    names = ("group_sizes_are_counts", "group_sizes_sum_to_totals", "group_sizes_add_up")
+    return {name: _count(name, tables) for name in names}
 
 
 def _count(query: str, tables: dict[str, pa.Table]) -> int:

@@ -1,6 +1,7 @@
 """Components: releases and comparisons declared in YAML."""
 
 from od_assets.components.od_comparison import OdComparison
+from od_assets.components.od_group_sizes import OdGroupSizes
 from od_assets.components.od_release import OdRelease
 
-__all__ = ["OdComparison", "OdRelease"]
+__all__ = ["OdComparison", "OdGroupSizes", "OdRelease"]

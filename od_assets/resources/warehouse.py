@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
-from od_assets.settings import ReleaseSettings
+from od_assets.settings import P, ReleaseSettings, SeriesSettings
 from od_core import Geography, Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
@@ -20,6 +21,9 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
+from od_core.group_sizes.plan import GroupSizePlan
+from od_core.group_sizes.release import GroupSizeRelease
+from od_core.group_sizes.staging import StagedGroupSizes
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.store import is_stored, stored_releases
 from od_core.publication.verification import Published
@@ -82,24 +86,28 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return self.var / "data_docs" / key.folder
 
     def staged(self, key: ReleaseKey) -> StagedRelease:
-        """The files of a release on their way to publication."""
+        """The files of a release of flows on their way to publication."""
         return StagedRelease(self.confidential.subfolder(key.folder))
 
-    def zones(self, settings: ReleaseSettings) -> Path:
+    def staged_group_sizes(self, key: ReleaseKey) -> StagedGroupSizes:
+        """The files of a group-size table on their way to publication."""
+        return StagedGroupSizes(self.confidential.subfolder(key.folder))
+
+    def zones(self, settings: SeriesSettings[Any]) -> Path:
         """The zone list that the geography asset has checked."""
         return self.var / "geographies" / f"{settings.name}.csv"
 
-    def geography(self, settings: ReleaseSettings) -> Geography:
+    def geography(self, settings: SeriesSettings[Any]) -> Geography:
         """The geography as its asset has checked it. Raises OdError where that has not run."""
         return settings.geography_from(self.zones(settings))
 
-    def plan(self, settings: ReleaseSettings, key: ReleaseKey) -> ReleasePlan:
+    def plan(self, settings: SeriesSettings[P], key: ReleaseKey) -> P:
         """The plan over the checked geography; the one that the release was set aside with, if it was.
 
         Raises:
             OdError: geography or settings are not those that the release was set aside with.
         """
-        plan = settings.plan(self.geography(settings))
+        plan = settings.plan(self.geography(settings), key.period)
         self.ledger.hold_to_plan(key, settings.domain.name, plan)
         return plan
 
@@ -140,6 +148,17 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         ledger = self.ledger
         leaves = self.staged(key).estimate(plan.tree.depth, refined=plan.mechanism.refines)
         return finish(plan, leaves, self.measured(plan, key), noise=ledger.noise(key), spent=ledger.spent(key, plan))
+
+    def group_sizes(self, settings: SeriesSettings[GroupSizePlan], key: ReleaseKey) -> GroupSizeRelease:
+        """The group-size table from its staged histograms and stored measurements."""
+        plan, ledger, measurements = self.plan(settings, key), self.ledger, self.measurements(key)
+        return GroupSizeRelease(
+            plan,
+            tuple(self.staged_group_sizes(key).histograms(plan.frame)),
+            tuple((step, measurements.read(step)) for step in plan.steps),
+            ledger.spent(key, plan),
+            ledger.noise(key),
+        )
 
     def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
         """The stored measurements of a release with the staged nodes that they stand below, top first."""

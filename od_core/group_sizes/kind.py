@@ -6,10 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from od_core.group_sizes.database import differing_group_sizes, store_group_sizes
-from od_core.group_sizes.publication import FORMAT, group_size_certificate, open_group_sizes, write_group_size_bundle
+from od_core.group_sizes.publication import (
+    FORMAT,
+    group_size_certificate,
+    group_size_sentences,
+    open_group_sizes,
+    write_group_size_bundle,
+)
 from od_core.group_sizes.release import GroupSizeRelease
+from od_core.privacy.accounting import float_above
 from od_core.publication.kind import Kind, Look
 
 
@@ -31,8 +39,30 @@ def _invariants(public: GroupSizeRelease) -> Iterator[str]:
             yield f"level {level} is not the sum of the level below"
 
 
+def _summary(release: GroupSizeRelease) -> pd.DataFrame:
+    """Areas, groups and released members of every level, and the noise where it was measured."""
+    frame, scales = release.plan.frame, {step.level: step.scale for step in release.plan.steps}
+    sizes = np.arange(frame.top_code + 1)
+    return pd.DataFrame(
+        [
+            {
+                "level": frame.geography.levels[level - 1],
+                "areas": len(table),
+                "groups": int(table.sum()),
+                "largest_size": int(sizes[table.any(axis=0)].max(initial=0)),
+                "members": int(table.sum(axis=0) @ sizes),
+                "noise_scale": "-" if level not in scales else f"{float_above(scales[level]):.6g}",
+            }
+            for level, table in zip(frame.levels, release.histograms, strict=True)
+        ]
+    )
+
+
 GROUP_SIZES: Kind[GroupSizeRelease] = Kind(
+    contents="group sizes",
     format=FORMAT,
+    guarantee=group_size_sentences,
+    summary=_summary,
     certificate=group_size_certificate,
     write_bundle=write_group_size_bundle,
     store=store_group_sizes,

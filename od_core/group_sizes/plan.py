@@ -9,12 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.mechanism import GroupSizeMechanism, Query
 from od_core.group_sizes.mechanisms import mechanism_for
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
 from od_core.privacy.unit import PrivacyUnit
@@ -95,6 +97,23 @@ class GroupSizePlan:
         draws = [rho / step.charge.as_rho for rho, step in zip(levels, self.steps, strict=True)]
         epsilons = (times * step.epsilon for times, step in zip(draws, self.steps, strict=True))
         return SpentDirectly(levels, Fraction(0), promise=sum(epsilons, start=Fraction(0)))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a step: the level of the areas that are measured, and their number, noise, charge."""
+        geography = self.frame.geography
+        return pd.DataFrame(
+            [
+                {
+                    "level": step.level,
+                    "area_level": geography.level_names[step.level],
+                    "areas": geography.size(step.level),
+                    "sensitivity": step.sensitivity,
+                    "scale": float_above(step.scale),
+                    "epsilon": float_above(step.epsilon),
+                }
+                for step in self.steps
+            ]
+        )
 
     def facts(self) -> dict[str, Any]:
         """The whole plan as JSON-ready public facts; fractions as exact text."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
 from od_core.publication.bundle import write_bundle
-from od_core.publication.certificate import FORMAT, certificate
+from od_core.publication.certificate import FORMAT, certificate, guarantee_sentences
 from od_core.publication.database import differing_facts, store_release
 from od_core.publication.kind import Kind, Look
 from od_core.publication.reading import open_release
@@ -70,8 +71,30 @@ def _stored(database: Path, public: Release, key: ReleaseKey, stated: dict[str, 
             yield f"it holds other measurements of level {here.step.level}"
 
 
+def _summary(release: Release) -> pd.DataFrame:
+    """Public pairs, released flows and noise of every level of the flow tree."""
+    plan, rows = release.plan, []
+    for level, (origin_level, destination_level) in enumerate(release.levels):
+        trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]
+        measured = next((step for step in plan.steps if step.level == level), None)
+        rows.append(
+            {
+                "level": level,
+                "origin_level": origin_level,
+                "destination_level": destination_level,
+                "public_pairs": plan.tree.cells(level),
+                "flows": len(trips),
+                "noise_standard_deviation": 0.0 if measured is None else round(float(measured.variance) ** 0.5, 3),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 FLOWS: Kind[Release] = Kind(
+    contents="flows",
     format=FORMAT,
+    guarantee=lambda plan, spent, fault_threshold: guarantee_sentences(plan.unit, spent, fault_threshold),
+    summary=_summary,
     certificate=certificate,
     write_bundle=write_bundle,
     store=store_release,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+
+import pandas as pd
 
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.planned import Planned, PlannedStep
@@ -35,7 +38,7 @@ class Certified(Protocol):
         ...
 
 
-R = TypeVar("R")
+R = TypeVar("R", bound=Certified)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,11 @@ class Kind(Generic[R]):
     """What differs between releases of flows and of other tables once they are measured.
 
     Attributes:
+        contents: what its releases hold, as summaries name it.
         format: what its certificates say of themselves.
+        guarantee: what a plan that has spent so much protects, in sentences, with the share of faulty records above
+            which an input is refused.
+        summary: a release in a few lines: its levels, and their noise.
         certificate: of a release; as :func:`od_core.publication.certificate.certificate`.
         write_bundle: the files of a bundle, into an empty folder.
         store: into the release database; the same release again changes nothing.
@@ -54,7 +61,10 @@ class Kind(Generic[R]):
         stored: what the database says otherwise than the bundle.
     """
 
+    contents: str
     format: str
+    guarantee: Callable[[Any, Spent, Fraction], dict[str, str]]
+    summary: Callable[[R], pd.DataFrame]
     certificate: Callable[..., dict[str, Any]]
     write_bundle: Callable[[R, dict[str, Any], Path], None]
     store: Callable[[Path, R, ReleaseKey, dict[str, Any]], None]
