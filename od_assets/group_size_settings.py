@@ -10,6 +10,7 @@ from od_core.group_sizes.grouping import Grouping
 from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanism import GroupSizeMechanism
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
+from od_core.group_sizes.top_code import TopCodeEstimate
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class GroupSizeSettings(SeriesSettings[GroupSizePlan]):
     Attributes:
         grouping: what the groups are.
         mechanism: see od_core; None where the rule on public numbers chooses it.
-        top_code: the largest size that is told apart.
+        top_code: the largest size that is told apart, or how it is estimated.
     """
 
     grouping: Grouping
     mechanism: GroupSizeMechanism | None
-    top_code: int
+    top_code: int | TopCodeEstimate
 
     kind = GROUP_SIZES
 

@@ -1,6 +1,5 @@
 """A group-size table: the sizes of its groups, its noisy measurements, its histograms, its bundle."""
 
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -16,8 +15,7 @@ from od_core.archive.files import file_digest
 from od_core.archive.identity import hold_to_input
 from od_core.archive.measurements import begin_release
 from od_core.errors import OdError
-from od_core.group_sizes.measure import measure
-from od_core.group_sizes.release import estimated
+from od_core.group_sizes.release import estimated, measure_plan
 from od_core.privacy.noise import noise_named
 
 HISTOGRAM_COLUMNS = dg.TableSchema(
@@ -78,14 +76,11 @@ def group_size_assets(
             measurements = begin_release(
                 warehouse.confidential, ledger, key, settings.domain.name, plan, groups, settings.noise
             )
-            noise, query = noise_named(settings.noise), plan.mechanism.query
-            noisy = [
-                measurements.once(step, partial(measure, plan.frame, query, step, groups, noise)) for step in plan.steps
-            ]
+            measured = measure_plan(plan, groups, noise_named(settings.noise), measurements)
             digests = [ledger.measured_digest(key, step.level) for step in plan.steps]
         return dg.MaterializeResult(
             data_version=dg.DataVersion(".".join(digests)),
-            metadata=allowed(measured_cells=sum(map(len, noisy)), plan=table(plan.to_frame())),
+            metadata=allowed(measured_cells=sum(len(noisy) for _, noisy in measured), plan=table(plan.to_frame())),
         )
 
     @dg.asset(
@@ -103,10 +98,10 @@ def group_size_assets(
     def histograms(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan, ledger, measurements = warehouse.plan(settings, key), warehouse.ledger, warehouse.measurements(key)
-            measured = [(step, measurements.read(step)) for step in plan.steps]
+            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
+            measured = warehouse.measured_group_sizes(plan, key)
             release = estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
-            path = warehouse.staged_group_sizes(key).save_histograms(plan.frame, release.histograms)
+            path = warehouse.staged_group_sizes(key).save_histograms(release.frame, release.histograms)
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),

@@ -100,7 +100,7 @@ def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
 
 def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:
     """What a group-size table promises, has spent, and is of."""
-    frame = release.plan.frame
+    frame = release.frame
     return release_metadata(GROUP_SIZES, release, balance) | allowed(
         groups=int(frame.groups.sum()), top_code=frame.top_code, mechanism=release.plan.mechanism.name
     )

@@ -6,6 +6,7 @@ from od_assets.checks.asset_checks import AssetChecks, geography_checks, record_
 from od_assets.checks.invariants import group_size_violations
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.resources.warehouse import Warehouse
+from od_core.group_sizes.release import frame_of
 
 
 def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
@@ -22,7 +23,8 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
         key, ledger = settings.key(period), warehouse.ledger
         plan = warehouse.plan(settings, key)
         mechanism, table = plan.mechanism, warehouse.staged_group_sizes(key).histogram_table()
-        violations = group_size_violations(plan.frame, table)
+        frame = frame_of(plan, warehouse.measured_group_sizes(plan, key))
+        violations = group_size_violations(frame, table)
         planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
         return {
             "are_counts": violations["group_sizes_are_counts"],

@@ -18,6 +18,8 @@ from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.group_sizes.grouping import Grouping
 from od_core.group_sizes.listed_groups import ListedGroups
 from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.top_code import TopCodeEstimate
+from od_core.privacy.budget import exact_fraction
 from od_core.readers.records import RecordColumns
 
 
@@ -51,6 +53,13 @@ class PureEpsilon(Section):
     epsilon: Number
 
 
+class EstimatedTopCode(Section):
+    """A top code that is estimated from the records, and charged; needs a mechanism that is named."""
+
+    share: Number = Field("1/20", description="Of epsilon, for the estimate.")
+    most: int = Field(..., description="Public bound; larger groups count as of so many members in any case.")
+
+
 class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
     """Writes a complete example, since an empty declaration keeps the whole project from loading."""
 
@@ -82,7 +91,9 @@ class OdGroupSizes(Series):
     privacy: PureEpsilon
     mechanism: str | None = Field(None, description="Left out, a rule on public numbers chooses it.")
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
-    top_code: int = Field(..., description="Largest size that is told apart; public, not read off the records.")
+    top_code: int | EstimatedTopCode = Field(
+        ..., description="Largest size that is told apart: public, not read off the records; or how it is estimated."
+    )
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -109,8 +120,14 @@ class OdGroupSizes(Series):
             fault_threshold=share(self.trips.fault_threshold),
             grouping=grouping,
             mechanism=None if self.mechanism is None else mechanism_named(self.mechanism, **self.mechanism_options),
-            top_code=self.top_code,
+            top_code=self._top_code(),
         )
+
+    def _top_code(self) -> int | TopCodeEstimate:
+        given = self.top_code
+        if isinstance(given, int):
+            return given
+        return TopCodeEstimate(exact_fraction("the share of the top code", given.share), given.most)
 
     def _grouping(self) -> Grouping:
         columns = self.trips.columns

@@ -17,12 +17,13 @@ from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.lock import LOCK_SECONDS, exclusive
 from od_core.archive.measurements import DurableMeasurements
+from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
-from od_core.group_sizes.plan import GroupSizePlan
-from od_core.group_sizes.release import GroupSizeRelease
+from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep
+from od_core.group_sizes.release import GroupSizeRelease, frame_of
 from od_core.group_sizes.staging import StagedGroupSizes
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.store import is_stored, stored_releases
@@ -151,14 +152,15 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
 
     def group_sizes(self, settings: SeriesSettings[GroupSizePlan], key: ReleaseKey) -> GroupSizeRelease:
         """The group-size table from its staged histograms and stored measurements."""
-        plan, ledger, measurements = self.plan(settings, key), self.ledger, self.measurements(key)
-        return GroupSizeRelease(
-            plan,
-            tuple(self.staged_group_sizes(key).histograms(plan.frame)),
-            tuple((step, measurements.read(step)) for step in plan.steps),
-            ledger.spent(key, plan),
-            ledger.noise(key),
-        )
+        plan, ledger = self.plan(settings, key), self.ledger
+        measured = self.measured_group_sizes(plan, key)
+        histograms = self.staged_group_sizes(key).histograms(frame_of(plan, measured))
+        return GroupSizeRelease(plan, tuple(histograms), tuple(measured), ledger.spent(key, plan), ledger.noise(key))
+
+    def measured_group_sizes(self, plan: GroupSizePlan, key: ReleaseKey) -> list[tuple[LaplaceStep, NoisyVector]]:
+        """The stored measurements of a group-size table, in the order of its steps."""
+        measurements = self.measurements(key)
+        return [(step, measurements.read(step)) for step in plan.steps]
 
     def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
         """The stored measurements of a release with the staged nodes that they stand below, top first."""

@@ -28,7 +28,7 @@ def _made_anew(public: GroupSizeRelease, _stated: dict[str, Any]) -> tuple[Group
 
 def _invariants(public: GroupSizeRelease) -> Iterator[str]:
     """Whole numbers of at least 0; sums over the sizes and over the children, where the mechanism promises them."""
-    mechanism, frame = public.plan.mechanism, public.plan.frame
+    mechanism, frame = public.plan.mechanism, public.frame
     for level, table in zip(frame.levels, public.histograms, strict=True):
         below = public.below(level)
         if (table < 0).any():
@@ -41,7 +41,7 @@ def _invariants(public: GroupSizeRelease) -> Iterator[str]:
 
 def _summary(release: GroupSizeRelease) -> pd.DataFrame:
     """Areas, groups and released members of every level, and the noise where it was measured."""
-    frame, scales = release.plan.frame, {step.level: step.scale for step in release.plan.steps}
+    frame, scales = release.frame, {step.level: step.scale for step in release.plan.steps}
     sizes = np.arange(frame.top_code + 1)
     return pd.DataFrame(
         [

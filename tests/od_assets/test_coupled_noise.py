@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import od_assets.assets.group_sizes
 import od_assets.assets.levels
+import od_core.group_sizes.release
 from od_assets.components import domain
 from od_assets.components.series import Series
 from od_core.group_sizes.frame import Frame
@@ -152,7 +152,7 @@ def test_neighbouring_groups_leave_the_same_traces(
     def injected_sizes(frame: Frame, query: Query, step: Any, groups: Any, noise: Any) -> list[np.ndarray]:
         return [np.random.default_rng(step.level).integers(0, 1000, cells(frame, query, step.level))]
 
-    monkeypatch.setattr(od_assets.assets.group_sizes, "measure", injected_sizes)
+    monkeypatch.setattr(od_core.group_sizes.release, "measure", injected_sizes)
     changes = DOMAINS[protected]
     traces = traces_of(neighbours(protected), lambda project: project.group_sizes(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []

@@ -16,6 +16,7 @@ from od_assets.verifying import verified
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.group_sizes import release as release_module
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.plan import GroupSizePlan
 from od_core.group_sizes.publication import open_group_sizes
@@ -100,7 +101,7 @@ def test_groups_of_a_public_list(project: Project) -> None:
 def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
     month: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, drawn = assets.measure, []
+    real, drawn = release_module.measure, []
 
     def dies_at_the_second(frame, query, step, groups, noise):  # type: ignore[no-untyped-def]  # as the real one
         drawn.append(step.level)
@@ -109,7 +110,7 @@ def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
         return real(frame, query, step, groups, noise)
 
     with monkeypatch.context() as context:
-        context.setattr(assets, "measure", dies_at_the_second)
+        context.setattr(release_module, "measure", dies_at_the_second)
         failed = month.run(month.group_sizes())
     assert not failed.success
     assert drawn == [1, 2]
@@ -119,6 +120,17 @@ def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
     assert (ledger.draws(KEY, 1), ledger.draws(KEY, 2)) == (1, 2)
     release = open_group_sizes(month.var / "releases" / str(KEY))
     assert release.spent.epsilon == Fraction(3, 20)  # a twentieth a level, and once more for the lost draw
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+def test_an_estimated_top_code_is_drawn_first_and_charged(month: Project) -> None:
+    component = month.group_sizes(top_code={"share": "1/10", "most": 400})
+    result = month.run(component)
+    assert result.success, failure_text(result)
+    release = open_group_sizes(month.var / "releases" / str(KEY))
+    assert [step.level for step in release.plan.steps] == [0, 1, 2]
+    assert release.spent.levels[0] == Fraction(1, 100) ** 2 / 2
+    assert release.frame.top_code == 400  # a margin of hundreds at this epsilon
     assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
@@ -185,6 +197,8 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
     ("changes", "code"),
     [
         ({"top_code": 0}, "OD-GROUPS-TOP-CODE"),
+        ({"top_code": {"most": 0}}, "OD-GROUPS-TOP-CODE"),
+        ({"top_code": {"most": 50}, "mechanism": None}, "OD-GROUPS-CHOICE"),
         ({"privacy__epsilon": "0"}, "OD-BUDGET-EPSILON"),
         ({"mechanism": "cumulativ"}, "OD-MECHANISM-UNKNOWN"),
         ({"mechanism_options": {"leaf": "x"}}, "OD-MECHANISM-OPTIONS"),
