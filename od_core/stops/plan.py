@@ -49,7 +49,7 @@ class StopsStep:
     @property
     def law(self) -> dict[str, int | str]:
         """What is drawn, as JSON-ready public facts."""
-        return {"sensitivity": self.sensitivity} | {f"scale of {name}": str(scale) for name, scale in self.scales}
+        return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def plan_stops(
             "trips with stops promise a pure epsilon, without rho and delta",
             next_step="give the budget as epsilon alone",
         )
-    space = grid if isinstance(grid, Grid) else Grid(tuple(grid))
+    space = grid if isinstance(grid, Grid) else Grid(grid)
     used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
     used.refuse(space)
     sensitivity = _sensitivity(unit)

@@ -64,10 +64,10 @@ class PrivTree:
         """No grid is too large: the tree follows the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Those of splits and of leaves, and delta; see ``StopsMechanism``. Raises OdError where a path costs more."""
-        scale, decay = proven_scale(self.tree_share * epsilon, sensitivity)
+        """Those of splits and of leaves; see ``StopsMechanism``. Raises OdError where a path could cost more."""
+        scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
-        return {"splits": scale, "leaves": leaves, "delta": Fraction(decay)}
+        return {"splits": scale, "leaves": leaves}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """See :meth:`od_core.stops.mechanism.StopsMechanism.draw`."""

@@ -47,9 +47,7 @@ class StopsRelease:
     noise: str | None
 
     def __repr__(self) -> str:
-        return (
-            f"StopsRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon}, {len(self.measured)} boxes)"
-        )
+        return f"StopsRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
 
     @property
     def has_guarantee(self) -> bool:

@@ -83,14 +83,9 @@ class Trajectories:
             OdError: not so many columns of numbers; a missing or infinite one; one beyond the bounds; bad bounds.
         """
         limits = np.array(bounds, dtype=np.float64)
-        if (
-            limits.shape != (grid.dimensions, 2)
-            or not np.isfinite(limits).all()
-            or not (limits[:, 0] < limits[:, 1]).all()
-        ):
-            raise _fault(
-                "OD-STOPS-BOUNDS", "there is not one pair of bounds, ascending, for each dimension of the grid"
-            )
+        one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
+        if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
+            raise _fault("OD-STOPS-BOUNDS", "there is not one pair of bounds, ascending, for each dimension")
         table = _table(coordinates, grid)
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
@@ -119,12 +114,13 @@ class Trajectories:
         Raises:
             OdError: no column; a zone listed twice; a code that is not listed, or is missing.
         """
-        index = pd.Index(zones)
-        if not len(index) or not index.is_unique:
-            raise _fault("OD-STOPS-ZONES", "the list of zones is empty, or lists a zone twice")
+        index = pd.Index(zones, dtype=object)
+        if not len(index) or not index.is_unique or not all(isinstance(zone, str) for zone in zones):
+            raise _fault("OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has one that is no text")
         if not len(trips.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column a place")
-        cells = np.column_stack([index.get_indexer(pd.Index(trips.iloc[:, k])) for k in range(len(trips.columns))])
+        only_text = trips.astype(object).map(lambda code: code if isinstance(code, str) else None)
+        cells = np.column_stack([index.get_indexer(only_text.iloc[:, k]) for k in range(len(trips.columns))])
         if (cells < 0).any():
             raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones")
         return cls(cells.astype(np.int32), Grid((len(index),) * len(trips.columns)))
@@ -134,9 +130,12 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     """The values as one array of one type."""
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
-            raise _fault("OD-STOPS-CELL", "a value is missing")
+            raise _fault("OD-STOPS-MISSING", "a value is missing")
         values = values.to_numpy()
-    table = np.asarray(values)
+    try:
+        table = np.asarray(values)
+    except ValueError:  # rows of unequal length
+        raise _dimensions(grid) from None
     if table.size == 0 and table.ndim < 2:
         table = table.reshape(0, grid.dimensions)
     if table.ndim != 2 or table.shape[1] != grid.dimensions:
@@ -148,7 +147,7 @@ def _on_grid(points: NDArray[np.generic], grid: Grid) -> bool:
     if len(points) == 0:
         return True
     return all(
-        points[:, dimension].min() >= 0 and int(points[:, dimension].max()) < size  # type: ignore[operator]
+        points[:, dimension].min() >= 0 and int(points[:, dimension].max()) < size
         for dimension, size in enumerate(grid.sizes)
     )
 
