@@ -114,16 +114,16 @@ class Trajectories:
         Raises:
             OdError: no column; a zone listed twice; a code that is not listed, or is missing.
         """
-        index = pd.Index(zones, dtype=object)
-        if not len(index) or not index.is_unique or not all(isinstance(zone, str) for zone in zones):
+        number = {zone: k for k, zone in enumerate(zones)}
+        if not number or len(number) < len(zones) or not all(isinstance(zone, str) for zone in zones):
             raise _fault("OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has one that is no text")
         if not len(trips.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column a place")
-        only_text = trips.astype(object).map(lambda code: code if isinstance(code, str) else None)
-        cells = np.column_stack([index.get_indexer(only_text.iloc[:, k]) for k in range(len(trips.columns))])
+        numbered = trips.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
+        cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
             raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones")
-        return cls(cells.astype(np.int32), Grid((len(index),) * len(trips.columns)))
+        return cls(cells.astype(np.int32), Grid((len(number),) * len(trips.columns)))
 
 
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
