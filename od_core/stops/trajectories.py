@@ -114,8 +114,8 @@ class Trajectories:
         Raises:
             OdError: no column; a zone listed twice; a code that is not listed, or is missing.
         """
-        number = {zone: k for k, zone in enumerate(zones)}
-        if not number or len(number) < len(zones) or not all(isinstance(zone, str) for zone in zones):
+        number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
+        if not number or len(number) < len(zones):
             raise _fault("OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has one that is no text")
         if not len(trips.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column a place")
