@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from od_core.stops.daf_homogeneity import DAFHomogeneity, choice_scale, random_parts
 from od_core.stops.filled_cells import filled_cells
@@ -99,12 +100,12 @@ def test_random_cuts_are_distinct_and_leave_no_part_without_a_cell(parts, length
 
 
 def test_random_cuts_are_uniform_on_their_stretch():
-    """Of 10^5 cuts of 40 cells in two, which lie in 10, ..., 29: chi-square, 1e-6; the paper's m cuts are one fewer."""
+    """Of 10^5 cuts of 40 cells in two, which lie in 10, ..., 29: fails with probability 1e-6 (chi-square)."""
     cuts = random_parts(np.full(100_000, 2), 40, 1)[0, 1::2]
     seen = np.bincount(cuts, minlength=40)
     assert seen[:10].sum() == seen[30:].sum() == 0
     expected = 100_000 / 20
-    assert ((seen[10:30] - expected) ** 2 / expected).sum() < 75.8  # chi-square of 19 degrees, isf(1e-6) = 67.6 below
+    assert ((seen[10:30] - expected) ** 2 / expected).sum() < stats.chi2.isf(1e-6, 19)
 
 
 @pytest.mark.parametrize("seed", range(8))

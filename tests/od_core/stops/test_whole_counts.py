@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.stops import whole_counts as module
 from od_core.stops.whole_counts import whole_counts
 
 
@@ -45,7 +42,3 @@ def test_whole_counts_keep_the_total_and_what_is_whole_already(noisy):
 def test_sums_that_do_not_fit_are_refused():
     with pytest.raises(OdError, match="OD-STOPS-OVERFLOW"):
         whole_counts(np.array([1 << 62, 1 << 62]))
-
-
-def test_the_example_of_its_docstring():
-    assert doctest.testmod(module).failed == 0
