@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.keystream import Keystream
+from od_core.stops.choice import choice_scale, noisy_minimum
 from od_core.stops.density_tree import ROOT_SHARE, DensityTree, number_of_part
 from od_core.stops.filled_cells import Rows
 from od_core.stops.grid import Counts
-from od_core.stops.heterogeneity import SENSITIVITY, heterogeneity
+from od_core.stops.heterogeneity import heterogeneity
 from od_core.stops.nodes import Nodes
 from od_core.stops.path import Path
 
@@ -27,16 +28,11 @@ MOST_CANDIDATES = 1000
 class DAFHomogeneity(DensityTree):
     """The tree of algorithm 3: of some random ways to cut a node, the one whose parts are most even, with noise.
 
-    The choice is a noisy minimum: of all candidates' scores with Laplace noise of scale 2 D / epsilon, the smallest,
-    where a trip changes a score by D at most. That it costs epsilon and no more whatever their number: fix the noise of
-    all candidates but one. That one is chosen if its noise is at most some number; another trip moves the scores it is
-    compared with, and its own, by D each, so that number by 2 D at most, and the probability by a factor of
-    exp(2 D / scale) at most. Ties go to the first, and the number stays whole. A replaced trip is one less and one
-    more, in one node or in two, and the noise is twice as wide.
-
-    The paper differs in what would break the promise: its noise has scale 2 / (p epsilon), and its root chooses without
-    a charge. And in what would not work: it draws m cuts and sums m + 1 parts. A node that stops keeps what it would
-    have paid for a choice; one that is cut into one part pays all the same, so that a depth has one path.
+    The cuts are those of p random candidates whose parts are most even (``heterogeneity.py``), chosen with noise
+    (``choice.py``). The paper differs in what would break the promise: its noise has scale 2 / (p epsilon), and its root
+    chooses without a charge; and in what would not work: it draws m cuts and sums m + 1 parts. Here the choice comes
+    after the test whether a node stops, so that a leaf keeps what it would have cost, and the root pays for its own. A
+    node that goes on in one part, with nothing to choose, pays all the same, so that a depth has one path.
 
     Attributes:
         rounding: see :class:`DensityTree`.
@@ -82,17 +78,10 @@ class DAFHomogeneity(DensityTree):
         """First cells of the parts of the chosen candidates; see :class:`DensityTree`."""
         candidates = random_parts(parts, length, self.candidates)
         scores = heterogeneity(rows, nodes, depth, parts, candidates)
-        choices = np.flatnonzero(parts > 1)
-        noise = path.noise(choice_scale(choosing, path.sensitivity), len(choices) * self.candidates)
-        scores[choices] += noise.reshape(len(choices), self.candidates)
-        chosen = np.repeat(np.argmin(scores, axis=1), parts)
-        begins: NDArray[np.int32] = candidates[chosen, np.arange(len(chosen))]
+        chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
+        chosen[is_cut] = noisy_minimum(scores[is_cut], choosing, path)
+        begins: NDArray[np.int32] = candidates[np.repeat(chosen, parts), np.arange(parts.sum())]
         return begins
-
-
-def choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
-    """Scale of the noise on every candidate's score."""
-    return 2 * SENSITIVITY * sensitivity / epsilon
 
 
 def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:

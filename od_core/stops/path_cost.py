@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 from flint import arb
 
@@ -18,6 +19,7 @@ _TERMS = 200
 _RESULT_BITS = 64
 
 
+@lru_cache(maxsize=64)
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """The most that all splits on a path can tell: an upper bound of the log ratio of their probabilities.
 

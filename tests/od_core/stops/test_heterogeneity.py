@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core.stops.daf_homogeneity import DAFHomogeneity, choice_scale, random_parts
+from od_core.stops.choice import choice_scale
+from od_core.stops.daf_homogeneity import DAFHomogeneity, random_parts
 from od_core.stops.filled_cells import filled_cells
 from od_core.stops.grid import Grid
 from od_core.stops.heterogeneity import SENSITIVITY, heterogeneity
@@ -109,15 +110,23 @@ def test_random_cuts_are_uniform_on_their_stretch():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_without_noise_the_most_even_parts_are_chosen(seed):
-    """200 candidates, one cut among four: one of them is missing with a probability below 1e-24."""
+def test_without_noise_the_most_even_parts_are_chosen_for_every_node(seed):
+    """200 candidates, one cut among four: one of them is missing with a probability below 1e-22."""
     generator = np.random.default_rng(seed)
-    points = generator.integers(0, (8, 3), (60, 2)) // generator.integers(1, 3, (60, 2))
-    grid, trips = Grid((8, 3)), [tuple(point) for point in points.tolist()]
+    points = generator.integers(0, (3, 8, 2), (90, 3)) // generator.integers(1, 3, (90, 3))
+    grid, trips = Grid((3, 8, 2)), [tuple(point) for point in points.tolist()]
     rows = filled_cells(points.astype(np.int32), grid)
-    nodes = Nodes.root(rows, grid)
-    path = Path(Recorded(width=0), 1, Fraction(1))
-    begins = DAFHomogeneity(candidates=200).cuts(rows, nodes, 0, np.array([2]), 8, Fraction(1), path)
-    scores = {cut: sum(math.floor(unevenness(trips, part)) for part in parts_of((8, 3), [cut])) for cut in range(2, 6)}
-    assert scores[int(begins[1])] == min(scores.values())
-    assert path.source.scales == [4]
+    nodes = Nodes.root(rows, grid).divided(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
+    source = Recorded(width=0)
+    parts = np.array([2, 1, 2])
+    begins = DAFHomogeneity(candidates=200).cuts(rows, nodes, 1, parts, 8, Fraction(1), Path(source, 1, Fraction(1)))
+    assert begins[[0, 2, 3]].tolist() == [0, 0, 0]
+    for node, cut in ((0, begins[1]), (2, begins[4])):
+        box = ((node, 0, 0), (node, 7, 1))
+        scores = {
+            k: sum(math.floor(unevenness(trips, part_of(box, 1, *ends))) for ends in ((0, k - 1), (k, 7)))
+            for k in range(2, 6)
+        }
+        assert scores[int(cut)] == min(scores.values())
+    assert source.scales == [4]
+    assert source.sizes == [2 * 200]  # a node of one part has nothing to choose
