@@ -29,7 +29,7 @@ class DAFHomogeneity(DensityTree):
     """The tree of algorithm 3: of some random ways to cut a node, the one whose parts are most even, with noise.
 
     The cuts are those of p random candidates whose parts are most even (``heterogeneity.py``), chosen with noise
-    (``choice.py``). The paper differs in what would break the promise: its noise has scale 2 / (p epsilon), and its root
+    (``choice.py``). The paper differs in what would break the promise: its noise is 2 / (p epsilon) wide, and its root
     chooses without a charge; and in what would not work: it draws m cuts and sums m + 1 parts. Here the choice comes
     after the test whether a node stops, so that a leaf keeps what it would have cost, and the root pays for its own. A
     node that goes on in one part, with nothing to choose, pays all the same, so that a depth has one path.
