@@ -14,6 +14,9 @@ from od_core.stops.path import Path
 Bounds = NDArray[np.int32]
 """First or last cell of each box in each dimension; shape (boxes, dimensions)."""
 
+MAX_BOXES = 1 << 23
+"""Most boxes of a tree: in six dimensions its nodes take some 80 bytes each, and twice that while they are divided."""
+
 
 @dataclass(frozen=True, eq=False)
 class Boxes:

@@ -32,11 +32,12 @@ class Grid:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
-        if not self.sizes or not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
+        is_tuple = isinstance(self.sizes, tuple) and len(self.sizes) > 0
+        whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
+        if not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
             raise OdError(
                 "OD-STOPS-GRID",
-                "a grid is one whole number of cells, from 1 to 2^31, for each of its dimensions",
+                "a grid is a tuple of whole numbers of cells, from 1 to 2^31, one for each of its dimensions",
                 next_step="correct the grid",
             )
 

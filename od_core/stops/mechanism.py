@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 from od_core.stops.boxes import Drawn
@@ -25,6 +26,18 @@ class StopsMechanism(Protocol):
 
     def refuse(self, grid: Grid) -> None:
         """Refuse a grid that is too large, from public facts alone, before anything is charged. Raises OdError."""
+        ...
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Scales of the noise that is drawn whatever the trips are, by what they are for; public text of the plan.
+
+        Args:
+            epsilon: the whole budget.
+            sensitivity: see :class:`od_core.stops.path.Path`.
+
+        Raises:
+            OdError: the noise would cost more than it is charged for.
+        """
         ...
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:

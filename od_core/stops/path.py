@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from od_core.errors import OdError
+from od_core.estimation.top_down import checked_noise
 from od_core.privacy.noise import LaplaceSource
 from od_core.stops.grid import Counts
 
@@ -36,10 +39,17 @@ class Path:
             epsilon: the charge; the noise has scale sensitivity / epsilon.
 
         Raises:
-            OdError: more than the path has left.
+            OdError: more than the path has left; a noise source that does not keep its contract.
         """
         paid = self.charged(epsilon)
-        return counts + self.source.draw_laplace(self.sensitivity / epsilon, len(counts)), paid
+        noisy = self.noise(self.sensitivity / epsilon, len(counts))
+        noisy += counts
+        return noisy, paid
+
+    def noise(self, scale: Fraction, size: int) -> Counts:
+        """Noise alone, for counts or for a selection that was :meth:`charged`; shape (size,). Raises OdError."""
+        drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
+        return checked_noise(self.source, drawn, size)
 
     def charged(self, epsilon: Fraction) -> Path:
         """The path that has paid for a selection, drawn by whoever calls this. Raises OdError as :meth:`measured`."""

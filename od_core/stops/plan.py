@@ -1,0 +1,153 @@
+"""What a release of trips with stops will measure and what it costs, from public facts alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.privacy.budget import Budget, SpentDirectly
+from od_core.privacy.cap import Charge
+from od_core.privacy.unit import PrivacyUnit
+from od_core.stops.grid import Grid
+from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.mechanisms import mechanism_named
+
+
+@dataclass(frozen=True)
+class StopsStep:
+    """The whole tree, drawn once: every path through it costs epsilon, and a trip is on one path alone.
+
+    Attributes:
+        sensitivity: what a trip changes the counts of one depth by, in sum.
+        epsilon: the charge, exact.
+        scales: of the noise that is drawn whatever the trips are; see ``StopsMechanism``.
+    """
+
+    sensitivity: int
+    epsilon: Fraction
+    scales: tuple[tuple[str, Fraction], ...]
+
+    @property
+    def level(self) -> int:
+        """Its number in the release, which has no other."""
+        return 1
+
+    @property
+    def charge(self) -> Charge:
+        """What the ledger sets aside for the draw."""
+        return Charge(epsilon=self.epsilon)
+
+    @property
+    def widest(self) -> Fraction:
+        """What the variance of noise that is surely drawn is at most."""
+        return 2 * max(scale for _, scale in self.scales) ** 2
+
+    @property
+    def law(self) -> dict[str, int | str]:
+        """What is drawn, as JSON-ready public facts."""
+        return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
+
+
+@dataclass(frozen=True, eq=False)
+class StopsPlan:
+    """One step, and the public facts that it follows from."""
+
+    grid: Grid
+    unit: PrivacyUnit
+    budget: Budget
+    mechanism: StopsMechanism
+    step: StopsStep
+
+    def __post_init__(self) -> None:
+        if self.step.epsilon != self.budget.epsilon or self.step.sensitivity != _sensitivity(self.unit):
+            raise _defect("the step is not that of the budget and the unit")
+
+    @property
+    def steps(self) -> tuple[StopsStep, ...]:
+        """The step alone."""
+        return (self.step,)
+
+    @property
+    def spent(self) -> SpentDirectly:
+        """What the plan costs when it is drawn once."""
+        return self.spent_on((self.step.charge.as_rho,))
+
+    @property
+    def charge(self) -> Charge:
+        """As :attr:`od_core.archive.planned.Planned.charge`."""
+        return self.step.charge
+
+    def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:
+        """What was spent where the step was charged so much rho in all, lost draws included."""
+        (rho,) = levels
+        return SpentDirectly(levels, Fraction(0), promise=rho / self.step.charge.as_rho * self.step.epsilon)
+
+    def facts(self) -> dict[str, Any]:
+        """The whole plan as JSON-ready public facts; fractions as exact text."""
+        return {
+            "unit": self.unit.kind,
+            "neighbours": self.unit.neighbours,
+            "mechanism": self.mechanism.name,
+            "mechanism_options": self.mechanism.options,
+            "epsilon": str(self.budget.epsilon),
+            "delta": "0",
+            "grid": list(self.grid.sizes),
+            "steps": [{"level": self.step.level, **self.step.law, "epsilon": str(self.step.epsilon)}],
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the facts."""
+        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+
+
+def plan_stops(
+    grid: Grid | tuple[int, ...],
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | StopsMechanism = "privtree",
+) -> StopsPlan:
+    """The plan of a release of trips with stops.
+
+    Args:
+        grid: public; or the number of cells of each dimension.
+        unit: a trip: one trip more or less (unbounded) or replaced (bounded).
+        budget: pure epsilon.
+        mechanism: name of a mechanism, or one with its options.
+
+    Raises:
+        OdError: a user unit; a budget that is not a pure epsilon; a bad grid, or one that the mechanism refuses.
+    """
+    if unit.kind != "trip":
+        raise OdError(
+            "OD-STOPS-UNIT",
+            "trips with stops are protected one by one: a user with several trips would be on several paths, and no"
+            " scale here covers that",
+            next_step="use PrivacyUnit('trip'), or release flows, which have user units",
+        )
+    if budget.epsilon is None or budget.delta != 0:
+        raise OdError(
+            "OD-BUDGET-KIND",
+            "trips with stops promise a pure epsilon, without rho and delta",
+            next_step="give the budget as epsilon alone",
+        )
+    space = grid if isinstance(grid, Grid) else Grid(grid)
+    used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
+    used.refuse(space)
+    sensitivity = _sensitivity(unit)
+    scales = tuple(used.scales(budget.epsilon, sensitivity).items())
+    return StopsPlan(space, unit, budget, used, StopsStep(sensitivity, budget.epsilon, scales))
+
+
+def _sensitivity(unit: PrivacyUnit) -> int:
+    """What a trip changes the counts of disjoint boxes by: a replaced one leaves a box and enters another."""
+    return 2 if unit.neighbours == "bounded" else 1
+
+
+def _defect(message: str) -> OdError:
+    return OdError("OD-PLAN-INVALID", message, next_step="make plans with plan_stops; if you did, report this")

@@ -1,0 +1,116 @@
+"""PrivTree (Zhang, Xiao & Xie 2016): a binary tree whose depth needs no budget of its own; then one count a leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.privacy.budget import exact_fraction
+from od_core.stops.boxes import Drawn
+from od_core.stops.filled_cells import Rows, filled_cells
+from od_core.stops.grid import Counts, Grid, Points
+from od_core.stops.nodes import Nodes, joined, refuse_too_many
+from od_core.stops.path import Path
+from od_core.stops.path_cost import path_cost
+
+_LN_2 = Fraction(6931471806, 10**10)
+"""Above ln 2."""
+
+LARGEST_THETA = 1 << 53
+
+
+@dataclass(frozen=True)
+class PrivTree:
+    """Nodes are halved across their relatively widest side while a count, lowered by their depth, stands out of noise.
+
+    A node of depth i with c trips splits if max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds
+    theta. With lambda = 3 / epsilon and delta >= lambda ln 2 all splits of a path together cost epsilon at most,
+    however long it is; for whole numbers that is proven anew for the very lambda and delta of a plan, before they are
+    used (:func:`od_core.stops.path_cost.path_cost`). A node of one cell is a leaf without a test.
+
+    Attributes:
+        tree_share: of the budget, for all splits; the leaves' counts have the rest.
+        theta: a whole number.
+    """
+
+    tree_share: Fraction = Fraction(7, 10)
+    theta: int = 0
+
+    name: ClassVar[str] = "privtree"
+
+    def __post_init__(self) -> None:
+        share = exact_fraction("the share of the tree", self.tree_share)
+        object.__setattr__(self, "tree_share", share)
+        whole = isinstance(self.theta, int) and not isinstance(self.theta, bool)
+        if not 0 < share < 1 or not whole or abs(self.theta) > LARGEST_THETA:
+            raise OdError(
+                "OD-STOPS-PRIVTREE",
+                "the share of the tree must be above 0 and below 1, and theta a whole number from -2^53 to 2^53",
+                next_step="correct the mechanism's options",
+            )
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options as public text."""
+        return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
+
+    def refuse(self, grid: Grid) -> None:
+        """No grid is too large: the tree follows the trips."""
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Those of splits and of leaves; see ``StopsMechanism``. Raises OdError where a path could cost more."""
+        scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
+        leaves = sensitivity / ((1 - self.tree_share) * epsilon)
+        return {"splits": scale, "leaves": leaves}
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """See :meth:`od_core.stops.mechanism.StopsMechanism.draw`."""
+        tree_budget = self.tree_share * path.left
+        scale, decay = proven_scale(tree_budget, path.sensitivity)
+        path = path.charged(tree_budget)
+        rows = filled_cells(points, grid)
+        sizes = np.array(grid.sizes, dtype=np.int64)
+        nodes, leaves = Nodes.root(rows, grid), []
+        for depth in count():
+            sides = nodes.upper.astype(np.int64) - nodes.lower + 1
+            splits: NDArray[np.bool_] = np.any(sides > 1, axis=1)
+            noisy = np.maximum(nodes.trips[splits] - depth * decay, self.theta - decay)
+            noisy += path.noise(scale, len(noisy))
+            splits[splits] = noisy > self.theta
+            leaves.append(nodes.chosen(~splits))
+            if not splits.any():
+                break
+            nodes, sides = nodes.chosen(splits), sides[splits]
+            refuse_too_many(sum(map(len, leaves)) + 2 * len(nodes))
+            nodes = _halved(nodes, sides, sizes, rows)
+        noisy, path = path.measured(np.concatenate([each.trips for each in leaves]), path.left)
+        return Drawn(joined(leaves, [noisy]), (path,), np.zeros(len(noisy), dtype=np.int32))
+
+
+def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
+    """Lambda and delta for a tree that may cost so much, proven to cost no more. Raises OdError where it would."""
+    scale = 3 * sensitivity / epsilon
+    decay = -int(-scale * _LN_2 // 1)
+    if path_cost(scale, decay, sensitivity) > epsilon:
+        raise OdError(
+            "OD-STOPS-PATH-COST",
+            f"the splits of a path with noise of scale {float(scale):.6g} could cost more than epsilon {epsilon}",
+            next_step="report this defect",
+        )
+    return scale, decay
+
+
+def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
+    """Both halves of every node, cut across the side that is widest for its dimension; the first of equal ones."""
+    widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
+    begins = np.empty(2 * len(nodes), dtype=np.int32)
+    each = np.arange(len(nodes))
+    begins[::2] = nodes.lower[each, widest]
+    begins[1::2] = begins[::2] + sides[each, widest] // 2
+    return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)

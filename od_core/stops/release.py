@@ -1,0 +1,172 @@
+"""A release of trips with stops: its boxes, their noisy counts, what it spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.lock import exclusive
+from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
+from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
+from od_core.privacy.unit import PrivacyUnit
+from od_core.release import refuse_uncertified
+from od_core.stops.boxes import Boxes, Drawn
+from od_core.stops.grid import Counts, Grid
+from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.path import Path
+from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.trajectories import Trajectories
+from od_core.stops.whole_counts import whole_counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StopsRelease:
+    """Released boxes, which partition the grid.
+
+    Attributes:
+        plan: what was planned before any trip was read.
+        measured: the boxes and their counts as they were drawn.
+        spent: what was spent.
+        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
+    """
+
+    plan: StopsPlan
+    measured: Boxes
+    spent: Spent
+    noise: str | None
+
+    def __repr__(self) -> str:
+        return f"StopsRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether the noise came from a backend of this library."""
+        return self.noise is not None
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Whole counts of at least 0, of all boxes; their total is that of the noisy ones. Shape (boxes,)."""
+        return whole_counts(self.measured.noisy)
+
+    @property
+    def boxes(self) -> pd.DataFrame:
+        """One row a box: lower_1, ..., lower_d, upper_1, ..., upper_d (inclusive), count, and noisy, as drawn."""
+        bounds = {
+            f"{name}_{dimension + 1}": values[:, dimension]
+            for name, values in (("lower", self.measured.lower), ("upper", self.measured.upper))
+            for dimension in range(self.plan.grid.dimensions)
+        }
+        return pd.DataFrame({**bounds, "count": self.counts, "noisy": self.measured.noisy})
+
+
+def release_stops(
+    points: ArrayLike | pd.DataFrame | Trajectories,
+    grid: Grid | tuple[int, ...],
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | StopsMechanism = "privtree",
+    ledger: Ledger | None = None,
+    release_id: str | None = None,
+    noise: str | NoiseSource = "opendp",
+) -> StopsRelease:
+    """Release how many trips with stops lie in each of some boxes of a grid, with differential privacy.
+
+    Without a ledger the guarantee is of this one call; see :func:`od_core.release_flows`.
+
+    Args:
+        points: the cells of each trip, whole numbers, shape (trips, dimensions); or a table of them; or trajectories.
+        grid: public: the number of cells of each dimension.
+        unit: ``PrivacyUnit("trip")``: one trip is added or removed (unbounded) or replaced (bounded).
+        budget: ``Budget(epsilon=...)``.
+        mechanism: name of a mechanism, or one with its options.
+        ledger, release_id, noise: see :func:`od_core.release_flows`.
+
+    Raises:
+        OdError: as plan, trips and noise say; nothing is drawn before plan and trips have passed.
+    """
+    source = noise_named(noise)
+    laplace_source(source)
+    plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
+    trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid)
+    if trips.grid != plan.grid:
+        raise OdError("OD-STOPS-GRID", "the trips are points of another grid", next_step="give the grid of the trips")
+    refuse_too_wide(source, [plan.step.widest])
+    if (ledger is None) != (release_id is None):
+        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
+    if ledger is None or release_id is None:
+        return run_plan(plan, trips, source, MemoryMeasurements())
+    refuse_uncertified(source)
+    key, confidential = ReleaseKey.parse(release_id), ConfidentialFolder(ledger.path.parent / "confidential")
+    with exclusive(ledger.path.parent), ledger.kept_open():
+        measurements = begin_release(confidential, ledger, key, key.release, plan, trips, backend_name(source))
+        release = run_plan(plan, trips, source, measurements)
+        return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+
+
+def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
+    """Draw the boxes, at most once."""
+    measured = measurements.once(plan.step, partial(measure, plan, trips, noise))
+    return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+
+
+def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
+    """Confidential in, public out: lower and upper bounds and the noisy count of each box, one box after the other.
+
+    Raises:
+        OdError: a path that has not spent the budget, all of it and no more; as the mechanism and the noise say.
+    """
+    path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
+    drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
+    refuse_uncharged(drawn, plan)
+    boxes = drawn.boxes
+    flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
+    flat.flags.writeable = False  # from here on it is what was measured
+    yield flat
+
+
+def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
+    """Refuse boxes some path to which has not been charged the budget exactly. Raises OdError."""
+    if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
+        raise OdError(
+            "OD-STOPS-CHARGE",
+            f"a path of {plan.mechanism.name} has not spent epsilon {plan.step.epsilon}, all of it and no more",
+            next_step="report this defect",
+            spent="what was set aside before stays charged",
+        )
+
+
+def estimated(plan: StopsPlan, measured: NoisyVector, *, spent: Spent, noise: str | None) -> StopsRelease:
+    """The release of a plan that is measured: a function of public values alone.
+
+    Raises:
+        OdError: values that are no boxes of the grid.
+    """
+    dimensions = plan.grid.dimensions
+    if len(measured) == 0 or len(measured) % (2 * dimensions + 1):
+        raise _no_boxes()
+    values = measured.values().reshape(-1, 2 * dimensions + 1)
+    if (values[:, dimensions : 2 * dimensions] >= plan.grid.sizes).any():
+        raise _no_boxes()
+    lower, upper = (np.ascontiguousarray(part, dtype=np.int32) for part in np.hsplit(values[:, :-1], 2))
+    return StopsRelease(plan, Boxes(lower, upper, values[:, -1].copy()), spent, noise)
+
+
+def _no_boxes() -> OdError:
+    return OdError(
+        "OD-STOPS-BOXES",
+        "the measurement is no list of boxes of this grid",
+        next_step="read it with the plan that it was made with",
+        spent="what was set aside before stays charged",
+    )

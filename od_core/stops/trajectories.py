@@ -1,0 +1,164 @@
+"""Trips with stops as points of a grid, validated; no message holds a value of a trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from od_core.errors import OdError
+from od_core.stops.filled_cells import keys
+from od_core.stops.grid import Counts, Grid, Points
+
+MAX_TRIPS = (1 << 31) - 1
+"""Trips of a cell are counted in 32 bits, and a product of two such counts in 64."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectories:
+    """Confidential: one cell of the grid for each trip.
+
+    Attributes:
+        points: cell of each trip in each dimension; shape (trips, dimensions).
+        grid: public.
+
+    Raises:
+        OdError: not one whole number a dimension; a cell that is not on the grid; more than 2^31 - 1 trips.
+    """
+
+    points: Points
+    grid: Grid
+
+    def __post_init__(self) -> None:
+        if self.points.dtype != np.int32 or self.points.ndim != 2 or self.points.shape[1] != self.grid.dimensions:
+            raise _dimensions(self.grid)
+        if len(self.points) > MAX_TRIPS:
+            raise _fault("OD-STOPS-TRIPS", f"there are more than {MAX_TRIPS} trips")
+        if not _on_grid(self.points, self.grid):
+            raise _off_grid()
+
+    def __repr__(self) -> str:
+        return "Trajectories(confidential)"
+
+    @property
+    def columns(self) -> Sequence[Counts]:
+        """The cells in order, whatever order the trips are given in; see :class:`od_core.archive.planned.Counted`."""
+        words = keys(self.points, self.grid)
+        if len(words) == 1:
+            return [np.sort(words[0])]
+        order = np.lexsort(words[::-1])
+        return [word[order] for word in words]
+
+    @classmethod
+    def from_cells(cls, points: ArrayLike | pd.DataFrame, grid: Grid) -> Trajectories:
+        """Of cell numbers, one row a trip, one column a dimension.
+
+        Raises:
+            OdError: not so many columns of whole numbers; a missing value; a cell that is not on the grid.
+        """
+        table = _table(points, grid)
+        if len(table) == 0:
+            return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
+        if not np.issubdtype(table.dtype, np.integer):
+            raise _fault("OD-STOPS-CELL", "a cell is missing or is no whole number")
+        if not _on_grid(table, grid):
+            raise _off_grid()
+        return cls(np.ascontiguousarray(table, dtype=np.int32), grid)
+
+    @classmethod
+    def from_coordinates(
+        cls, coordinates: ArrayLike | pd.DataFrame, grid: Grid, bounds: Sequence[tuple[float, float]]
+    ) -> Trajectories:
+        """Of coordinates on a map whose bounds are public; each dimension has cells of equal width.
+
+        Args:
+            coordinates: one row a trip, one column a dimension.
+            grid: public.
+            bounds: public: least and greatest coordinate of each dimension; the greatest lies in the last cell.
+
+        Raises:
+            OdError: not so many columns of numbers; a missing or infinite one; one beyond the bounds; bad bounds.
+        """
+        limits = np.array(bounds, dtype=np.float64)
+        one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
+        if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
+            raise _fault("OD-STOPS-BOUNDS", "there is not one pair of bounds, ascending, for each dimension")
+        table = _table(coordinates, grid)
+        if len(table) == 0:
+            return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
+        if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
+            raise _fault("OD-STOPS-COORDINATE", "a coordinate is no number")
+        values = table.astype(np.float64)
+        if not np.isfinite(values).all():
+            raise _fault("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
+        if (values < limits[:, 0]).any() or (values > limits[:, 1]).any():
+            raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds")
+        sizes = np.array(grid.sizes)
+        cells = np.floor((values - limits[:, 0]) / (limits[:, 1] - limits[:, 0]) * sizes)
+        return cls(np.minimum(cells, sizes - 1).astype(np.int32), grid)
+
+    @classmethod
+    def from_zones(cls, trips: pd.DataFrame, zones: Sequence[str]) -> Trajectories:
+        """Of codes of zones, one row a trip, one column a place: origin, stops in order, destination.
+
+        The grid has one dimension a column, and in each the number of a zone is its place in the list: zones that lie
+        near each other should stand near each other there, for ranges are of numbers.
+
+        Args:
+            trips: columns of text.
+            zones: public list of all zones, each once.
+
+        Raises:
+            OdError: no column; a zone listed twice; a code that is not listed, or is missing.
+        """
+        number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
+        if not number or len(number) < len(zones):
+            raise _fault("OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has one that is no text")
+        if not len(trips.columns):
+            raise _fault("OD-STOPS-DIMENSIONS", "trips need one column a place")
+        numbered = trips.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
+        cells = numbered.to_numpy(dtype=np.int64)
+        if (cells < 0).any():
+            raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones")
+        return cls(cells.astype(np.int32), Grid((len(number),) * len(trips.columns)))
+
+
+def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
+    """The values as one array of one type."""
+    if isinstance(values, pd.DataFrame):
+        if values.isna().any(axis=None):
+            raise _fault("OD-STOPS-MISSING", "a value is missing")
+        values = values.to_numpy()
+    try:
+        table = np.asarray(values)
+    except ValueError:  # rows of unequal length
+        raise _dimensions(grid) from None
+    if table.size == 0 and table.ndim < 2:
+        table = table.reshape(0, grid.dimensions)
+    if table.ndim != 2 or table.shape[1] != grid.dimensions:
+        raise _dimensions(grid)
+    return table
+
+
+def _on_grid(points: NDArray[np.generic], grid: Grid) -> bool:
+    if len(points) == 0:
+        return True
+    return all(
+        points[:, dimension].min() >= 0 and int(points[:, dimension].max()) < size
+        for dimension, size in enumerate(grid.sizes)
+    )
+
+
+def _dimensions(grid: Grid) -> OdError:
+    return _fault("OD-STOPS-DIMENSIONS", f"trips are not rows of {grid.dimensions} whole numbers, one a dimension")
+
+
+def _off_grid() -> OdError:
+    return _fault("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
+
+
+def _fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="correct the trips or the grid")

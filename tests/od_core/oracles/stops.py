@@ -1,0 +1,107 @@
+"""Trees of boxes from their definitions: plain lists of cells, every count a count, nothing sorted in place."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""First and last cell in each dimension."""
+
+
+def inside(box: Box, cell: tuple[int, ...]) -> bool:
+    return all(low <= x <= high for low, x, high in zip(box[0], cell, box[1], strict=True))
+
+
+def trips_in(box: Box, points: list[tuple[int, ...]]) -> int:
+    return sum(inside(box, cell) for cell in points)
+
+
+def part_of(box: Box, dimension: int, first: int, last: int) -> Box:
+    lower, upper = list(box[0]), list(box[1])
+    lower[dimension], upper[dimension] = first, last
+    return tuple(lower), tuple(upper)
+
+
+def is_partition(boxes: list[Box], sizes: tuple[int, ...]) -> bool:
+    """Every cell of a small grid lies in one box and in no other."""
+    seen = Counter()
+    for lower, upper in boxes:
+        seen.update(itertools.product(*(range(low, high + 1) for low, high in zip(lower, upper, strict=True))))
+    return len(seen) == math.prod(sizes) and set(seen.values()) == {1} and set(seen) <= set(_cells(sizes))
+
+
+def _cells(sizes):
+    return itertools.product(*map(range, sizes))
+
+
+def unevenness(points: list[tuple[int, ...]], box: Box) -> Fraction:
+    """Sum over all cells of the box, empty ones included, of |f - mean| (equation 22)."""
+    cells = list(itertools.product(*(range(low, high + 1) for low, high in zip(*box, strict=True))))
+    held = Counter(points)
+    mean = Fraction(sum(held[cell] for cell in cells), len(cells))
+    return sum((abs(held[cell] - mean) for cell in cells), start=Fraction(0))
+
+
+def daf_entropy(points, sizes, epsilon: Fraction, sensitivity: int, noise) -> list[tuple[Box, int]]:
+    """Algorithm 2 breadth first, m as the nearest to 3/2 of equation 19; noise(scale, number) as in the library.
+
+    The cube roots of the shares are taken in floating point, rounded down at 2^-20.
+    """
+    d, root = len(sizes), (tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))
+    nodes, leaves, left, shares = [root], [], epsilon, {0: epsilon / 100}
+    for depth in range(d):
+        share = shares[depth]
+        noisy = measured(nodes, points, sensitivity / share, noise)
+        left -= share
+        stopped = [node for node, n in zip(nodes, noisy, strict=True) if n < 1 / left]
+        if stopped:
+            leaves += zip(stopped, measured(stopped, points, sensitivity / left, noise), strict=True)
+        children = []
+        for node, n in zip(nodes, noisy, strict=True):
+            if n < 1 / left:
+                continue
+            m = (n * float(left) / math.sqrt(2)) ** (2 / (3 * (d - depth))) if n > 1 else Fraction(2, 3)
+            m = min(max(math.floor(1.5 * m + 0.5), 1), sizes[depth])
+            if depth == 0:
+                weights = [Fraction(math.floor(m ** (i / 3) * 2**20 + 1e-6)) for i in range(1, d + 1)]
+                shares |= {i: left * weight / sum(weights) for i, weight in enumerate(weights, start=1)}
+            edges = [k * sizes[depth] // m for k in range(m + 1)]
+            children += [part_of(node, depth, first, end - 1) for first, end in itertools.pairwise(edges)]
+        nodes = children
+        if not nodes:
+            return leaves
+    return leaves + list(zip(nodes, measured(nodes, points, sensitivity / left, noise), strict=True))
+
+
+def privtree(points, sizes, epsilon: Fraction, sensitivity: int, noise, theta: int = 0) -> list[tuple[Box, int]]:
+    """Zhang et al. 2016, algorithm 2 with beta = 2, breadth first; 7/10 of the budget for the tree."""
+    scale = 3 * sensitivity / (Fraction(7, 10) * epsilon)
+    delta = math.ceil(float(scale) * math.log(2))
+    nodes = [(tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))]
+    leaves, depth = [], 0
+    while nodes:
+        sides = [[high - low + 1 for low, high in zip(*node, strict=True)] for node in nodes]
+        tested = [node for node, side in zip(nodes, sides, strict=True) if max(side) > 1]
+        draws = iter(noise(scale, len(tested)) if tested else [])
+        children = []
+        for node, side in zip(nodes, sides, strict=True):
+            if max(side) == 1:
+                leaves.append(node)
+                continue
+            if max(trips_in(node, points) - depth * delta, theta - delta) + next(draws) <= theta:
+                leaves.append(node)
+                continue
+            widest = max(range(len(sizes)), key=lambda k: (side[k] > 1, Fraction(side[k], sizes[k]), -k))
+            middle = node[0][widest] + side[widest] // 2
+            children.append(part_of(node, widest, node[0][widest], middle - 1))
+            children.append(part_of(node, widest, middle, node[1][widest]))
+        nodes, depth = children, depth + 1
+    return list(zip(leaves, measured(leaves, points, sensitivity / (Fraction(3, 10) * epsilon), noise), strict=True))
+
+
+def measured(nodes, points, scale, noise):
+    drawn = noise(scale, len(nodes))
+    return [trips_in(node, points) + int(z) for node, z in zip(nodes, drawn, strict=True)]

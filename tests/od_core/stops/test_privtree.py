@@ -1,0 +1,118 @@
+"""What the splits of a path can tell: the proven bound against every sequence of counts, and the scales in use."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from flint import arb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import OdError
+from od_core.stops import privtree
+from od_core.stops.grid import Grid
+from od_core.stops.path import Path
+from od_core.stops.path_cost import path_cost
+from od_core.stops.privtree import PrivTree, proven_scale
+from tests.od_core.oracles.privacy_loss import precision, rational
+from tests.od_core.stops.doubles import Recorded
+
+
+def splits(count: int, depth: int, scale: Fraction, decay: int, theta: int) -> arb:
+    """P(max(count - depth decay, theta - decay) + L > theta), from the law P(L >= k) = a^k / (1 + a), k >= 1."""
+    least = theta + 1 - max(count - depth * decay, theta - decay)  # of L
+    a = (-1 / arb(rational(scale))).exp()
+    return a**least / (1 + a) if least >= 1 else 1 - a ** (1 - least) / (1 + a)
+
+
+def most_told(counts_up_to: int, depths: int, scale: Fraction, decay: int, theta: int, sensitivity: int) -> float:
+    """The largest log ratio over all counts of one path, from the definition; of two paths below the root for 2.
+
+    A tree tells how many of the tested nodes split; with one trip more each of their counts is one more.
+    """
+    with precision(256):
+        told = {1: -math.inf, -1: -math.inf}
+        for counts in itertools.combinations_with_replacement(range(counts_up_to, -1, -1), depths):
+            without, more = 0, 0  # of the nodes that have split, as logarithms
+            for depth, count in enumerate(counts):
+                few = splits(count, depth, scale, decay, theta)
+                many = splits(count + 1, depth, scale, decay, theta)
+                stops = float((1 - many).log() - (1 - few).log()) + more - without
+                without += float(few.log())
+                more += float(many.log())
+                told[1] = max(told[1], stops, more - without)
+                told[-1] = max(told[-1], -stops, without - more)
+        return max(told.values()) if sensitivity == 1 else told[1] + told[-1]
+
+
+CASES = [
+    (Fraction(3, 2), 2, 0, 5, 4),
+    (Fraction(3, 2), 2, 3, 8, 4),
+    (Fraction(3), 3, 0, 9, 4),
+    (Fraction(3, 5), 1, 0, 5, 5),
+    (Fraction(3, 5), 1, -2, 5, 5),
+    (Fraction(1), 1, 1, 6, 5),
+    (Fraction(2), 1, 0, 6, 6),  # decays too slowly: costs more than 3 / scale
+]
+
+
+@pytest.mark.parametrize("sensitivity", [1, 2])
+@pytest.mark.parametrize(("scale", "decay", "theta", "counts_up_to", "depths"), CASES)
+def test_no_sequence_of_counts_tells_more_than_the_bound_and_some_nearly_as_much(
+    scale, decay, theta, counts_up_to, depths, sensitivity
+):
+    """Paths this short reach all but the far terms, which fall by half and more each: less than 8 % is missing."""
+    told = most_told(counts_up_to, depths, scale, decay, theta, sensitivity)
+    bound = float(path_cost(scale, decay, sensitivity))
+    assert told <= bound
+    assert told >= bound * 0.92
+
+
+@settings(max_examples=200)
+@given(st.fractions("1/10000", 1000), st.sampled_from([1, 2]))
+def test_the_scales_of_a_plan_cost_no_more_than_the_theorem_says(epsilon, sensitivity):
+    scale, decay = proven_scale(epsilon, sensitivity)
+    assert scale == 3 * sensitivity / epsilon
+    assert decay == math.ceil(float(scale) * math.log(2) * (1 + 1e-9))
+    assert path_cost(scale, decay, sensitivity) <= epsilon
+
+
+def test_the_cost_covers_scales_that_a_backend_rounds_up():
+    scale, decay = proven_scale(Fraction(1, 3), 1)
+    assert path_cost(scale * (1 + Fraction(1, 1 << 31)), decay, 1) - path_cost(scale, decay, 1) < Fraction(1, 1 << 29)
+    narrow = path_cost(Fraction(1), 1, 1)
+    a = math.exp(-1)
+    exact = 2 + sum(math.log((1 + a - a ** (k + 1)) / (1 + a - a**k)) for k in range(1, 60))
+    assert 0 < narrow - exact < 1e-8  # above it by the slack of the scale, and no more
+
+
+@pytest.mark.parametrize("wrong", ["decay", "scale"])
+def test_a_tree_that_would_cost_more_is_refused(wrong, monkeypatch):
+    """Delta of a tenth of what the theorem asks for, or noise of half the width."""
+    if wrong == "decay":
+        monkeypatch.setattr(privtree, "_LN_2", Fraction(7, 100))
+    else:
+        monkeypatch.setattr(privtree, "path_cost", lambda scale, decay, s: path_cost(scale / 2, decay, s))
+    for mechanism_says in (
+        lambda: PrivTree().scales(Fraction(1, 10), 1),
+        lambda: PrivTree().draw(np.zeros((5, 1), dtype=np.int32), Grid((4,)), Path(Recorded(), 1, Fraction(1, 10))),
+    ):
+        with pytest.raises(OdError, match="OD-STOPS-PATH-COST"):
+            mechanism_says()
+
+
+@pytest.mark.parametrize("sensitivity", [1, 2])
+def test_scales_in_use(sensitivity):
+    """lambda = 3 / (0.7 epsilon) at every depth, leaves with the rest; both twice as wide for replaced trips."""
+    epsilon = Fraction(1, 2)
+    source = Recorded(3)
+    points = np.random.default_rng(1).integers(0, 8, (5000, 2)).astype(np.int32)
+    drawn = PrivTree().draw(points, Grid((8, 8)), Path(source, sensitivity, epsilon))
+    assert set(source.scales[:-1]) == {3 * sensitivity / (Fraction(7, 10) * epsilon)}
+    assert source.scales[-1] == sensitivity / (Fraction(3, 10) * epsilon)
+    assert source.sizes[-1] == len(drawn.boxes)
+    assert len(source.scales) > 4

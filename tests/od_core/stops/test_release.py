@@ -1,0 +1,201 @@
+"""The façade: boxes, charges, replay, the guard, and what is refused before anything is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.archive.noisy_vector import NoisyVector
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.stops import Grid, Trajectories, plan_stops, release_stops
+from od_core.stops.daf_entropy import DAFEntropy
+from od_core.stops.mechanisms import MECHANISMS, mechanism_named
+from od_core.stops.release import estimated, run_plan
+from tests.od_core.archive.ledger_rows import rows
+from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
+from tests.od_core.stops.worlds import check_partition
+
+UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
+GRID = (8, 4, 8)
+R1 = "journeys/2001-06/r1"
+
+
+def trips(number=3000, seed=1):
+    return np.random.default_rng(seed).binomial(np.array(GRID) - 1, [0.2, 0.5, 0.7], (number, 3))
+
+
+def released(points=None, **changes):
+    arguments = {"unit": UNBOUNDED, "budget": Budget(epsilon=1), "noise": "table"}
+    return release_stops(trips() if points is None else points, **{"grid": GRID} | arguments | changes)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("unit", [UNBOUNDED, BOUNDED])
+def test_boxes_of_every_mechanism(name, unit):
+    release = released(mechanism=name, unit=unit)
+    check_partition(release.measured, Grid(GRID))
+    table = release.boxes
+    assert table.columns.tolist() == [f"{end}_{k}" for end in ("lower", "upper") for k in (1, 2, 3)] + [
+        "count",
+        "noisy",
+    ]
+    assert table["noisy"].tolist() == release.measured.noisy.tolist()
+    assert (table["count"] >= 0).all()
+    assert table["count"].sum() == max(table["noisy"].sum(), 0)
+    assert release.spent.epsilon == release.spent.promise == 1
+    assert (release.spent.delta, release.spent.rho) == (0, Fraction(1, 2))
+    assert release.has_guarantee
+    assert release.plan.step.sensitivity == (2 if unit is BOUNDED else 1)
+    assert repr(release) == f"StopsRelease({name}, epsilon 1)"
+
+
+@pytest.mark.parametrize("points", [np.empty((0, 3)), [], pd.DataFrame(columns=["a", "b", "c"])])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_no_trips_are_valid(name, points):
+    check_partition(released(points, mechanism=name).measured, Grid(GRID))
+
+
+def test_trips_in_any_form_are_the_same_and_stay_as_they_are():
+    points = trips().astype(np.int32)
+    before = points.copy()
+    forms = [points, points.tolist(), pd.DataFrame(points), Trajectories.from_cells(points, Grid(GRID))]
+    tables = [released(form, noise=ListedLaplace([3, -2, 0, 1])).boxes for form in forms]
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0])
+    assert np.array_equal(points, before)
+    assert not released(points, noise=ListedLaplace([0])).has_guarantee
+
+
+def test_the_default_is_privtree_and_plans_say_what_is_public():
+    plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon="0.1"))
+    assert plan.facts() == {
+        "unit": "trip",
+        "neighbours": "bounded",
+        "mechanism": "privtree",
+        "mechanism_options": {"tree_share": "7/10", "theta": "0"},
+        "epsilon": "1/10",
+        "delta": "0",
+        "grid": [8, 4, 8],
+        "steps": [
+            {"level": 1, "sensitivity": 2, "scale_of_splits": "600/7", "scale_of_leaves": "200/3", "epsilon": "1/10"}
+        ],
+    }
+    assert plan.digest != plan_stops((8, 4, 9), unit=BOUNDED, budget=Budget(epsilon="0.1")).digest
+    assert plan.digest == plan_stops(Grid(GRID), unit=BOUNDED, budget=Budget(epsilon="0.1")).digest
+    assert plan.charge.epsilon == Fraction(1, 10)
+    twice = plan.spent_on((2 * plan.step.charge.as_rho,))
+    assert twice.epsilon == Fraction(1, 5)
+
+
+def test_a_ledger_charges_pure_epsilon_once(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("journeys", BOUNDED, Cap(rho=Fraction(1)), "a test"))
+    arguments = {"unit": BOUNDED, "ledger": ledger, "release_id": R1}
+    first = released(**arguments)
+    reserved = [row for row in rows(ledger.path) if row["kind"] == "RESERVED"]
+    assert [(row["rho"], row["epsilon"], row["delta"]) for row in reserved] == [("0", "1", "0")]
+    assert ledger.balance("journeys", "2001-06").spent == Fraction(1, 2)
+    history = rows(ledger.path)
+    again = released(np.random.default_rng(5).permutation(trips()), **arguments)  # the same trips in another order
+    assert rows(ledger.path) == history
+    pd.testing.assert_frame_equal(again.boxes, first.boxes)
+    assert again.spent == first.spent
+    assert first.noise == again.noise == "table"
+    with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
+        released(trips(seed=2), **arguments)
+    with pytest.raises(OdError, match=r"OD-REPLAY-PLAN-CHANGED.*mechanism"):
+        released(mechanism="daf_entropy", **arguments)
+    with pytest.raises(OdError, match=r"OD-REPLAY-PLAN-CHANGED.*grid"):
+        released(grid=(8, 4, 9), **arguments)
+    assert rows(ledger.path) == history
+
+
+def test_a_cap_refuses_before_anything_is_drawn(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("journeys", BOUNDED, Cap(rho=Fraction(1, 4)), "a test"))
+    with pytest.raises(OdError, match="OD-LEDGER-CAP"):
+        released(unit=BOUNDED, ledger=ledger, release_id=R1)
+
+
+def test_a_release_is_a_function_of_its_measurement_alone():
+    release = released(noise=ListedLaplace([5, -3, 0, 2, -8]))
+    measured = release.measured
+    flat = np.hstack([measured.lower, measured.upper, measured.noisy[:, np.newaxis]]).astype(np.int64).ravel()
+    again = estimated(release.plan, NoisyVector.in_memory([flat]), spent=release.spent, noise=None)
+    pd.testing.assert_frame_equal(again.boxes, release.boxes)
+    for damaged in (flat[:-1], flat[:0], np.append(flat, [0] * 3 + [8] + [0] * 3), np.append(flat, [1] + [0] * 6)):
+        with pytest.raises(OdError, match="OD-STOPS-BOXES"):
+            estimated(release.plan, NoisyVector.in_memory([damaged]), spent=release.spent, noise=None)
+
+
+@dataclass(frozen=True)
+class Spendthrift(DAFEntropy):
+    """Test double: leaves a bit of the budget on every path, or on the paths of some boxes alone."""
+
+    all_paths: bool = True
+
+    def draw(self, points, grid, path):
+        drawn = super().draw(points, grid, path)
+        short = [path.charged(path.left / 2), *drawn.paths[1:]]
+        return type(drawn)(drawn.boxes, tuple(short if not self.all_paths else short[:1]), drawn.path_of)
+
+
+@pytest.mark.parametrize("all_paths", [True, False])
+def test_a_path_that_has_not_spent_the_budget_exactly_is_refused(all_paths):
+    with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
+        released(mechanism=Spendthrift(all_paths=all_paths))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"unit": PrivacyUnit("user", "bounded", "user_id", 3)}, "OD-STOPS-UNIT"),
+        ({"unit": PrivacyUnit("user_period", "bounded", "user_id", 3)}, "OD-STOPS-UNIT"),
+        ({"budget": Budget(rho=1, delta="1e-8")}, "OD-BUDGET-KIND"),
+        ({"budget": Budget(epsilon=1, delta="1e-8")}, "OD-BUDGET-KIND"),
+        ({"grid": (8, 4)}, "OD-STOPS-DIMENSIONS"),
+        ({"grid": (8, 4, 0)}, "OD-STOPS-GRID"),
+        ({"grid": (8, 4, 4)}, "OD-STOPS-OFF-GRID"),
+        ({"grid": 8}, "OD-STOPS-GRID"),
+        ({"points": Trajectories.from_cells(trips(), Grid((9, 9, 9)))}, "OD-STOPS-GRID"),
+        ({"points": trips() - 1}, "OD-STOPS-OFF-GRID"),
+        ({"points": trips() / 2}, "OD-STOPS-CELL"),
+        ({"mechanism": "privtre"}, "OD-MECHANISM-UNKNOWN"),
+        ({"release_id": R1}, "OD-RELEASE-KEY"),
+        ({"noise": NoiseNotWanted()}, "OD-NOISE-LAPLACE"),
+        ({"noise": "table", "budget": Budget(epsilon="0.0001")}, "OD-NOISE-TOO-WIDE"),
+    ],
+)
+def test_what_is_refused(changes, code):
+    arguments = {"noise": _Wanted()} | changes
+    with pytest.raises(OdError, match=code) as caught:
+        released(**arguments)
+    assert "nothing was spent" in str(caught.value)
+
+
+class _Wanted(NoiseNotWanted):
+    def draw_laplace(self, scale, size):
+        raise AssertionError("noise was drawn")
+
+
+def test_a_plan_cannot_be_built_wrong():
+    plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon=1))
+    for unit, budget in ((UNBOUNDED, plan.budget), (BOUNDED, Budget(epsilon=2))):
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            type(plan)(plan.grid, unit, budget, plan.mechanism, plan.step)
+
+
+def test_measurements_are_drawn_once():
+    plan = plan_stops(GRID, unit=UNBOUNDED, budget=Budget(epsilon=1), mechanism=mechanism_named("daf_homogeneity"))
+    kept, points = MemoryMeasurements(), Trajectories.from_cells(trips(), Grid(GRID))
+    first = run_plan(plan, points, ListedLaplace([1, 0, -1]), kept)
+    again = run_plan(plan, points, _Wanted(), kept)
+    pd.testing.assert_frame_equal(first.boxes, again.boxes)

@@ -1,0 +1,162 @@
+"""Trips as points of a grid: three ways to give them, and what is refused without quoting a trip."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core import OdError
+from od_core.stops import Grid, Trajectories
+
+GRID = Grid((4, 7))
+CANARY = 773_117
+
+
+@pytest.mark.parametrize(
+    "sizes", [(), (0,), (4, -1), (4, 0), (4.0,), (True,), ("4",), ((1 << 31) + 1,), [4, 7], 4, None]
+)
+def test_grids_that_cannot_be(sizes):
+    with pytest.raises(OdError, match="OD-STOPS-GRID"):
+        Grid(sizes)
+
+
+def test_a_grid_says_its_size():
+    assert (GRID.dimensions, GRID.cells) == (2, 28)
+    assert Grid((1 << 31,) * 5).cells == 1 << 155
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.uint64, list, pd.DataFrame])
+def test_cells_of_any_whole_type(kind):
+    given_cells = [[0, 0], [3, 6], [3, 6]]
+    cells = kind(given_cells) if kind in (list, pd.DataFrame) else np.array(given_cells, dtype=kind)
+    trips = Trajectories.from_cells(cells, GRID)
+    assert trips.points.dtype == np.int32
+    assert trips.points.tolist() == given_cells
+    assert repr(trips) == "Trajectories(confidential)"
+
+
+@pytest.mark.parametrize(
+    "none", [[], np.empty((0, 2)), np.empty((0, 2), dtype=np.int64), pd.DataFrame({"a": [], "b": []})]
+)
+def test_no_trips_at_all(none):
+    assert Trajectories.from_cells(none, GRID).points.shape == (0, 2)
+    assert Trajectories.from_coordinates(none, GRID, [(0, 1), (0, 1)]).points.shape == (0, 2)
+
+
+BAD_CELLS = [
+    ([[CANARY, 0]], "OD-STOPS-OFF-GRID"),
+    ([[0, -CANARY]], "OD-STOPS-OFF-GRID"),
+    ([[0, 7]], "OD-STOPS-OFF-GRID"),
+    (np.array([[1 << 63, 0]], dtype=np.uint64), "OD-STOPS-OFF-GRID"),
+    (np.array([[1 << 32, 0]]), "OD-STOPS-OFF-GRID"),  # 0 in 32 bits
+    ([[1, 2, CANARY]], "OD-STOPS-DIMENSIONS"),
+    ([1, CANARY], "OD-STOPS-DIMENSIONS"),
+    ([[1, 2], [CANARY]], "OD-STOPS-DIMENSIONS"),
+    ([[[1, CANARY]]], "OD-STOPS-DIMENSIONS"),
+    ([[1.0, CANARY]], "OD-STOPS-CELL"),
+    ([[float("nan"), 2.0]], "OD-STOPS-CELL"),
+    ([[True, False]], "OD-STOPS-CELL"),
+    ([["1", str(CANARY)]], "OD-STOPS-CELL"),
+    ([[None, CANARY]], "OD-STOPS-CELL"),
+    (pd.DataFrame({"a": [1, None], "b": [2, CANARY]}), "OD-STOPS-MISSING"),
+]
+
+
+@pytest.mark.parametrize(("cells", "code"), BAD_CELLS)
+def test_cells_that_are_refused(cells, code):
+    with pytest.raises(OdError, match=code) as caught:
+        Trajectories.from_cells(cells, GRID)
+    assert str(CANARY) not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_trajectories_cannot_be_built_wrong():
+    for points in (np.zeros((1, 2)), np.zeros((1, 3), dtype=np.int32), np.zeros(2, dtype=np.int32)):
+        with pytest.raises(OdError, match="OD-STOPS-DIMENSIONS"):
+            Trajectories(points, GRID)
+    with pytest.raises(OdError, match="OD-STOPS-OFF-GRID"):
+        Trajectories(np.array([[4, 0]], dtype=np.int32), GRID)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 3), st.floats(10, 20)), min_size=1, max_size=20))
+def test_coordinates_lie_in_cells_of_equal_width(coordinates):
+    """Cell k of 4 over [-1, 3] holds -1 + k <= x < k; of 7 over [10, 20] 10 + 10 k / 7 and so on, up to rounding."""
+    points = Trajectories.from_coordinates(coordinates, GRID, [(-1, 3), (10, 20)]).points
+    for (x, y), (i, j) in zip(coordinates, points.tolist(), strict=True):
+        assert i == min(math.floor(x + 1), 3)
+        assert 10 + j * 10 / 7 - 1e-9 <= y <= 10 + (j + 1) * 10 / 7 + 1e-9
+        assert 0 <= j <= 6
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "bounds", "code"),
+    [
+        ([[CANARY, 0.5]], [(0, 1), (0, 1)], "OD-STOPS-OFF-GRID"),
+        ([[0.5, -1e-9]], [(0, 1), (0, 1)], "OD-STOPS-OFF-GRID"),
+        ([[float("nan"), 0.5]], [(0, 1), (0, 1)], "OD-STOPS-COORDINATE"),
+        ([[float("inf"), 0.5]], [(0, 1), (0, 1)], "OD-STOPS-COORDINATE"),
+        ([["0.5", "CANARY"]], [(0, 1), (0, 1)], "OD-STOPS-COORDINATE"),
+        ([[0.5j, 0.5]], [(0, 1), (0, 1)], "OD-STOPS-COORDINATE"),
+        ([[0.5]], [(0, 1), (0, 1)], "OD-STOPS-DIMENSIONS"),
+        ([[0.5, 0.5]], [(0, 1)], "OD-STOPS-BOUNDS"),
+        ([[0.5, 0.5]], [(0, 1), (1, 1)], "OD-STOPS-BOUNDS"),
+        ([[0.5, 0.5]], [(0, 1), (0, float("inf"))], "OD-STOPS-BOUNDS"),
+        ([[0.5, 0.5]], [(0, 1), (0, float("nan"))], "OD-STOPS-BOUNDS"),
+    ],
+)
+def test_coordinates_that_are_refused(coordinates, bounds, code):
+    with pytest.raises(OdError, match=code) as caught:
+        Trajectories.from_coordinates(coordinates, GRID, bounds)
+    assert str(CANARY) not in str(caught.value)
+
+
+def test_zones_by_their_place_in_the_public_list():
+    trips = pd.DataFrame({"origin": ["b", "a"], "stop": ["c", "c"], "destination": ["a", "b"]}, dtype="str")
+    found = Trajectories.from_zones(trips, ["a", "b", "c"])
+    assert found.grid == Grid((3, 3, 3))
+    assert found.points.tolist() == [[1, 2, 0], [0, 2, 1]]
+    assert Trajectories.from_zones(trips.iloc[:0], ["a", "b", "c"]).points.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("origins", "zones", "code"),
+    [
+        (["a", f"Z{CANARY}"], ["a", "b"], "OD-STOPS-ZONE:"),
+        (["a", None], ["a", "b"], "OD-STOPS-ZONE:"),
+        (["a", float("nan")], ["a", "b"], "OD-STOPS-ZONE:"),
+        (["a", ["a"]], ["a", "b"], "OD-STOPS-ZONE:"),
+        ([1, CANARY], ["1", "2"], "OD-STOPS-ZONE:"),
+        (["a", "a"], ["a", "a"], "OD-STOPS-ZONES"),
+        (["a", "a"], [], "OD-STOPS-ZONES"),
+        (["a", "a"], ["a", 2], "OD-STOPS-ZONES"),
+        (["a", "a"], ["a", ["b"]], "OD-STOPS-ZONES"),
+    ],
+)
+def test_zones_that_are_refused(origins, zones, code):
+    trips = pd.DataFrame({"origin": pd.Series(origins, dtype=object), "destination": ["a", "a"]})
+    with pytest.raises(OdError, match=code) as caught:
+        Trajectories.from_zones(trips, zones)
+    assert str(CANARY) not in str(caught.value)
+
+
+def test_trips_without_a_place_are_refused():
+    with pytest.raises(OdError, match="OD-STOPS-DIMENSIONS"):
+        Trajectories.from_zones(pd.DataFrame(index=[0, 1]), ["a"])
+
+
+@pytest.mark.parametrize("sizes", [(4, 7), (1 << 31,) * 5])
+def test_equal_inputs_have_equal_columns_in_any_order(sizes):
+    generator = np.random.default_rng(2)
+    points = generator.integers(0, np.minimum(sizes, 50), (300, len(sizes))).astype(np.int32)
+    shuffled = generator.permutation(points)
+    other = points.copy()
+    other[0, 0] = (other[0, 0] + 1) % 4
+    columns, same, different = (Trajectories(each, Grid(sizes)).columns for each in (points, shuffled, other))
+    assert all(np.array_equal(one, two) for one, two in zip(columns, same, strict=True))
+    assert not all(np.array_equal(one, two) for one, two in zip(columns, different, strict=True))
+    assert all(column.dtype == np.int64 for column in columns)

@@ -1,0 +1,249 @@
+"""Every tree partitions the grid, charges every path epsilon, and is the tree of its definition."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from od_core import OdError
+from od_core.stops import nodes as nodes_module
+from od_core.stops.boxes import Boxes
+from od_core.stops.daf_entropy import DAFEntropy
+from od_core.stops.daf_homogeneity import DAFHomogeneity
+from od_core.stops.filled_cells import filled_cells
+from od_core.stops.grid import Grid
+from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.mechanisms import MECHANISMS, mechanism_named
+from od_core.stops.nodes import Nodes
+from od_core.stops.path import Path
+from od_core.stops.privtree import PrivTree
+from tests.od_core.oracles import stops as oracle
+from tests.od_core.stops.doubles import Recorded
+from tests.od_core.stops.worlds import boxes_as_tuples, check_charges, check_partition, mechanisms, worlds
+
+HALF = Fraction(1, 2)
+
+
+@settings(max_examples=50)
+@given(worlds(trips=2000), mechanisms())
+def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism):
+    """A thousand larger ones: tests/statistical/test_stops_trees.py."""
+    drawn = mechanism.draw(world.points.copy(), world.grid, world.path())
+    check_partition(drawn.boxes, world.grid)
+    check_charges(drawn, world.epsilon)
+
+
+@settings(max_examples=50)
+@given(worlds(dimensions=4, side=7, trips=300), mechanisms())
+def test_without_noise_every_box_has_its_trips(world, mechanism):
+    drawn = mechanism.draw(world.points.copy(), world.grid, world.path(Recorded(width=0)))
+    boxes = drawn.boxes
+    inside = (world.points[:, np.newaxis] >= boxes.lower) & (world.points[:, np.newaxis] <= boxes.upper)
+    assert boxes.noisy.tolist() == inside.all(axis=2).sum(axis=0).tolist()
+
+
+@settings(max_examples=60)
+@given(worlds(dimensions=3, side=9, trips=200))
+def test_trees_are_those_of_their_definitions(world):
+    """The same noise, asked for with the same scales, gives the same boxes and counts."""
+    for mechanism, plain in ((DAFEntropy(), oracle.daf_entropy), (PrivTree(), oracle.privtree)):
+        source, other = Recorded(world.seed), Recorded(world.seed)
+        drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
+        points = [tuple(point) for point in world.points.tolist()]
+        expected = plain(points, world.grid.sizes, world.epsilon, world.sensitivity, other.draw_laplace)
+        found = zip(boxes_as_tuples(drawn.boxes), drawn.boxes.noisy.tolist(), strict=True)
+        assert sorted(found) == sorted(expected)
+        assert source.scales == other.scales
+        assert source.sizes == other.sizes
+
+
+CORNERS = [
+    ((1,), 0),
+    ((1,), 900),
+    ((1, 1, 1), 900),
+    ((7,), 0),
+    ((2,), 900),
+    ((1, 8, 1), 900),
+    ((5, 1), 900),
+    ((1 << 31, 1 << 31), 900),
+    ((1 << 31,) * 3, 900),  # a cell's number takes two words
+]
+
+
+@pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
+@pytest.mark.parametrize(("sizes", "trips"), CORNERS)
+@pytest.mark.parametrize("epsilon", ["1/100", "1", "50"])
+def test_corners_of_grids(name, sizes, trips, epsilon):
+    points = np.random.default_rng(1).integers(0, sizes, (trips, len(sizes))).astype(np.int32)
+    drawn = mechanism_named(name).draw(points, Grid(sizes), Path(Recorded(4), 1, Fraction(epsilon)))
+    check_partition(drawn.boxes, Grid(sizes))
+    check_charges(drawn, Fraction(epsilon))
+    if sizes == (1,) * len(sizes):
+        assert len(drawn.boxes) == 1
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_replaced_trips_double_every_scale(name):
+    """The noise is the same whatever is asked for, and no node of many trips stops: both trees draw as often."""
+    points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
+    asked = []
+    for sensitivity in (1, 2):
+        source = Recorded(7, width=30)
+        mechanism_named(name).draw(points.copy(), Grid((4,) * 3), Path(source, sensitivity, HALF))
+        asked.append(source.scales)
+    if name == "privtree":  # delta doubles as well, and with it the depth changes: two scales alone
+        asked = [[*dict.fromkeys(scales)] for scales in asked]
+        assert len(asked[0]) == 2
+    assert [2 * scale for scale in asked[0]] == asked[1]
+
+
+def test_daf_entropy_charges_all_that_it_draws():
+    """With 10^5 trips none stops before full depth: one draw a depth, whose charges sum to epsilon."""
+    points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
+    source = Recorded(1)
+    DAFEntropy().draw(points, Grid((4,) * 3), Path(source, 2, HALF))
+    assert len(source.scales) == 4
+    assert 2 / source.scales[0] == HALF / 100
+    assert sum(2 / scale for scale in source.scales) == HALF
+
+
+def test_daf_homogeneity_charges_all_that_it_draws():
+    """Counts and choices in turn; a choice of scale 4 D / epsilon costs epsilon, and so does the root's."""
+    points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
+    source = Recorded(1)
+    DAFHomogeneity(candidates=5).draw(points, Grid((4,) * 3), Path(source, 2, HALF))
+    assert len(source.scales) == 7
+    counts = [2 / scale for scale in source.scales[::2]]
+    choices = [4 * 2 / scale for scale in source.scales[1::2]]
+    assert counts[0] == choices[0] == HALF / 100
+    assert sum(counts) + sum(choices) == HALF
+    for count, choice in zip(counts[1:3], choices[1:], strict=True):
+        assert choice / (count + choice) == Fraction(3, 10)
+    assert source.sizes[1::2] == [5 * size for size in source.sizes[:-1:2]]
+
+
+def test_a_stopped_node_keeps_what_a_choice_would_have_cost():
+    source = Recorded(width=0)
+    drawn = DAFHomogeneity().draw(np.empty((0, 2), dtype=np.int32), Grid((4, 4)), Path(source, 1, HALF))
+    assert source.scales == [200, 1 / (HALF * Fraction(99, 100))]
+    assert len(drawn.boxes) == 1
+
+
+def test_nodes_stop_below_one_over_the_budget_left():
+    """Without noise: at epsilon 1/2 the root has 99/200 left, so 3 trips are cut and 2 are not."""
+    for trips, boxes in ((2, 1), (3, 2)):
+        points = np.zeros((trips, 1), dtype=np.int32)
+        drawn = DAFEntropy().draw(points, Grid((2,)), Path(Recorded(width=0), 1, HALF))
+        assert len(drawn.boxes) == boxes
+
+
+@settings(max_examples=100)
+@given(worlds(dimensions=3, side=9, trips=200))
+def test_filled_cells_and_their_trips(world):
+    rows = filled_cells(world.points, world.grid)
+    cells, trips = np.unique(world.points, axis=0, return_counts=True)
+    assert rows[:, :-1].tolist() == cells.tolist()
+    assert rows[:, -1].tolist() == trips.tolist()
+
+
+def test_filled_cells_of_large_grids():
+    """Numbers of cells that take one word exactly, a bit more than one, and several."""
+    generator = np.random.default_rng(3)
+    for sizes in ((1 << 31, 1 << 31, 2), (1 << 31, 1 << 31, 3), (1000,) * 7, (256,) * 8, (1 << 31,) * 5):
+        points = generator.integers(0, sizes, (200, len(sizes))).astype(np.int32)
+        points = np.concatenate([points, points[:50], np.array([sizes], dtype=np.int64).astype(np.int64) - 1]).astype(
+            np.int32
+        )
+        rows = filled_cells(points, Grid(sizes))
+        cells, trips = np.unique(points, axis=0, return_counts=True)
+        assert rows[:, :-1].tolist() == cells.tolist()
+        assert rows[:, -1].tolist() == trips.tolist()
+
+
+def test_dividing_moves_rows_and_loses_none():
+    generator = np.random.default_rng(5)
+    for _ in range(50):
+        points = generator.integers(0, 20, (generator.integers(0, 200), 3)).astype(np.int32)
+        rows = filled_cells(points, Grid((20, 20, 20)))
+        before = sorted(map(tuple, rows.tolist()))
+        nodes = Nodes.root(rows, Grid((20, 20, 20)))
+        for dimension in (1, 0, 2):
+            parts = generator.integers(1, 6, len(nodes))
+            begins = np.concatenate(
+                [[0, *sorted(generator.choice(np.arange(1, 20), n - 1, replace=False))] for n in parts]
+            ).astype(np.int32)
+            nodes = nodes.divided(rows, np.full(len(nodes), dimension), parts, begins)
+            assert sorted(map(tuple, rows.tolist())) == before
+            for k in range(len(nodes)):
+                mine = rows[nodes.first[k] : nodes.last[k]]
+                assert mine[:, -1].sum() == nodes.trips[k]
+                assert ((mine[:, :-1] >= nodes.lower[k]) & (mine[:, :-1] <= nodes.upper[k])).all()
+            assert nodes.trips.sum() == len(points)
+
+
+@pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
+def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
+    monkeypatch.setattr(nodes_module, "MAX_BOXES", 100)
+    points = np.random.default_rng(1).integers(0, 64, (100_000, 2)).astype(np.int32)
+    with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*set aside before stays charged"):
+        mechanism_named(name).draw(points, Grid((64, 64)), Path(Recorded(1), 1, Fraction(10)))
+
+
+def test_a_path_cannot_be_charged_more_than_it_has_left():
+    path = Path(Recorded(), 1, HALF)
+    with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
+        path.charged(Fraction(2, 3))
+    with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
+        path.charged(Fraction(0))
+    _, paid = path.measured(np.zeros(3, dtype=np.int64), Fraction(1, 8))
+    assert (paid.left, paid.spent) == (Fraction(3, 8), Fraction(1, 8))
+    assert path.source.scales == [8]
+
+
+def test_counts_of_a_caller_stay_as_they_are():
+    """Noise of a foreign source is copied before counts are added to it."""
+
+    class Kept(Recorded):
+        def draw_laplace(self, scale, size):
+            self.kept = super().draw_laplace(scale, size)
+            return self.kept
+
+    source = Kept(width=0)
+    counts = np.arange(5)
+    noisy, _ = Path(source, 1, HALF).measured(counts, HALF)
+    noisy += 1
+    assert counts.tolist() == [0, 1, 2, 3, 4]
+    assert not source.kept.any()
+
+
+def test_boxes_cannot_be_inverted():
+    with pytest.raises(OdError, match="OD-STOPS-BOXES"):
+        Boxes(np.ones((1, 2), dtype=np.int32), np.zeros((1, 2), dtype=np.int32), np.zeros(1, dtype=np.int64))
+
+
+def test_mechanisms_by_name():
+    for name in MECHANISMS:
+        mechanism = mechanism_named(name)
+        assert isinstance(mechanism, StopsMechanism)
+        assert mechanism.name == name
+        mechanism.refuse(Grid((3,)))
+        assert all(isinstance(value, str) for value in mechanism.options.values())
+    with pytest.raises(OdError, match=r"OD-MECHANISM-UNKNOWN.*'privtree'"):
+        mechanism_named("privtre")
+    with pytest.raises(OdError, match=r"OD-MECHANISM-OPTIONS.*depth"):
+        mechanism_named("privtree", depth=3)
+    for name, options in (
+        ("daf_entropy", {"rounding": "upp"}),
+        ("daf_homogeneity", {"rounding": "sideways"}),
+        ("daf_homogeneity", {"candidates": 0}),
+        ("daf_homogeneity", {"candidates": 2.5}),
+        ("daf_homogeneity", {"choosing_share": 1}),
+        ("privtree", {"tree_share": 0}),
+        ("privtree", {"theta": 0.5}),
+        ("privtree", {"theta": True}),
+    ):
+        with pytest.raises(OdError, match=r"next: correct the mechanism's options"):
+            mechanism_named(name, **options)

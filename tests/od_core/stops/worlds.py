@@ -1,0 +1,83 @@
+"""Grids and trips for tests of trees, and what must hold of every tree over them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from od_core.stops.boxes import Boxes, Drawn
+from od_core.stops.daf_entropy import DAFEntropy
+from od_core.stops.daf_homogeneity import DAFHomogeneity
+from od_core.stops.fan_out import Rounding
+from od_core.stops.grid import Grid
+from od_core.stops.path import Path
+from od_core.stops.privtree import PrivTree
+from tests.od_core.stops.doubles import Recorded
+
+ROUNDINGS: tuple[Rounding, ...] = ("nearest", "up", "down", "times_1.5")
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    points: NDArray[np.int32]
+    grid: Grid
+    epsilon: Fraction
+    sensitivity: int
+    seed: int
+
+    def path(self, source=None) -> Path:
+        return Path(source or Recorded(self.seed), self.sensitivity, self.epsilon)
+
+
+@st.composite
+def worlds(draw, dimensions=6, side=19, trips=5000, epsilons=("1/10", "1", "7/3", "20")) -> World:
+    """Trips in few places or spread out, or both; none at times."""
+    sizes = tuple(draw(st.lists(st.integers(1, side), min_size=1, max_size=dimensions)))
+    generator = np.random.default_rng(seed := draw(st.integers(0, 2**32 - 1)))
+    number = draw(st.sampled_from([0, 1, 2, 30, trips // 10, trips]))
+    spread = draw(st.sampled_from([0.02, 0.2, 3.0]))
+    around = generator.random(len(sizes))
+    places = np.floor(np.array(sizes) * (around + spread * generator.normal(size=(number, len(sizes)))))
+    points = np.clip(places, 0, np.array(sizes) - 1).astype(np.int32)
+    return World(points, Grid(sizes), Fraction(draw(st.sampled_from(epsilons))), draw(st.sampled_from([1, 2])), seed)
+
+
+def mechanisms():
+    return st.one_of(
+        st.builds(DAFEntropy, st.sampled_from(ROUNDINGS)),
+        st.builds(DAFHomogeneity, st.sampled_from(ROUNDINGS), st.sampled_from([1, 4])),
+        st.builds(PrivTree, st.sampled_from(["1/2", "7/10"]), st.sampled_from([-3, 0, 8])),
+    )
+
+
+def boxes_as_tuples(boxes: Boxes) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return [(tuple(low), tuple(high)) for low, high in zip(boxes.lower.tolist(), boxes.upper.tolist(), strict=True)]
+
+
+def check_partition(boxes: Boxes, grid: Grid) -> None:
+    """No two boxes share a cell, and together they have as many cells as the grid."""
+    assert (boxes.lower >= 0).all()
+    assert (boxes.upper < np.array(grid.sizes)).all()
+    sides = (boxes.upper.astype(np.int64) - boxes.lower + 1).tolist()
+    assert sum(map(math.prod, sides)) == grid.cells
+    for k in range(0, len(boxes), 500):
+        apart = np.zeros((min(500, len(boxes) - k), len(boxes)), dtype=np.bool_)
+        for dimension in range(grid.dimensions):
+            low, high = boxes.lower[:, dimension], boxes.upper[:, dimension]
+            apart |= (high[k : k + 500, np.newaxis] < low) | (low[k : k + 500, np.newaxis] > high)
+        rows = np.arange(len(apart))
+        assert not apart[rows, k + rows].any()
+        apart[rows, k + rows] = True
+        assert apart.all()
+
+
+def check_charges(drawn: Drawn, epsilon: Fraction) -> None:
+    """Every box has a path, and every path has spent epsilon, exactly."""
+    assert all(path.spent == epsilon and path.left == 0 for path in drawn.paths)
+    assert len(drawn.path_of) == len(drawn.boxes) == len(drawn.boxes.noisy)
+    assert set(drawn.path_of.tolist()) == set(range(len(drawn.paths)))
