@@ -16,8 +16,8 @@ from od_core.stops.boxes import Bounds, Boxes, Drawn
 from od_core.stops.grid import Counts, Grid, Points
 from od_core.stops.path import Path
 
-MAX_BOXES = 10_000_000
-"""Most boxes of a grid. One holds 2 d bounds of 4 bytes and a count of 8: 0.56 GB in six dimensions."""
+MAX_BOXES = 1 << 23
+"""Most boxes of a grid. One holds 2 d bounds of 4 bytes and a count of 8: 0.47 GB in six dimensions."""
 
 TOTAL_SHARE = Fraction(1, 100)
 """Share of the budget that the noisy total has (the paper's eps_0)."""
@@ -45,6 +45,11 @@ class EqualGrid(ABC):
 
     def refuse(self, grid: Grid) -> None:  # noqa: B027  # of the protocol
         """Nothing to refuse in public: how many boxes there are depends on the noisy total."""
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Scales of the noise on the total and on the boxes; see :class:`StopsMechanism`."""
+        total = TOTAL_SHARE * epsilon
+        return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """The boxes, each with a noisy count; see :class:`StopsMechanism`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 from od_core.stops.boxes import Drawn
@@ -25,6 +26,10 @@ class Identity:
     def refuse(self, grid: Grid) -> None:
         """Refuse more cells than a grid may have boxes. Raises OdError with their number."""
         refuse_boxes(self.name, grid.sizes, spent=NOTHING_SPENT)
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Scale of the noise on the boxes; see :class:`StopsMechanism`."""
+        return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """The cells, each with a noisy count; see :class:`StopsMechanism`. Raises OdError as :meth:`refuse`."""

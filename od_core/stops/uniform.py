@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 from od_core.stops.boxes import Drawn
@@ -24,6 +25,10 @@ class Uniform:
 
     def refuse(self, grid: Grid) -> None:
         """Nothing to refuse: one box fits any grid."""
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Scale of the noise on the boxes; see :class:`StopsMechanism`."""
+        return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """The one box with its noisy count; see :class:`StopsMechanism`."""

@@ -102,7 +102,9 @@ def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sen
     noise = RecordingNoise(0)
     result = drawn(MECHANISMS[name](), points, grid, noise, sensitivity=sensitivity, epsilon=epsilon)
     boxes = len(result.boxes)
-    assert noise.draws == [(sensitivity / (epsilon / 100), 1), (sensitivity / (epsilon * 99 / 100), boxes)]
+    scales = {"total": sensitivity / (epsilon / 100), "boxes": sensitivity / (epsilon * 99 / 100)}
+    assert noise.draws == [(scales["total"], 1), (scales["boxes"], boxes)]
+    assert MECHANISMS[name]().scales(epsilon, sensitivity) == scales
     assert [(path.spent, path.left) for path in result.paths] == [(epsilon, 0)]
     assert result.path_of.tolist() == [0] * boxes
     volumes = np.prod(result.boxes.upper.astype(object) - result.boxes.lower + 1, axis=1)
@@ -119,6 +121,7 @@ def test_the_other_two_spend_all_on_their_boxes(name, world, sensitivity):
     result = drawn(MECHANISMS[name](), points, grid, noise, sensitivity=sensitivity, epsilon=epsilon)
     boxes = grid.cells if name == "identity" else 1
     assert noise.draws == [(sensitivity / epsilon, boxes)]
+    assert MECHANISMS[name]().scales(epsilon, sensitivity) == {"boxes": sensitivity / epsilon}
     assert [(path.spent, path.left) for path in result.paths] == [(epsilon, 0)]
     truth = enclosed(points, result.boxes.lower, result.boxes.upper)
     assert (result.boxes.noisy - truth).tolist() == np.resize([5, -7], boxes).tolist()  # as drawn, never cut at 0
@@ -219,7 +222,9 @@ def test_identity_refuses_by_the_grid_alone():
     with pytest.raises(OdError, match="OD-STOPS-TOO-MANY-BOXES"):
         Identity().draw(np.empty((0, 3), dtype=np.int32), grid, Path(noise, 1, Fraction(1)))
     assert noise.draws == []
-    Identity().refuse(Grid((1000, 1000, 10)))
+    Identity().refuse(Grid((2**20, 8)))
+    with pytest.raises(OdError, match="8,388,609 boxes, and 8,388,608 is the most"):
+        Identity().refuse(Grid((2**23 + 1,)))
 
 
 @pytest.mark.parametrize("name", COUNTING)
