@@ -116,6 +116,8 @@ def test_journeys_are_two_flights_of_a_day_that_meet(cells, month):
         flown[cells[row.origin] + cells[row.destination]] += row.flights
     journeys = tallied(data.points)
     assert all(days[journey[:4]] & days[journey[2:]] for journey in journeys)
+    airports = Counter(cells.values())
+    assert all(journey[:2] != journey[4:] or airports[journey[:2]] > 1 for journey in journeys)  # nobody flies back
     first: Counter = Counter()
     for journey, count in journeys.items():
         first[journey[:4]] += count
