@@ -96,31 +96,43 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 @kernel
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
     """Answer every query: blocks outside are passed over, blocks inside give their sum, others are looked into."""
-    dimensions = lower.shape[1]
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):
-            is_outside, is_inside = False, True
-            for i in range(dimensions):
-                first, last = ranges[query, i, 0], ranges[query, i, 1]
-                if block_lower[block, i] > last or block_upper[block, i] < first:
-                    is_outside = True
-                    break
-                is_inside &= first <= block_lower[block, i] and block_upper[block, i] <= last
-            if is_outside:
+            if _are_apart(block_lower, block_upper, block, ranges, query):
                 continue
-            if is_inside:
+            if _lies_in(block_lower, block_upper, block, ranges, query):
                 total += block_sums[block]
                 continue
             for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
-                share = 1.0
-                for i in range(dimensions):
-                    first, last = ranges[query, i, 0], ranges[query, i, 1]
-                    low, high = np.int64(lower[box, i]), np.int64(upper[box, i])
-                    common = min(high, last) - max(low, first) + 1
-                    if common <= 0:
-                        share = 0.0
-                        break
-                    share *= common / (high - low + 1)
-                total += share * counts[box]
+                if not _are_apart(lower, upper, box, ranges, query):
+                    total += _share(lower, upper, box, ranges, query) * counts[box]
         answers[query] = total
+
+
+@kernel
+def _are_apart(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+    """Whether no cell of the box lies in the query: known in the first dimension that says so."""
+    for i in range(lower.shape[1]):
+        if lower[box, i] > ranges[query, i, 1] or upper[box, i] < ranges[query, i, 0]:
+            return True
+    return False
+
+
+@kernel
+def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+    """Whether all cells of the box lie in the query."""
+    for i in range(lower.shape[1]):
+        if lower[box, i] < ranges[query, i, 0] or upper[box, i] > ranges[query, i, 1]:
+            return False
+    return True
+
+
+@kernel
+def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+    """Share of the box's cells that lie in the query, which some do."""
+    share = 1.0
+    for i in range(lower.shape[1]):
+        low, high = np.int64(lower[box, i]), np.int64(upper[box, i])
+        share *= (min(high, ranges[query, i, 1]) - max(low, ranges[query, i, 0]) + 1) / (high - low + 1)
+    return share
