@@ -82,7 +82,7 @@ def test_is_a_mechanism_under_its_name(name):
 @settings(max_examples=50)
 @given(data=st.data())
 def test_boxes_partition_the_space_and_hold_their_points(name, data):
-    grid, points = data.draw(worlds(most_cells=1_500))
+    grid, points = data.draw(worlds(most_cells=800))
     epsilon = data.draw(st.sampled_from([Fraction(1, 10), Fraction(3), Fraction(1000)]))
     boxes = drawn(MECHANISMS[name](), points.copy(), grid, RecordingNoise(0), epsilon=epsilon).boxes
     assert boxes.lower.dtype == boxes.upper.dtype == np.int32
@@ -114,7 +114,7 @@ def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sen
 
 @pytest.mark.parametrize("name", ["identity", "uniform"])
 @settings(max_examples=50)
-@given(world=worlds(most_cells=1_500), sensitivity=st.sampled_from([1, 2]))
+@given(world=worlds(most_cells=800), sensitivity=st.sampled_from([1, 2]))
 def test_the_other_two_spend_all_on_their_boxes(name, world, sensitivity):
     grid, points = world
     noise, epsilon = RecordingNoise(5, -7), Fraction(1, 7)
