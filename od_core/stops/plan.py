@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import pandas as pd
+
 from od_core.errors import OdError
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
 from od_core.privacy.unit import PrivacyUnit
@@ -85,6 +88,10 @@ class StopsPlan:
         """What was spent where the step was charged so much rho in all, lost draws included."""
         (rho,) = levels
         return SpentDirectly(levels, Fraction(0), promise=rho / self.step.charge.as_rho * self.step.epsilon)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a kind of noise that is surely drawn: what it is on, and its scale."""
+        return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
 
     def facts(self) -> dict[str, Any]:
         """The whole plan as JSON-ready public facts; fractions as exact text."""
