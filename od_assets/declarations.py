@@ -9,7 +9,7 @@ import dagster as dg
 import yaml
 from pydantic import ValidationError
 
-from od_assets.components import OdComparison, OdGroupSizes, OdRelease
+from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.section import Section, first_fault
 from od_assets.components.series import Series
 from od_core.errors import OdError, nearest_known
@@ -18,7 +18,9 @@ Declared = TypeVar("Declared", bound=Section)
 
 DEFS = Path(__file__).parent / "defs"
 
-SERIES: dict[str, type[Series]] = {f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes)}
+SERIES: dict[str, type[Series]] = {
+    f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes, OdStops)
+}
 """Components that release something, period after period, by the type that a declaration names."""
 
 COMPARISON = f"od_assets.components.{OdComparison.__name__}"

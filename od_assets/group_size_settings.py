@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from od_assets.settings import SeriesSettings
+from od_assets.settings import TreeSettings
 from od_core import Geography
 from od_core.group_sizes.grouping import Grouping
 from od_core.group_sizes.kind import GROUP_SIZES
@@ -14,7 +14,7 @@ from od_core.group_sizes.top_code import TopCodeEstimate
 
 
 @dataclass(frozen=True)
-class GroupSizeSettings(SeriesSettings[GroupSizePlan]):
+class GroupSizeSettings(TreeSettings[GroupSizePlan]):
     """What the YAML of a series of group-size tables says.
 
     Attributes:

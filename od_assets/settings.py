@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import pandas as pd
 
 from od_assets.project import project_root
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
@@ -25,20 +27,38 @@ from od_core.publication.kind import Kind
 from od_core.readers.records import RecordColumns
 from od_core.readers.zones import read_zones
 
+
+class PublicList(Protocol):
+    """A public list of areas or places, checked."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        ...
+
+    @property
+    def area_counts(self) -> dict[str, int]:
+        """How many areas or places there are, by level."""
+        ...
+
+    def to_frame(self) -> pd.DataFrame:
+        """The list as it is kept, to be read again."""
+        ...
+
+
 P = TypeVar("P", bound=Planned)
+G = TypeVar("G", bound=PublicList)
 
 
 @dataclass(frozen=True)
-class SeriesSettings(ABC, Generic[P]):
+class SeriesSettings(ABC, Generic[P, G]):
     """What the YAML of a release series says, of whatever kind, checked and in the terms of od_core.
 
     Attributes:
         name: of the release series; prefix of its assets, checks, job and schedule.
         records: path of a period's file, with ``{period}`` in it, relative to the project.
         columns: columns of that file; the user id among them for the user units alone.
-        zones: path of the public zone list, relative to the project.
-        levels: its level columns, coarse to fine.
-        unknown_zone: listed zone that takes records from unlisted places, or None.
+        zones: path of the public list of zones or places, relative to the project.
         budget, noise, revision, domain, fault_threshold: see od_core.
     """
 
@@ -46,8 +66,6 @@ class SeriesSettings(ABC, Generic[P]):
     records: str
     columns: RecordColumns
     zones: str
-    levels: tuple[str, ...]
-    unknown_zone: str | None
     budget: Budget
     noise: str
     revision: int
@@ -70,16 +88,15 @@ class SeriesSettings(ABC, Generic[P]):
         """The file with the records of one period."""
         return project_root() / self.records.format(period=period)
 
-    def read_geography(self) -> Geography:
-        """The public geography from its zone list. Raises OdError naming the fault."""
+    def read_geography(self) -> G:
+        """The public geography from its list. Raises OdError naming the fault."""
         return self.geography_from(project_root() / self.zones)
 
-    def geography_from(self, path: Path) -> Geography:
-        """The geography from a zone list at any place."""
-        digest = file_digest(path) if path.is_file() else None
-        return _geography(path, digest, self.levels, self.unknown_zone)
+    @abstractmethod
+    def geography_from(self, path: Path) -> G:
+        """The geography from a list at any place. Raises OdError naming the fault."""
 
-    def plan(self, geography: Geography, period: str) -> P:
+    def plan(self, geography: G, period: str) -> P:
         """The plan of a period over that geography, from public facts alone.
 
         Raises:
@@ -98,11 +115,29 @@ class SeriesSettings(ABC, Generic[P]):
         return plan
 
     @abstractmethod
-    def _plan(self, geography: Geography, period: str) -> P: ...
+    def _plan(self, geography: G, period: str) -> P: ...
 
 
 @dataclass(frozen=True)
-class ReleaseSettings(SeriesSettings[ReleasePlan]):
+class TreeSettings(SeriesSettings[P, Geography]):
+    """What the YAML of a series over an area tree says.
+
+    Attributes:
+        levels: level columns of the zone list, coarse to fine.
+        unknown_zone: listed zone that takes records from unlisted places, or None.
+    """
+
+    levels: tuple[str, ...]
+    unknown_zone: str | None
+
+    def geography_from(self, path: Path) -> Geography:
+        """As :meth:`SeriesSettings.geography_from`."""
+        digest = file_digest(path) if path.is_file() else None
+        return _geography(path, digest, self.levels, self.unknown_zone)
+
+
+@dataclass(frozen=True)
+class ReleaseSettings(TreeSettings[ReleasePlan]):
     """What the YAML of a release of flows says.
 
     Attributes:

@@ -17,13 +17,13 @@ from od_core.readers.records import load_records
 
 
 def source_assets(
-    settings: SeriesSettings[Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+    settings: SeriesSettings[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
     """Geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
 
-    @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public area tree.", **common)
+    @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public areas or places.", **common)
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(warehouse.confidential):
             tree = settings.read_geography()
@@ -32,8 +32,7 @@ def source_assets(
             write_durably(
                 path, lambda file: tree.to_frame().to_csv(file, index=False, encoding="utf-8"), mode=PUBLIC_FILE_MODE
             )
-        sizes = dict(zip(tree.level_names, map(len, tree.codes), strict=True))
-        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=sizes))
+        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=tree.area_counts))
 
     @dg.asset(
         key=[name, "raw_trips"],

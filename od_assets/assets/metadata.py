@@ -16,6 +16,8 @@ from od_core.plan import Step
 from od_core.privacy.accounting import float_above
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind, R
+from od_core.stops.kind import STOPS
+from od_core.stops.release import StopsRelease
 
 ALLOWED = frozenset(
     {
@@ -103,6 +105,13 @@ def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str
     frame = release.frame
     return release_metadata(GROUP_SIZES, release, balance) | allowed(
         groups=int(frame.groups.sum()), top_code=frame.top_code, mechanism=release.plan.mechanism.name
+    )
+
+
+def stops_metadata(release: StopsRelease, balance: Balance) -> dict[str, Any]:
+    """What a release of trips with stops promises, has spent, and is of."""
+    return release_metadata(STOPS, release, balance) | allowed(
+        mechanism=release.plan.mechanism.name, trips=int(release.counts.sum())
     )
 
 

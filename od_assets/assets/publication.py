@@ -71,7 +71,7 @@ def publication_assets(
 
 
 def bundle_asset(
-    settings: SeriesSettings[Any],
+    settings: SeriesSettings[Any, Any],
     partitions: dg.PartitionsDefinition,
     traits: dict[str, Any],
     *,

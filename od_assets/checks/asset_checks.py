@@ -11,7 +11,7 @@ from od_assets.assets.metadata import allowed
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import SeriesSettings
+from od_assets.settings import SeriesSettings, TreeSettings
 from od_core.publication.certificate import CheckResult
 from od_core.readers.zones import read_zones
 
@@ -75,7 +75,7 @@ def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.
     return run_checks
 
 
-def geography_checks(settings: SeriesSettings[Any]) -> AssetChecks:
+def geography_checks(settings: TreeSettings[Any]) -> AssetChecks:
     """The zone list is a partition at every level."""
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
@@ -87,7 +87,7 @@ def geography_checks(settings: SeriesSettings[Any]) -> AssetChecks:
     )
 
 
-def record_checks(settings: SeriesSettings[Any], listed: Callable[[Warehouse], Sequence[str]]) -> AssetChecks:
+def record_checks(settings: SeriesSettings[Any, Any], listed: Callable[[Warehouse], Sequence[str]]) -> AssetChecks:
     """Schema and content of the raw records; ``listed`` are the codes that they may have."""
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ from od_assets.verifying import verified
 from od_core.errors import OdError
 
 
-def daily_check(settings: SeriesSettings[Any]) -> dg.AssetChecksDefinition:
+def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
     """A check of all bundles at once; it blocks nothing, since what is public stays public."""
     bundle = dg.AssetKey([settings.name, "bundle"])
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from od_assets.assets.group_sizes import group_size_assets
 from od_assets.checks.group_size_checks import group_size_checks
 from od_assets.components.section import Number, Section
-from od_assets.components.series import FaultThreshold, Series, example_domain, share
+from od_assets.components.series import FaultThreshold, PureEpsilon, Series, Zones, example_domain, share
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.project import project_root
 from od_core import Budget
@@ -47,12 +47,6 @@ class GroupList(Section):
     area: str = Field("area", description="Its column of leaf areas.")
 
 
-class PureEpsilon(Section):
-    """What this release may spend: epsilon alone."""
-
-    epsilon: Number
-
-
 class EstimatedTopCode(Section):
     """A top code that is estimated from the records, and charged; needs a mechanism that is named."""
 
@@ -87,6 +81,7 @@ class OdGroupSizes(Series):
     """A monthly table of group sizes (how many groups have j members) with a differential privacy guarantee."""
 
     trips: Members
+    geography: Zones
     groups: GroupList | None = Field(None, description="Public list of groups; leave out where the days of areas are.")
     privacy: PureEpsilon
     mechanism: str | None = Field(None, description="Left out, a rule on public numbers chooses it.")

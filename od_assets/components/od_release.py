@@ -11,7 +11,7 @@ from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
-from od_assets.components.series import FaultThreshold, Series, example_domain, share
+from od_assets.components.series import FaultThreshold, Series, Zones, example_domain, share
 from od_assets.settings import ReleaseSettings
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
@@ -74,6 +74,7 @@ class OdRelease(Series):
     """A monthly origin-destination release with a differential privacy guarantee."""
 
     trips: Trips
+    geography: Zones
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
     privacy: Privacy
     mechanism: str = "inftda_refined"

@@ -47,12 +47,17 @@ class Zones(Section):
     unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
 
 
+class PureEpsilon(Section):
+    """What this release may spend: epsilon alone."""
+
+    epsilon: Number
+
+
 class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
     """A monthly release of any kind."""
 
     name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
     owners: list[str] = Field(..., description="team:name or e-mail addresses.")
-    geography: Zones
     periods: Periods
     domain: str = Field(..., description="Data set whose privacy domain is charged, as defs/domains declares it.")
     noise: str = "opendp"
@@ -60,7 +65,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     schedule: str | None = Field(None, description="Cron line; each tick releases the month before it.")
 
     @abstractmethod
-    def settings(self) -> SeriesSettings[Any]:
+    def settings(self) -> SeriesSettings[Any, Any]:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
 
     def partitions(self) -> dg.MonthlyPartitionsDefinition:
@@ -76,7 +81,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         noise_named(self.noise)
         return domain
 
-    def traits(self, settings: SeriesSettings[Any], mechanism: str) -> dict[str, Any]:
+    def traits(self, settings: SeriesSettings[Any, Any], mechanism: str) -> dict[str, Any]:
         """What all assets of the series have in common."""
         return {
             "owners": self.owners,
@@ -89,7 +94,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         }
 
     def definitions(
-        self, settings: SeriesSettings[Any], assets: Sequence[dg.AssetsDefinition], checks: Sequence[AssetChecks]
+        self, settings: SeriesSettings[Any, Any], assets: Sequence[dg.AssetsDefinition], checks: Sequence[AssetChecks]
     ) -> dg.Definitions:
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
         partitions, verification = self.partitions(), daily_check(settings)

@@ -11,8 +11,8 @@ import dagster as dg
 
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
-from od_assets.settings import P, ReleaseSettings, SeriesSettings
-from od_core import Geography, Release, ReleasePlan
+from od_assets.settings import G, P, ReleaseSettings, SeriesSettings
+from od_core import Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.lock import LOCK_SECONDS, exclusive
@@ -29,6 +29,10 @@ from od_core.publication.bundle import ledger_entries
 from od_core.publication.store import is_stored, stored_releases
 from od_core.publication.verification import Published
 from od_core.release import finish
+from od_core.stops.plan import StopsPlan
+from od_core.stops.release import StopsRelease
+from od_core.stops.release import estimated as boxes_of
+from od_core.stops.staging import StagedStops
 
 
 class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -94,15 +98,19 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The files of a group-size table on their way to publication."""
         return StagedGroupSizes(self.confidential.subfolder(key.folder))
 
-    def zones(self, settings: SeriesSettings[Any]) -> Path:
+    def staged_stops(self, key: ReleaseKey) -> StagedStops:
+        """The files of a release of trips with stops on their way to publication."""
+        return StagedStops(self.confidential.subfolder(key.folder))
+
+    def zones(self, settings: SeriesSettings[Any, Any]) -> Path:
         """The zone list that the geography asset has checked."""
         return self.var / "geographies" / f"{settings.name}.csv"
 
-    def geography(self, settings: SeriesSettings[Any]) -> Geography:
+    def geography(self, settings: SeriesSettings[Any, G]) -> G:
         """The geography as its asset has checked it. Raises OdError where that has not run."""
         return settings.geography_from(self.zones(settings))
 
-    def plan(self, settings: SeriesSettings[P], key: ReleaseKey) -> P:
+    def plan(self, settings: SeriesSettings[P, Any], key: ReleaseKey) -> P:
         """The plan over the checked geography; the one that the release was set aside with, if it was.
 
         Raises:
@@ -150,7 +158,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         leaves = self.staged(key).estimate(plan.tree.depth, refined=plan.mechanism.refines)
         return finish(plan, leaves, self.measured(plan, key), noise=ledger.noise(key), spent=ledger.spent(key, plan))
 
-    def group_sizes(self, settings: SeriesSettings[GroupSizePlan], key: ReleaseKey) -> GroupSizeRelease:
+    def group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
         """The group-size table from its staged histograms and stored measurements."""
         plan, ledger = self.plan(settings, key), self.ledger
         measured = self.measured_group_sizes(plan, key)
@@ -161,6 +169,12 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The stored measurements of a group-size table, in the order of its steps."""
         measurements = self.measurements(key)
         return [(step, measurements.read(step)) for step in plan.steps]
+
+    def stops(self, settings: SeriesSettings[StopsPlan, Any], key: ReleaseKey) -> StopsRelease:
+        """The release of trips with stops from its stored measurement."""
+        plan, ledger = self.plan(settings, key), self.ledger
+        noisy = self.measurements(key).read(plan.step)
+        return boxes_of(plan, noisy, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
     def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
         """The stored measurements of a release with the staged nodes that they stand below, top first."""

@@ -8,8 +8,9 @@ from od_core.errors import OdError
 from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind
+from od_core.stops.kind import STOPS
 
-KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES)
+KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
 
 
 def kind_of(certificate: dict[str, Any]) -> Kind[Any]:

@@ -32,7 +32,7 @@ _LOCK_SECONDS = 60.0
 _HELD = ("Could not set lock", "different configuration")
 """DuckDB's words for a file that another process, or another connection of this one, has open."""
 
-_NAMED = ("releases", "flows", "group_size_releases", "group_sizes")
+_NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
 """Tables that name every release that the database knows of, facts and figures of each kind."""
 
 _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
