@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -38,7 +39,7 @@ def _record_faults(columns: Sequence[str]) -> dict[str, _RecordFault]:
 
 def _codes(columns: Sequence[str]) -> list[str]:
     """Columns of zone codes: of origin, destination and the stops between."""
-    return ["origin", "destination", *(name for name in columns if name.startswith("stop_"))]
+    return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
 def records_meet_expectations(

@@ -41,7 +41,7 @@ class EqualGrid(ABC):
     @property
     def options(self) -> dict[str, str]:
         """Options as public text."""
-        return {"rounding": "nearest"}
+        return {}
 
     def refuse(self, grid: Grid) -> None:  # noqa: B027  # of the protocol
         """Nothing to refuse in public: how many boxes there are depends on the noisy total."""

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from od_assets.components import OdGroupSizes, OdRelease, domain
+from od_assets.components import OdGroupSizes, OdRelease, OdStops, domain
 from od_assets.components.series import Series
 from od_assets.defs.resources import resources
 
@@ -48,6 +48,17 @@ GROUP_ATTRIBUTES: dict[str, Any] = {
 }
 """Group sizes of the same records: a group is a zone and a day."""
 
+STOPS_ATTRIBUTES: dict[str, Any] = {
+    "name": "journeys",
+    "owners": ["team:statistics"],
+    "trips": {"files": "{period}.csv", "columns": {"places": ["origin", "stop", "destination"], "date": "date"}},
+    "map": {"file": "zones.csv", "side": 16},
+    "periods": {"first": "2001-01", "last": "2001-02"},
+    "domain": "trips",
+    "privacy": {"epsilon": "0.1"},
+}
+"""The same records with a stop, where zones have coordinates."""
+
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -70,6 +81,10 @@ class Project:
     def group_sizes(self, **changes: Any) -> OdGroupSizes:
         """The group sizes with changes, as :meth:`component`."""
         return OdGroupSizes.resolve_from_dict(self._attributes(GROUP_ATTRIBUTES, changes))
+
+    def stops(self, **changes: Any) -> OdStops:
+        """The trips with stops with changes, as :meth:`component`."""
+        return OdStops.resolve_from_dict(self._attributes(STOPS_ATTRIBUTES, changes))
 
     def _attributes(self, given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         attributes, declared = copy.deepcopy(given), copy.deepcopy(DOMAIN)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.levels
+import od_assets.assets.stops
 import od_core.group_sizes.release
 from od_assets.components import domain
 from od_assets.components.series import Series
@@ -85,7 +86,7 @@ def outside(project: Project) -> dict[str, Any]:
         found[path.name] = re.findall(r"\b[0-9a-f]{32,64}\b", path.read_text(encoding="utf-8"))
     with duckdb.connect(str(var / "release.duckdb"), read_only=True) as connection:
         tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
-        for table in {*tables} - {"releases", "group_size_releases"}:  # which have times
+        for table in {*tables} - {"releases", "group_size_releases", "stops_releases"}:  # which have times
             found[table] = connection.execute(f"SELECT * FROM {table}").fetchall()
     found["events"] = [TIMES_AND_IDS.sub("", repr(event)) for event in events(project)]
     found["files"] = sorted(re.sub(r"[0-9TZ.:+-]{10,}", "", str(p.relative_to(var))) for p in var.rglob("*.html"))
@@ -155,4 +156,20 @@ def test_neighbouring_groups_leave_the_same_traces(
     monkeypatch.setattr(od_core.group_sizes.release, "measure", injected_sizes)
     changes = DOMAINS[protected]
     traces = traces_of(neighbours(protected), lambda project: project.group_sizes(**changes), tmp_path, monkeypatch)
+    assert differences(traces) == []
+
+
+@pytest.mark.parametrize("protected", ["trip, bounded", "trip, unbounded"])
+def test_neighbouring_trips_with_stops_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
+) -> None:
+    def injected_boxes(plan: Any, trips: Any, noise: Any) -> list[np.ndarray]:
+        halves = [[0, 0, 0, 0, 7, 15, 15, 15, 5], [8, 0, 0, 0, 15, 15, 15, 15, -2]]
+        return [np.array(halves, dtype=np.int64).ravel()]
+
+    monkeypatch.setattr(od_assets.assets.stops, "measure", injected_boxes)
+    degrees = ZONES.assign(longitude=range(6), latitude=range(6))
+    monkeypatch.setattr(f"{__name__}.ZONES", degrees)
+    changes = {**DOMAINS[protected], "trips__columns": {"places": ["origin", "destination"], "date": "date"}}
+    traces = traces_of(neighbours(protected), lambda project: project.stops(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []

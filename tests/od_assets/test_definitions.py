@@ -20,7 +20,7 @@ from .conftest import Project
 ROOT = Path(__file__).resolve().parents[2]
 
 
-SERIES = ("us_departures", "us_flights")
+SERIES = ("us_departures", "us_flight_paths", "us_flights")
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +74,14 @@ def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_def
         assert node.owners
         assert node.kinds
         assert node.code_version
-        if key.path[0] in ("us_flights", "us_departures"):
+        if key.path[0] in SERIES:
             assert node.tags["od/unit"] == "trip"
         assert node.automation_condition is None
         groups.add(node.group_name)
     assert groups == {
         "evaluation",
         *(f"us_departures/{group}" for group in ("inputs", "measurements", "publication")),
+        *(f"us_flight_paths/{group}" for group in ("inputs", "measurements", "publication")),
         *(f"us_flights/{group}" for group in ("inputs", "levels", "publication")),
     }
 
@@ -92,6 +93,7 @@ def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definiti
     # Geography, records, two of the refined flows, four of the flows, and the daily one.
     assert len(by_series["us_flights"]) == 9
     assert len(by_series["us_departures"]) == 7  # geography, records, four of the histograms, and the daily one
+    assert len(by_series["us_flight_paths"]) == 7
     for name, mine in by_series.items():
         assert [spec.name for spec in mine if not spec.blocking] == ["stays_as_published"]
         job = project_definitions.resolve_job_def(f"{name}_release")

@@ -74,7 +74,7 @@ def test_is_a_mechanism_under_its_name(name):
     mechanism = MECHANISMS[name]()
     assert isinstance(mechanism, StopsMechanism)
     assert mechanism.name == name
-    assert mechanism.options == ({"rounding": "nearest"} if name in COUNTING else {})
+    assert mechanism.options == {}
     assert mechanism == MECHANISMS[name]()
 
 

@@ -1,0 +1,109 @@
+"""Whether boxes fill a grid, against a count of every cell; by NumPy and by the SQL of the checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_assets.checks.invariants import box_violations
+from od_core.stops.grid import Grid
+from od_core.stops.partition import fill_the_grid
+
+
+def cut(generator: np.random.Generator, grid: Grid, cuts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes that fill the grid, each cut of a random one across a random side."""
+    boxes = [(np.zeros(grid.dimensions, dtype=np.int32), (np.array(grid.sizes) - 1).astype(np.int32))]
+    for _ in range(cuts):
+        lower, upper = boxes.pop(generator.integers(len(boxes)))
+        side = generator.integers(grid.dimensions)
+        if lower[side] == upper[side]:
+            boxes.append((lower, upper))
+            continue
+        at = generator.integers(lower[side], upper[side])
+        left, right = upper.copy(), lower.copy()
+        left[side], right[side] = at, at + 1
+        boxes += [(lower, left), (right, upper)]
+    return np.array([lower for lower, _ in boxes]), np.array([upper for _, upper in boxes])
+
+
+def covered(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> np.ndarray:
+    """How often each cell of the grid is in a box."""
+    times = np.zeros(grid.sizes, dtype=np.int64)
+    for first, last in zip(lower, upper, strict=True):
+        times[tuple(slice(a, b + 1) for a, b in zip(first, last, strict=True))] += 1
+    return times
+
+
+def violations_in_sql(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> int:
+    columns = {
+        f"{end}_{i + 1}": ends[:, i]
+        for end, ends in (("lower", lower), ("upper", upper))
+        for i in range(grid.dimensions)
+    }
+    counts = np.ones(len(lower), dtype=np.int64)
+    return box_violations(grid, pa.table({**columns, "count": counts, "noisy": counts}))["boxes_fill_the_grid"]
+
+
+@st.composite
+def partitions(draw):
+    grid = Grid(tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))))
+    generator = np.random.default_rng(draw(st.integers(0, 10_000)))
+    return grid, generator, *cut(generator, grid, draw(st.integers(0, 12)))
+
+
+@given(partitions())
+def test_a_partition_fills_the_grid(case):
+    grid, _, lower, upper = case
+    assert (covered(lower, upper, grid) == 1).all()
+    assert fill_the_grid(lower, upper, grid)
+
+
+@given(partitions(), st.sampled_from(["shifted", "grown", "shrunk", "twice", "left out"]))
+def test_a_gap_or_an_overlap_is_seen(case, defect):
+    """Whatever the defect: the boxes fill the grid if and only if every cell is in one of them."""
+    grid, generator, lower, upper = case
+    box, side = generator.integers(len(lower)), generator.integers(grid.dimensions)
+    if defect == "shifted" and upper[box, side] + 1 < grid.sizes[side]:
+        lower[box, side] += 1
+        upper[box, side] += 1
+    elif defect == "grown" and upper[box, side] + 1 < grid.sizes[side]:
+        upper[box, side] += 1
+    elif defect == "shrunk" and lower[box, side] < upper[box, side]:
+        upper[box, side] -= 1
+    elif defect == "twice":
+        lower, upper = (np.concatenate([ends, ends[[box]]]) for ends in (lower, upper))
+    elif defect == "left out":
+        lower, upper = (np.delete(ends, box, axis=0) for ends in (lower, upper))
+    assert fill_the_grid(lower, upper, grid) == bool((covered(lower, upper, grid) == 1).all())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_sql_says_the_same(seed):
+    generator = np.random.default_rng(seed)
+    grid = Grid((5, 3, 6))
+    lower, upper = cut(generator, grid, 9)
+    assert violations_in_sql(lower, upper, grid) == 0
+    box = seed % len(lower)
+    assert violations_in_sql(np.delete(lower, box, axis=0), np.delete(upper, box, axis=0), grid) == 1
+    swapped = upper.copy()
+    swapped[[box, box - 1]] = swapped[[box - 1, box]]  # sums of volumes may stay what they were
+    if (lower <= swapped).all():
+        assert violations_in_sql(lower, swapped, grid) == int((covered(lower, swapped, grid) != 1).any())
+
+
+def test_equal_volumes_do_not_hide_an_overlap():
+    """Two boxes over each other and two gaps of their size, in opposite corners."""
+    lower, upper = np.array([[0, 0], [0, 0]]), np.array([[0, 1], [1, 0]])
+    assert not fill_the_grid(lower, upper, Grid((2, 2)))
+    assert violations_in_sql(lower, upper, Grid((2, 2))) == 1
+
+
+def test_a_space_of_more_cells_than_there_are_numbers():
+    grid = Grid((1 << 31,) * 4)
+    lower, upper = cut(np.random.default_rng(1), grid, 300)
+    assert fill_the_grid(lower, upper, grid)
+    assert violations_in_sql(lower, upper, grid) == 0
+    assert not fill_the_grid(lower[1:], upper[1:], grid)

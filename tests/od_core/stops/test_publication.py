@@ -1,0 +1,136 @@
+"""Certificate, bundle and database of trips with stops: read back, made anew to the byte, refused where changed."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.bundle import staged_folder
+from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.verification import Published, verify_release
+from od_core.stops import MapGrid, release_stops
+from od_core.stops.kind import STOPS
+from od_core.stops.mechanisms import MECHANISMS
+from od_core.stops.publication import open_stops
+from tests.od_core.doubles import ListedLaplace
+
+KEY = ReleaseKey("journeys", "2001-06")
+MAP = MapGrid(-10, 30, 40, 60, 8, ("origin", "destination"))
+POINTS = np.random.default_rng(4).integers(0, 8, (400, 4))
+
+
+def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
+    unit = PrivacyUnit("trip", "bounded")
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("journeys", unit, Cap(rho=Fraction(9)), "a test"))
+    release = release_stops(
+        POINTS, grid, unit=unit, budget=Budget(2), mechanism=mechanism, ledger=ledger, release_id=str(KEY)
+    )
+    checks = [CheckResult("boxes", "fill_the_grid", True)]
+    facts = STOPS.certificate(
+        release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
+    )
+    bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
+    with staged_folder(lambda place: STOPS.write_bundle(release, facts, place), bundle):
+        STOPS.store(folder / "release.duckdb", release, KEY, facts)
+    ledger.publish(KEY, certificate_digest(facts))
+    return Published(KEY, bundle, folder / "release.duckdb", ledger, folder / "confidential" / KEY.folder)
+
+
+def faults(place: Published) -> dict[str, str]:
+    return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_release_is_read_back_and_verified(tmp_path, mechanism):
+    place = published(tmp_path, mechanism)
+    assert faults(place) == {}
+    release = open_stops(place.bundle)
+    assert release.plan.map == MAP
+    assert release.spent.epsilon == 2
+    boxes = pd.read_csv(place.bundle / "boxes.csv")
+    pd.testing.assert_frame_equal(boxes, release.boxes, check_dtype=False)
+
+
+def test_every_box_is_a_feature_with_a_polygon_for_each_place(tmp_path):
+    place = published(tmp_path)
+    features = json.loads((place.bundle / "boxes.geojson").read_text(encoding="utf-8"))["features"]
+    boxes = open_stops(place.bundle).boxes
+    assert [feature["properties"]["count"] for feature in features] == boxes["count"].tolist()
+    for box, feature in zip(boxes.itertuples(), features, strict=True):
+        for k, polygon in enumerate(feature["geometry"]["geometries"]):
+            (ring,) = polygon["coordinates"]
+            assert ring[0] == ring[-1]
+            west, south = (getattr(box, f"lower_{2 * k + i}") for i in (1, 2))
+            east, north = (getattr(box, f"upper_{2 * k + i}") + 1 for i in (1, 2))
+            assert [min(x) for x in zip(*ring, strict=True)] == [-10 + 5 * west, 40 + 2.5 * south]
+            assert [max(x) for x in zip(*ring, strict=True)] == [-10 + 5 * east, 40 + 2.5 * north]
+
+
+def test_a_grid_without_a_map_has_no_features(tmp_path):
+    place = published(tmp_path, grid=(8, 8, 8, 8))
+    assert not (place.bundle / "boxes.geojson").exists()
+    assert faults(place) == {}
+
+
+def one_box_moved(boxes: pd.DataFrame) -> pd.DataFrame:
+    return boxes.assign(lower_1=[*boxes["lower_1"][:-1], 0], upper_1=[*boxes["upper_1"][:-1], 7])
+
+
+def one_noisy_value(boxes: pd.DataFrame) -> pd.DataFrame:
+    return boxes.assign(noisy=boxes["noisy"] + [1, *[0] * (len(boxes) - 1)])
+
+
+def one_count(boxes: pd.DataFrame) -> pd.DataFrame:
+    return boxes.assign(count=boxes["count"] + [1, *[0] * (len(boxes) - 1)])
+
+
+@pytest.mark.parametrize("change", [one_box_moved, one_noisy_value, one_count])
+def test_a_change_of_the_boxes_is_found(tmp_path, change):
+    place = published(tmp_path)
+    file = place.bundle / "boxes.parquet"
+    change(pd.read_parquet(file)).to_parquet(file, index=False)
+    assert faults(place)
+
+
+def test_a_change_of_the_database_is_found(tmp_path):
+    import duckdb
+
+    place = published(tmp_path)
+    with duckdb.connect(str(place.database)) as connection:
+        connection.execute(
+            'UPDATE stops_boxes SET "count" = "count" + 1 WHERE noisy = (SELECT max(noisy) FROM stops_boxes)'
+        )
+    assert list(faults(place)) == ["database"]
+
+
+def test_a_test_double_is_never_certified(tmp_path):
+    release = release_stops(
+        POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="uniform", noise=ListedLaplace([0])
+    )
+    with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
+        STOPS.certificate(release, KEY, "journeys", [], record=None, fault_threshold=Fraction(1))
+
+
+def test_queries_of_a_release_are_sums_over_its_boxes(tmp_path):
+    release = release_stops(POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="privtree")
+    everything = [(0, 7)] * 4
+    assert release.query(everything) == release.counts.sum()
+    halves = [[(0, 3), *everything[1:]], [(4, 7), *everything[1:]]]
+    assert sum(release.query(halves)) == pytest.approx(release.counts.sum())
+    assert release.od([(0, 3), (0, 7)], [(0, 7), (0, 7)]) == pytest.approx(release.query(halves[0]))
+    for bad in ([(0, 8)] * 4, [(3, 2)] * 4, [(0, 7)] * 3, [(0.5, 7)] * 4):
+        with pytest.raises(OdError, match="OD-STOPS-QUERY"):
+            release.query(bad)
+    for origin in ([], [(0, 7)] * 3):
+        with pytest.raises(OdError, match="OD-STOPS-QUERY"):
+            release.od(origin, [(0, 7)] * 2)
