@@ -41,12 +41,20 @@ from od_core.privacy.noise import noise_named
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism with its options, and how many runs are made of it where that is fewer than of the others."""
+    """A mechanism with its options.
+
+    Attributes:
+        label: its name in tables.
+        mechanism, options: of od_core.
+        most_runs: how many runs are made of it, where that is fewer than of the others.
+        is_published: whether it is from a paper.
+    """
 
     label: str
     mechanism: str
     options: tuple[tuple[str, Any], ...] = ()
     most_runs: int | None = None
+    is_published: bool = True
 
     @property
     def made(self) -> GroupSizeMechanism:
@@ -61,6 +69,9 @@ CONTENDERS = (
     Contender("cumulative, least squares", "cumulative", (("regression", "least_squares"),)),
     Contender("bottom_up, cumulative", "bottom_up", (("leaf", "cumulative"),)),
     Contender("bottom_up, sizes", "bottom_up", (("leaf", "sizes"),)),
+    Contender("bottom_up_posterior, cumulative", "bottom_up_posterior", (("leaf", "cumulative"),), is_published=False),
+    Contender("bottom_up_posterior, sizes", "bottom_up_posterior", (("leaf", "sizes"),), is_published=False),
+    Contender("sizes_posterior", "sizes_posterior", is_published=False),
     Contender("histogram", "histogram", most_runs=3),
     Contender("histogram, as published", "histogram", (("area_totals", False),), most_runs=1),
     Contender("histogram_relaxed", "histogram_relaxed", most_runs=3),
@@ -160,6 +171,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
         "case": case,
         "epsilon": epsilon,
         "contender": contender.label,
+        "is_published": contender.is_published,
         "is_chosen": plan.mechanism == planned(data, None, epsilon).mechanism,
         "level_names": list(data.geography.levels),
         "runs": runs,
@@ -188,7 +200,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """For every data set and epsilon what the rule chooses, and its distances over the least ones, level by level.
+    """For every data set and epsilon what the rule chooses, and its distances over the least published ones, by level.
 
     Where the least distance is below one member, no ratio is given.
     """
@@ -196,7 +208,8 @@ def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     for row in rows:
         if row["is_chosen"]:
             case = row["case"], row["epsilon"]
-            rivals = [other["distance"] for other in rows if (other["case"], other["epsilon"]) == case]
+            published = [other for other in rows if other["is_published"]]
+            rivals = [other["distance"] for other in published if (other["case"], other["epsilon"]) == case]
             least = [min(value for value in level if value is not None) for level in zip(*rivals, strict=True)]
             ratios = [mine / best if best >= 1 else None for mine, best in zip(row["distance"], least, strict=True)]
             lines.append(
@@ -204,7 +217,7 @@ def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
                     "data set": row["case"],
                     "epsilon": row["epsilon"],
                     "chosen": row["contender"],
-                    "to the best, level by level": " / ".join("-" if r is None else f"{r:.2f}" for r in ratios),
+                    "to the best published, by level": " / ".join("-" if r is None else f"{r:.2f}" for r in ratios),
                 }
             )
     return sorted(lines, key=lambda line: (line["data set"], float(line["epsilon"])))

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
@@ -17,36 +17,44 @@ from rich.table import Table
 from od_assets.project import project_root, var_folder
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.planned import Planned
 from od_core.errors import OdError
 from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
-from od_core.publication.certificate import guarantee_sentences
+from od_core.privacy.budget import Spent, SpentDirectly
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+if TYPE_CHECKING:  # Dagster takes half a second to import
+    from od_assets.running import Outcome
+
 _console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @app.command()
-def plan(release: Annotated[str, typer.Argument(help="Release series.")] = "us_flights", as_json: Json = False) -> None:
+def plan(
+    release: Annotated[str, typer.Argument(help="Release series.")] = "us_flights",
+    period: Annotated[str | None, typer.Option(help="Period, as 2001-06; the newest if left out.")] = None,
+    as_json: Json = False,
+) -> None:
     """What a release would spend, and the noise of every level. Reads no record and spends nothing."""
     from od_assets.declarations import declaration
+    from od_assets.running import chosen_periods
 
-    settings = declaration(release).settings()
-    planned = settings.plan(settings.read_geography())
+    component = declaration(release)
+    settings, period = component.settings(), chosen_periods(component, period, every=False)[0]
+    planned = settings.plan(settings.read_geography(), period)
     spent, domain = planned.spent, settings.domain
-    guarantee = guarantee_sentences(planned.unit, spent, settings.fault_threshold)
+    guarantee = settings.kind.guarantee(planned, spent, settings.fault_threshold)
     if as_json:
         levels = planned.to_frame().to_dict("records")
         typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
         return
     _print_frame(f"{release}: what one period measures", planned.to_frame())
     _console.print(
-        f"Spends rho {float(spent.rho):.6g} a release:"
-        f" {_epsilons(spent.epsilon_exact, spent.epsilon_tight, spent.epsilon_bun_steinke)} at delta"
-        f" {float(spent.delta):.3g}. {_conversion(planned)} The cap of data set"
+        f"A release spends {_spent(spent)}.{_conversion(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
     )
@@ -73,10 +81,10 @@ def run(
     for each in periods:
         outcomes.append(run_period(component, each, quiet=as_json))
         if not as_json:
-            _print_outcome(outcomes[-1].facts, outcomes[-1].levels)
+            _print_outcome(outcomes[-1])
     if as_json:
         typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
-    if not all(outcome.succeeded for outcome in outcomes):
+    if not all(outcome.released for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -222,38 +230,45 @@ def prepare_dagster_home() -> Path:
     return home
 
 
-def _epsilons(exact: float | None, tight: float, bun_steinke: float) -> str:
-    """Every epsilon that bounds the release; the first one is the promise."""
-    first = "" if exact is None else f"{exact:.6g} (exact), "
-    return f"epsilon {first}{tight:.6g} (tight), {bun_steinke:.6g} (Bun-Steinke)"
+def _spent(spent: Spent) -> str:
+    """What is charged and every epsilon that bounds it; the first one is the promise."""
+    rho = f"rho {float_above(spent.rho):.6g}"
+    if isinstance(spent, SpentDirectly):
+        delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
+        return f"epsilon {float_above(spent.epsilon):.6g}{delta} ({rho} of the cap)"
+    exact = "" if spent.epsilon_exact is None else f"{spent.epsilon_exact:.6g} (exact), "
+    return (
+        f"{rho}: epsilon {exact}{spent.epsilon_tight:.6g} (tight), {spent.epsilon_bun_steinke:.6g} (Bun-Steinke) at"
+        f" delta {float_above(spent.delta):.3g}"
+    )
 
 
-def _conversion(plan: ReleasePlan) -> str:
-    """How rho was found; with a word where it was not asked for so."""
+def _conversion(plan: Planned) -> str:
+    """How the rho of a release of flows was found; with a word where it was not asked for so."""
+    if not isinstance(plan, ReleasePlan):
+        return ""
     if plan.budget.rho is not None:
-        return "Rho was given."
+        return " Rho was given."
     if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
-        return f"Rho was found by conversion {plan.conversion!r}."
-    return f"Rho was found by conversion {plan.conversion!r}: 'exact' is for unit trip and a delta of 1e-12 or more."
+        return f" Rho was found by conversion {plan.conversion!r}."
+    return f" Rho was found by conversion {plan.conversion!r}: 'exact' is for unit trip and a delta of 1e-12 or more."
 
 
-def _print_outcome(facts: dict[str, Any], levels: pd.DataFrame | None) -> None:
-    if levels is None:
+def _print_outcome(outcome: Outcome) -> None:
+    facts, released = outcome.facts, outcome.released
+    if released is None:
         _console.print(f"[bold red]{facts['release']} is not published.[/]")
         for line in facts["failures"]:
             _console.print(line, markup=False, soft_wrap=True)
         return
     _console.rule(facts["release"])
     _print_guarantee(facts["guarantee"])
-    spent = facts["spent"]
     _console.print(
-        f"\nSpent: rho {spent['rho']:.6g} ="
-        f" {_epsilons(spent['epsilon_exact'], spent['epsilon_tight'], spent['epsilon_bun_steinke'])} at delta"
-        f" {spent['delta']:.3g}; of the period's cap"
-        f" {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
+        f"\nSpent: {_spent(released.spent)}."
+        f" Of the period's cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
         f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
     )
-    _print_frame("Flows by level", levels)
+    _print_frame(f"{released.contents.capitalize()} by level", released.levels)
     passed = sum(check["passed"] for check in facts["checks"])
     _console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):

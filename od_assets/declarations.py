@@ -9,21 +9,26 @@ import dagster as dg
 import yaml
 from pydantic import ValidationError
 
-from od_assets.components.od_comparison import OdComparison
-from od_assets.components.od_release import OdRelease
-from od_assets.components.section import first_fault
+from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
+from od_assets.components.section import Section, first_fault
+from od_assets.components.series import Series
 from od_core.errors import OdError, nearest_known
 
-Declared = TypeVar("Declared", OdRelease, OdComparison)
+Declared = TypeVar("Declared", bound=Section)
 
 DEFS = Path(__file__).parent / "defs"
 
-RELEASE, COMPARISON = (f"od_assets.components.{kind.__name__}" for kind in (OdRelease, OdComparison))
+SERIES: dict[str, type[Series]] = {
+    f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes, OdStops)
+}
+"""Components that release something, period after period, by the type that a declaration names."""
+
+COMPARISON = f"od_assets.components.{OdComparison.__name__}"
 
 
 def declared_releases() -> tuple[str, ...]:
     """Names of the declared release series."""
-    return _declared(RELEASE)
+    return _declared(*SERIES)
 
 
 def declared_comparisons() -> tuple[str, ...]:
@@ -42,7 +47,7 @@ def comparison(name: str) -> OdComparison:
     return read_declaration(DEFS / name / "defs.yaml", OdComparison)
 
 
-def declaration(name: str) -> OdRelease:
+def declaration(name: str) -> Series:
     """The declaration of a release series.
 
     Raises:
@@ -54,7 +59,8 @@ def declaration(name: str) -> OdRelease:
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
             next_step="name a release declared below od_assets/defs",
         )
-    release = read_declaration(DEFS / name / "defs.yaml", OdRelease)
+    path = DEFS / name / "defs.yaml"
+    release = read_declaration(path, SERIES[_component(path)])
     if release.name != name:
         raise _fault(f"{name}/defs.yaml: name: {release.name!r} is not the name of its folder")
     release.partitions()
@@ -66,7 +72,7 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
-        declared: Declared = component.resolve_from_dict(attributes)
+        declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         raise _fault(f"{where} is not a YAML file with a component's attributes") from None
     except ValidationError as error:
@@ -76,14 +82,14 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     return declared
 
 
-def _declared(component: str) -> tuple[str, ...]:
-    """Names of the declarations of a component; a file that says of none is taken for a release, and refused as one."""
-    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml") if _component(path) == component))
+def _declared(*components: str) -> tuple[str, ...]:
+    """Names of the declarations of components; a file that says of none is taken for a release, and refused as one."""
+    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml") if _component(path) in components))
 
 
 def _component(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    stated = next((line for line in lines if line.startswith("type:")), f"type: {RELEASE}")
+    stated = next((line for line in lines if line.startswith("type:")), f"type: {next(iter(SERIES))}")
     return stated.removeprefix("type:").strip()
 
 

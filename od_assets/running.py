@@ -16,20 +16,32 @@ import pandas as pd
 from dagster import DagsterEventType, EventLogEntry
 from rich.progress import Progress, TaskID
 
-from od_assets.assets.metadata import flows_by_level
-from od_assets.components.od_release import OdRelease
+from od_assets.components.series import Series
 from od_assets.progress import Tell, followed
 from od_assets.resources.warehouse import Warehouse
-from od_core import open_release
 from od_core.archive.chain import DRAWING, MEASURED
-from od_core.archive.ledger import Ledger
 from od_core.archive.lock import exclusive
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
+from od_core.privacy.budget import Spent
 from od_core.publication.bundle import CERTIFICATE
 
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Released:
+    """A published release in a few lines.
+
+    Attributes:
+        contents: what it holds.
+        spent: what it has spent.
+        levels: its levels, and their noise.
+    """
+
+    contents: str
+    spent: Spent
+    levels: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -37,17 +49,15 @@ class Outcome:
     """What came of one period.
 
     Attributes:
-        succeeded: whether it is published.
         facts: JSON-ready public facts: of the certificate, or the failures.
-        levels: flows by level; None where nothing is published.
+        released: None where nothing is published.
     """
 
-    succeeded: bool
     facts: dict[str, Any]
-    levels: pd.DataFrame | None
+    released: Released | None
 
 
-def chosen_periods(component: OdRelease, period: str | None, *, every: bool) -> list[str]:
+def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
     """The periods that are asked for: one, all, or the newest. Raises OdError for one that is not there."""
     periods = list(component.partitions().get_partition_keys())
     if not periods:
@@ -59,7 +69,7 @@ def chosen_periods(component: OdRelease, period: str | None, *, every: bool) -> 
     return [period or periods[-1]]
 
 
-def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
+def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period; progress goes to standard error unless ``quiet``."""
     from od_assets.definitions import defs
 
@@ -68,7 +78,7 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
     job = defs().resolve_job_def(f"{component.name}_release")
     warehouse = Warehouse()
     ledger = warehouse.ledger
-    before = _level_kinds(ledger, key, settings.measured_levels).count(MEASURED)
+    before = ledger.level_kinds(key).count(MEASURED)
     with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
         instance = dg.DagsterInstance.get()
     with instance:
@@ -85,32 +95,34 @@ def run_period(component: OdRelease, period: str, *, quiet: bool) -> Outcome:
             )
         failures = [] if result.success else _failures(result)
     if not result.success:
-        return Outcome(False, {"release": str(key), "published": False, "failures": failures}, None)
-    drawn = _level_kinds(ledger, key, settings.measured_levels).count(MEASURED) - before
+        return Outcome({"release": str(key), "published": False, "failures": failures}, None)
+    drawn = ledger.level_kinds(key).count(MEASURED) - before
     balance = ledger.balance(settings.domain.name, period)
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
-    levels = flows_by_level(open_release(bundle))
+    kind = settings.kind
+    release = kind.open(bundle)
+    released = Released(kind.contents, release.spent, kind.summary(release))
     facts |= {
         "published": True,
         "drawn": drawn,
         "cap_rho": float_above(balance.cap),
         "left_rho": float(balance.left),
-        "flows_by_level": levels.to_dict("records"),
+        f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),
     }
-    return Outcome(True, facts, levels)
+    return Outcome(facts, released)
 
 
-def period_status(component: OdRelease) -> list[dict[str, Any]]:
+def period_status(component: Series) -> list[dict[str, Any]]:
     """Every period of a series: measured levels, published or not, rho spent and left."""
     settings, warehouse = component.settings(), Warehouse()
     ledger = warehouse.ledger
     rows = []
     for period in component.partitions().get_partition_keys():
         key = settings.key(period)
-        kinds = _level_kinds(ledger, key, settings.measured_levels)
+        kinds = ledger.level_kinds(key)
         try:
             balance = ledger.balance(settings.domain.name, period)
             cap, spent = balance.cap, balance.spent
@@ -121,19 +133,13 @@ def period_status(component: OdRelease) -> list[dict[str, Any]]:
             {
                 "release": str(key),
                 "state": state,
-                "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds) or len(settings.measured_levels)}",
+                "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
                 "interrupted_levels": kinds.count(DRAWING),
                 "rho_spent": float(spent),
                 "rho_left": float(cap - spent),
             }
         )
     return rows
-
-
-def _level_kinds(ledger: Ledger, key: ReleaseKey, levels: list[int]) -> list[str]:
-    """State of every level that was ever set aside."""
-    states = [ledger.level_state(key, level) for level in levels]
-    return [state.kind for state in states if state is not None]
 
 
 def _failures(result: dg.ExecuteInProcessResult) -> list[str]:

@@ -1,15 +1,20 @@
-"""One declared release, in the terms of od_core."""
+"""One declared release series, in the terms of od_core."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import pandas as pd
 
 from od_assets.project import project_root
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.files import file_digest
+from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
@@ -17,38 +22,132 @@ from od_core.mechanisms import Mechanism
 from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import noise_named, refuse_too_wide
+from od_core.publication.flows import FLOWS
+from od_core.publication.kind import Kind
 from od_core.readers.records import RecordColumns
 from od_core.readers.zones import read_zones
 
 
+class PublicList(Protocol):
+    """A public list of areas or places, checked."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        ...
+
+    @property
+    def area_counts(self) -> dict[str, int]:
+        """How many areas or places there are, by level."""
+        ...
+
+    def to_frame(self) -> pd.DataFrame:
+        """The list as it is kept, to be read again."""
+        ...
+
+
+P = TypeVar("P", bound=Planned)
+G = TypeVar("G", bound=PublicList)
+
+
 @dataclass(frozen=True)
-class ReleaseSettings:
-    """What a release's YAML says, checked and in the terms of od_core.
+class SeriesSettings(ABC, Generic[P, G]):
+    """What the YAML of a release series says, of whatever kind, checked and in the terms of od_core.
 
     Attributes:
         name: of the release series; prefix of its assets, checks, job and schedule.
         records: path of a period's file, with ``{period}`` in it, relative to the project.
         columns: columns of that file; the user id among them for the user units alone.
-        zones: path of the public zone list, relative to the project.
-        levels: its level columns, coarse to fine.
-        unknown_zone: listed zone that takes records from unlisted places, or None.
-        unit, budget, mechanism, tree, noise, revision, domain, fault_threshold: see od_core.
+        zones: path of the public list of zones or places, relative to the project.
+        budget, noise, revision, domain, fault_threshold: see od_core.
     """
 
     name: str
     records: str
     columns: RecordColumns
     zones: str
-    levels: tuple[str, ...]
-    unknown_zone: str | None
-    unit: PrivacyUnit
     budget: Budget
-    mechanism: Mechanism
-    tree: TreeOrder
     noise: str
     revision: int
     domain: PrivacyDomain
     fault_threshold: Fraction
+
+    kind: ClassVar[Kind[Any]]
+    """What is done with its releases once they are measured."""
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The unit of privacy: that of the data set."""
+        return self.domain.unit
+
+    def key(self, period: str) -> ReleaseKey:
+        """The release of one period."""
+        return ReleaseKey(self.name, period, self.revision)
+
+    def records_path(self, period: str) -> Path:
+        """The file with the records of one period."""
+        return project_root() / self.records.format(period=period)
+
+    def read_geography(self) -> G:
+        """The public geography from its list. Raises OdError naming the fault."""
+        return self.geography_from(project_root() / self.zones)
+
+    @abstractmethod
+    def geography_from(self, path: Path) -> G:
+        """The geography from a list at any place. Raises OdError naming the fault."""
+
+    def plan(self, geography: G, period: str) -> P:
+        """The plan of a period over that geography, from public facts alone.
+
+        Raises:
+            OdError: as plans say; a release above the cap of its data set; noise too wide for the backend.
+        """
+        plan = self._plan(geography, period)
+        allowed, asked = self.domain.cap.allowed_rho(), plan.charge.as_rho
+        if asked > allowed:
+            raise OdError(
+                "OD-LEDGER-CAP",
+                f"one release of {self.name} asks for rho {float(asked):.6g}, above the cap {float(allowed):.6g} of"
+                f" data set {self.domain.name!r}",
+                next_step="ask for less, or raise the cap with a stated reason",
+            )
+        refuse_too_wide(noise_named(self.noise), (step.widest for step in plan.steps))
+        return plan
+
+    @abstractmethod
+    def _plan(self, geography: G, period: str) -> P: ...
+
+
+@dataclass(frozen=True)
+class TreeSettings(SeriesSettings[P, Geography]):
+    """What the YAML of a series over an area tree says.
+
+    Attributes:
+        levels: level columns of the zone list, coarse to fine.
+        unknown_zone: listed zone that takes records from unlisted places, or None.
+    """
+
+    levels: tuple[str, ...]
+    unknown_zone: str | None
+
+    def geography_from(self, path: Path) -> Geography:
+        """As :meth:`SeriesSettings.geography_from`."""
+        digest = file_digest(path) if path.is_file() else None
+        return _geography(path, digest, self.levels, self.unknown_zone)
+
+
+@dataclass(frozen=True)
+class ReleaseSettings(TreeSettings[ReleasePlan]):
+    """What the YAML of a release of flows says.
+
+    Attributes:
+        mechanism, tree: see od_core.
+    """
+
+    mechanism: Mechanism
+    tree: TreeOrder
+
+    kind = FLOWS
 
     @property
     def measured_levels(self) -> list[int]:
@@ -60,35 +159,8 @@ class ReleaseSettings:
         """Number of levels of the flow tree below its root."""
         return 2 * len(self.levels)
 
-    def key(self, period: str) -> ReleaseKey:
-        """The release of one period."""
-        return ReleaseKey(self.name, period, self.revision)
-
-    def records_path(self, period: str) -> Path:
-        """The file with the records of one period."""
-        return project_root() / self.records.format(period=period)
-
-    def read_geography(self) -> Geography:
-        """The public geography from its zone list. Raises OdError naming the fault."""
-        return self.geography_from(project_root() / self.zones)
-
-    def geography_from(self, path: Path) -> Geography:
-        """The geography from a zone list at any place."""
-        digest = file_digest(path) if path.is_file() else None
-        return _geography(path, digest, self.levels, self.unknown_zone)
-
-    def plan(self, geography: Geography) -> ReleasePlan:
-        """The plan over that geography, from public facts alone."""
-        plan = plan_release(geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree)
-        if plan.spent.rho > self.domain.cap.allowed_rho():
-            raise OdError(
-                "OD-LEDGER-CAP",
-                f"one release of {self.name} asks for rho {float(plan.spent.rho):.6g}, above the cap"
-                f" {float(self.domain.cap.allowed_rho()):.6g} of data set {self.domain.name!r}",
-                next_step="ask for less, or raise the cap with a stated reason",
-            )
-        refuse_too_wide(noise_named(self.noise), (step.variance for step in plan.steps))
-        return plan
+    def _plan(self, geography: Geography, period: str) -> ReleasePlan:  # all have one plan
+        return plan_release(geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree)
 
 
 @lru_cache(maxsize=8)

@@ -220,6 +220,11 @@ class Geography:
         return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown)
 
     @property
+    def area_counts(self) -> dict[str, int]:
+        """Number of areas of each level, by its name, the whole space first."""
+        return dict(zip(self.level_names, map(len, self.codes), strict=True))
+
+    @property
     def depth(self) -> int:
         """Number of levels below the whole space."""
         return len(self.levels)

@@ -7,7 +7,7 @@ import dagster as dg
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings
+from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.errors import OdError
@@ -16,14 +16,14 @@ from od_core.readers.counting import count_records
 from od_core.readers.records import load_records
 
 
-def input_assets(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+def source_assets(
+    settings: SeriesSettings[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """The assets of group ``<release>/inputs``."""
+    """Geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
 
-    @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public area tree.", **common)
+    @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public areas or places.", **common)
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(warehouse.confidential):
             tree = settings.read_geography()
@@ -32,8 +32,7 @@ def input_assets(
             write_durably(
                 path, lambda file: tree.to_frame().to_csv(file, index=False, encoding="utf-8"), mode=PUBLIC_FILE_MODE
             )
-        sizes = dict(zip(tree.level_names, map(len, tree.codes), strict=True))
-        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=sizes))
+        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=tree.area_counts))
 
     @dg.asset(
         key=[name, "raw_trips"],
@@ -49,6 +48,15 @@ def input_assets(
             load_records(settings.records_path(key.period), settings.columns, key.period, target)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
+    return [geography, raw_trips]
+
+
+def input_assets(
+    settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+) -> list[dg.AssetsDefinition]:
+    """The assets of group ``<release>/inputs`` of a release of flows."""
+    name = settings.name
+
     @dg.asset(
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
@@ -58,7 +66,8 @@ def input_assets(
             "Confidential: true counts of the leaf pairs, in the confidential folder. No metadata by design. Where n is"
             " an invariant, it is published from here."
         ),
-        **common,
+        group_name=f"{name}/inputs",
+        **traits,
     )
     def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
@@ -83,4 +92,4 @@ def input_assets(
                 staged.save_estimate(0, [root])
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
-    return [geography, raw_trips, trip_counts]
+    return [*source_assets(settings, partitions, traits), trip_counts]

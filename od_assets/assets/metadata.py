@@ -10,8 +10,14 @@ import pandas as pd
 
 from od_core import Release, ReleasePlan
 from od_core.archive.balance import Balance
+from od_core.group_sizes.kind import GROUP_SIZES
+from od_core.group_sizes.release import GroupSizeRelease
 from od_core.plan import Step
 from od_core.privacy.accounting import float_above
+from od_core.publication.flows import FLOWS
+from od_core.publication.kind import Kind, R
+from od_core.stops.kind import STOPS
+from od_core.stops.release import StopsRelease
 
 ALLOWED = frozenset(
     {
@@ -22,13 +28,16 @@ ALLOWED = frozenset(
         "delta",
         "destination_level",
         "epsilon",
+        "groups",
         "guarantee",
         "largest_flows",
         "left_rho",
         "level",
         "levels",
         "measured_cells",
+        "mechanism",
         "origin_level",
+        "plan",
         "public_cells",
         "release",
         "releases",
@@ -36,6 +45,7 @@ ALLOWED = frozenset(
         "sensitivity_squared",
         "spent_rho",
         "standard_deviation",
+        "top_code",
         "trips",
         "unit",
         "variance",
@@ -68,43 +78,44 @@ def step_metadata(plan: ReleasePlan, step: Step) -> dict[str, Any]:
     )
 
 
-def release_metadata(release: Release, balance: Balance) -> dict[str, Any]:
-    """What a release promises, has spent, and shows first."""
+def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
+    """What a release of any kind promises and has spent, and what its levels are."""
+    spent, unit = release.spent, release.plan.unit
     return allowed(
-        unit=f"{release.plan.unit.kind}, {release.plan.unit.neighbours}",
-        epsilon=float_above(release.spent.epsilon),
-        delta=float_above(release.spent.delta),
-        rho=float_above(release.spent.rho),
-        trips=int(release.leaves.trips.sum()),
+        unit=f"{unit.kind}, {unit.neighbours}",
+        epsilon=float_above(spent.epsilon),
+        delta=float_above(spent.delta),
+        rho=float_above(spent.rho),
         cap_rho=float_above(balance.cap),
         spent_rho=float_above(balance.spent),
         left_rho=_float_below(balance.left),
-        levels=_table(flows_by_level(release)),
-        largest_flows=_table(release.flows.nlargest(10, "trips")),
+        levels=table(kind.summary(release)),
     )
 
 
-def flows_by_level(release: Release) -> pd.DataFrame:
-    """Public pairs, released flows and noise of every level of the flow tree."""
-    plan = release.plan
-    rows = []
-    for level, (origin_level, destination_level) in enumerate(release.levels):
-        trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]
-        measured = next((step for step in plan.steps if step.level == level), None)
-        rows.append(
-            {
-                "level": level,
-                "origin_level": origin_level,
-                "destination_level": destination_level,
-                "public_pairs": plan.tree.cells(level),
-                "flows": len(trips),
-                "noise_standard_deviation": 0.0 if measured is None else round(float(measured.variance) ** 0.5, 3),
-            }
-        )
-    return pd.DataFrame(rows)
+def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
+    """What a release of flows promises, has spent, and shows first."""
+    return release_metadata(FLOWS, release, balance) | allowed(
+        trips=int(release.leaves.trips.sum()), largest_flows=table(release.flows.nlargest(10, "trips"))
+    )
 
 
-def _table(frame: pd.DataFrame) -> dg.TableMetadataValue:
+def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:
+    """What a group-size table promises, has spent, and is of."""
+    frame = release.frame
+    return release_metadata(GROUP_SIZES, release, balance) | allowed(
+        groups=int(frame.groups.sum()), top_code=frame.top_code, mechanism=release.plan.mechanism.name
+    )
+
+
+def stops_metadata(release: StopsRelease, balance: Balance) -> dict[str, Any]:
+    """What a release of trips with stops promises, has spent, and is of."""
+    return release_metadata(STOPS, release, balance) | allowed(
+        mechanism=release.plan.mechanism.name, trips=int(release.counts.sum())
+    )
+
+
+def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
     """A table with its schema stated, so that it may also be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
     records = [

@@ -1,5 +1,6 @@
 """The published table and the bundle."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -7,15 +8,18 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import released_key
-from od_assets.assets.metadata import allowed, release_metadata
-from od_assets.checks.release_checks import run_all_checks
+from od_assets.assets.metadata import allowed, flow_metadata
+from od_assets.checks.asset_checks import AssetChecks, run_all_checks
+from od_assets.checks.release_checks import release_checks
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings
+from od_assets.settings import ReleaseSettings, SeriesSettings
+from od_core.archive.balance import Balance
 from od_core.archive.files import file_digest, write_durably
+from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.bundle import CERTIFICATE, staged_bundle
-from od_core.publication.certificate import certificate, certificate_digest
-from od_core.publication.database import store_release
+from od_core.publication.bundle import CERTIFICATE, staged_folder
+from od_core.publication.certificate import certificate_digest
+from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
 FLOW_COLUMNS = dg.TableSchema(
@@ -51,49 +55,83 @@ def publication_assets(
             balance = warehouse.ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
-            metadata=release_metadata(release, balance) | allowed(dagster__row_count=len(release.leaves)),
+            metadata=flow_metadata(release, balance) | allowed(dagster__row_count=len(release.leaves)),
         )
 
+    bundle = bundle_asset(
+        settings,
+        partitions,
+        traits,
+        table=flows.key,
+        checks=release_checks(settings),
+        released=lambda warehouse, key: warehouse.release(settings, warehouse.plan(settings, key), key),
+        metadata=flow_metadata,
+    )
+    return [flows, bundle]
+
+
+def bundle_asset(
+    settings: SeriesSettings[Any, Any],
+    partitions: dg.PartitionsDefinition,
+    traits: dict[str, Any],
+    *,
+    table: dg.AssetKey,
+    checks: Sequence[AssetChecks],
+    released: Callable[[Warehouse, ReleaseKey], R],
+    metadata: Callable[[R, Balance], dict[str, Any]],
+) -> dg.AssetsDefinition:
+    """The asset that makes a release of any kind public.
+
+    Args:
+        settings, partitions, traits: of the series.
+        table: the asset that it is made from.
+        checks: all blocking checks of the series.
+        released: the release of a period, from its staged files.
+        metadata: what the asset shows of it.
+    """
+    kind: Kind[R] = settings.kind
+
     @dg.asset(
-        key=[name, "bundle"],
-        deps=[[name, "flows"]],
+        key=[settings.name, "bundle"],
+        deps=[table],
         kinds={"duckdb", "parquet", "csv"},
         description=(
             "The release made public: every check is made once more, then the release database takes it in one"
             " transaction and the bundle folder appears in one rename."
         ),
-        **common,
+        group_name=f"{settings.name}/publication",
+        partitions_def=partitions,
+        **traits,
     )
     def bundle(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = warehouse.plan(settings, key)
-            checks = run_all_checks(settings, warehouse, key.period)
-            failed = [f"{check.subject}: {check.check}" for check in checks if not check.passed]
+            results = run_all_checks(checks, warehouse, key.period)
+            failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
                 raise OdError(
                     "OD-PUBLICATION-REFUSED",
-                    f"{len(failed)} of {len(checks)} checks fail, so {key} is not published: {', '.join(failed)}",
+                    f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
                     next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
                     spent="what was set aside before stays charged",
                 )
-            release, ledger = warehouse.release(settings, plan, key), warehouse.ledger
-            facts = certificate(
+            release, ledger = released(warehouse, key), warehouse.ledger
+            facts = kind.certificate(
                 release,
                 key,
                 settings.domain.name,
-                checks,
+                results,
                 record=ledger.record(key),
                 fault_threshold=settings.fault_threshold,
             )
             folder = warehouse.bundle(key)
-            with staged_bundle(release, facts, folder):
-                store_release(warehouse.database, release, key, facts)
+            with staged_folder(lambda place: kind.write_bundle(release, facts, place), folder):
+                kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
-            metadata=release_metadata(release, balance)
+            metadata=metadata(release, balance)
             | allowed(
                 release=str(key),
                 bundle=dg.MetadataValue.path(str(folder)),
@@ -101,4 +139,4 @@ def publication_assets(
             ),
         )
 
-    return [flows, bundle]
+    return bundle

@@ -7,12 +7,12 @@ import dagster as dg
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings
+from od_assets.settings import SeriesSettings
 from od_assets.verifying import verified
 from od_core.errors import OdError
 
 
-def daily_check(settings: ReleaseSettings) -> dg.AssetChecksDefinition:
+def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
     """A check of all bundles at once; it blocks nothing, since what is public stays public."""
     bundle = dg.AssetKey([settings.name, "bundle"])
 

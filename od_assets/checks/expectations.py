@@ -24,14 +24,21 @@ class _RecordFault(NamedTuple):
     among: str
 
 
-_RECORD_FAULTS = {
-    "origin_missing": _RecordFault("origin", "origin IS NULL", "*"),
-    "origin_unlisted": _RecordFault("origin", "origin NOT IN (FROM zones)", "origin"),
-    "destination_missing": _RecordFault("destination", "destination IS NULL", "*"),
-    "destination_unlisted": _RecordFault("destination", "destination NOT IN (FROM zones)", "destination"),
-    "outside_period": _RecordFault("in_period", "NOT in_period", "in_period"),
-    "user_missing": _RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
-}
+def _record_faults(columns: Sequence[str]) -> dict[str, _RecordFault]:
+    """Kinds of faults that records with these columns may have, by name."""
+    faults = {
+        "outside_period": _RecordFault("in_period", "NOT in_period", "in_period"),
+        "user_missing": _RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
+    }
+    for code in _codes(columns):
+        faults[f"{code}_missing"] = _RecordFault(code, f"{code} IS NULL", "*")
+        faults[f"{code}_unlisted"] = _RecordFault(code, f"{code} NOT IN (FROM zones)", code)
+    return {name: fault for name, fault in faults.items() if fault.column in columns}
+
+
+def _codes(columns: Sequence[str]) -> list[str]:
+    """Columns of zone codes: of origin, destination and the stops between."""
+    return ["origin", "destination", *(name for name in columns if name.startswith("stop_"))]
 
 
 def records_meet_expectations(
@@ -53,9 +60,9 @@ def records_meet_expectations(
     gxe = _expectations()
     summary = _summary(records, zones, fault_threshold)
     is_flows = "trips" in summary.columns
-    columns = ["date", "origin", "destination", "in_period"]
+    columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", "user") if name in summary.columns]
-    faults = [name for name, fault in _RECORD_FAULTS.items() if fault.column in columns]
+    faults = list(_record_faults(columns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
@@ -89,7 +96,7 @@ def _summary(records: Path, zones: Sequence[str], fault_threshold: Fraction) -> 
     with scratch_database(records.parent) as connection:
         source = connection.read_parquet(file_name(records))
         summary: dict[str, Any] = dict.fromkeys(source.columns)
-        kinds = {name: fault for name, fault in _RECORD_FAULTS.items() if fault.column in summary}
+        kinds = _record_faults(list(summary))
         if kinds and "trips" not in summary:
             connection.register("zones", pa.table({"code": pa.array(zones, pa.string())}))
             pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -11,7 +12,13 @@ import pyarrow as pa
 
 from od_core.flow_tree import FlowTree
 from od_core.geography import WHOLE_SPACE, Geography, Numbers
+from od_core.group_sizes.frame import Frame
 from od_core.readers.scratch import memory_database
+from od_core.stops.grid import Grid
+from od_core.stops.place_list import PlaceList
+
+_PRIME = (1 << 61) - 1
+"""Weights of cells are numbers modulo it, so that a product of two has at most 122 bits."""
 
 
 def level_violations(
@@ -61,6 +68,71 @@ def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
         tables.append(table if level == len(levels) else table.drop_duplicates())
         above = list(zones[name])
     return _count("geography_is_a_partition", {"areas": pa.Table.from_pandas(pd.concat(tables), preserve_index=False)})
+
+
+def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
+    """Violations in a group-size table, by name of the query.
+
+    Args:
+        frame: what is public of it.
+        histograms: level, area (numbers), size and groups, as they stand in their file.
+    """
+    geography = frame.geography
+    areas = pd.DataFrame(
+        [
+            (level, area, None if level == 1 else int(geography.parents[level][area]), groups)
+            for level in frame.levels
+            for area, groups in enumerate(frame.totals(level).tolist())
+        ],
+        columns=["level", "area", "parent", "groups"],
+    )
+    tables = {
+        "histograms": histograms,
+        "areas": pa.Table.from_pandas(areas, preserve_index=False),
+        "sizes": pa.table({"top_code": [frame.top_code]}),
+    }
+    names = ("group_sizes_are_counts", "group_sizes_sum_to_totals", "group_sizes_add_up")
+    return {name: _count(name, tables) for name in names}
+
+
+def place_violations(places: PlaceList) -> int:
+    """Places that stand twice, or are not on the map."""
+    listed, columns = places.to_frame(), places.columns
+    west, east, south, north = places.map.edges
+    degrees = {
+        name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
+    }
+    tables = {
+        "places": pa.Table.from_pandas(pd.DataFrame({"code": listed[columns.code], **degrees}), preserve_index=False),
+        "map": pa.table({"west": [west], "east": [east], "south": [south], "north": [north]}),
+    }
+    return _count("places_are_on_the_map", tables)
+
+
+def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
+    """Violations in the boxes of a release, by name of the query.
+
+    Args:
+        grid: public.
+        boxes: lower_1, .., upper_1, .., count and noisy, as they stand in their file.
+    """
+    ends, cuts = [], []
+    for number, size in enumerate(grid.sizes, start=1):
+        first, last = (boxes[f"{end}_{number}"].to_numpy() for end in ("lower", "upper"))
+        ends.append(
+            pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
+        )
+        places = np.unique(np.concatenate([[0, size], first, last.astype(np.int64) + 1]))
+        below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
+        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": below}))
+    tables = {
+        "boxes": boxes,
+        "ends": pa.Table.from_pandas(pd.concat(ends), preserve_index=False),
+        "cuts": pa.Table.from_pandas(pd.concat(cuts), preserve_index=False),
+        "grid": pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)}),
+    }
+    names = ("boxes_fill_the_grid", "box_counts_are_counts", "box_counts_keep_the_total")
+    return {name: _count(name, tables) for name in names}
 
 
 def _count(query: str, tables: dict[str, pa.Table]) -> int:

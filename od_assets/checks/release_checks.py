@@ -1,115 +1,28 @@
-"""The blocking checks of one release: run by Dagster after each asset, and all of them again at publication."""
+"""The blocking checks of one release of flows."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import dagster as dg
 import pandas as pd
 import pyarrow as pa
 
-from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import estimate_key, refined_key
-from od_assets.assets.metadata import allowed
-from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
-from od_assets.checks.invariants import flow_violations, geography_violations, level_violations
+from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks
+from od_assets.checks.expectations import flows_meet_expectations
+from od_assets.checks.invariants import flow_violations, level_violations
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.plan import ReleasePlan
-from od_core.publication.certificate import CheckResult
-from od_core.readers.zones import read_zones
-
-Look = Callable[[Warehouse, str], dict[str, int]]
-"""Look at an asset, of a period where it is partitioned: each check of it, and its number of violations."""
-
-
-@dataclass(frozen=True)
-class AssetChecks:
-    """The checks of one asset.
-
-    Attributes:
-        asset: the asset they block.
-        names: of the checks, each with a line that says what it asks.
-        look: what runs them.
-        partitioned: whether the asset is one of a period.
-    """
-
-    asset: dg.AssetKey
-    names: dict[str, str]
-    look: Look
-    partitioned: bool = True
 
 
 def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     """All blocking checks of a release, in the order of its assets."""
     return [
-        _geography_checks(settings),
-        _record_checks(settings),
+        geography_checks(settings),
+        record_checks(settings, lambda warehouse: warehouse.geography(settings).zones),
         *_estimate_checks(settings),
         _flow_checks(settings),
     ]
-
-
-def run_all_checks(settings: ReleaseSettings, warehouse: Warehouse, period: str) -> list[CheckResult]:
-    """Every check of a release, now, from the files as they stand."""
-    return [
-        CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
-        for checks in release_checks(settings)
-        for name, count in checks.look(warehouse, period).items()
-    ]
-
-
-def check_definitions(
-    settings: ReleaseSettings, partitions: dg.PartitionsDefinition
-) -> Sequence[dg.AssetChecksDefinition]:
-    """The checks as Dagster runs them, blocking."""
-    return [_definition(checks, partitions) for checks in release_checks(settings)]
-
-
-def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.AssetChecksDefinition:
-    own_partitions = partitions if checks.partitioned else None
-    specs = [
-        dg.AssetCheckSpec(name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions)
-        for name, asks in checks.names.items()
-    ]
-
-    @dg.multi_asset_check(name="__".join([*checks.asset.path, "checks"]), specs=specs)
-    def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
-        with failures_without_values(warehouse.confidential):
-            counts = checks.look(warehouse, context.partition_key if checks.partitioned else "")
-        for name, count in counts.items():
-            yield dg.AssetCheckResult(
-                check_name=name,
-                asset_key=checks.asset,
-                passed=count == 0,
-                description=checks.names[name],
-                metadata=allowed(violations=count),
-            )
-
-    return run_checks
-
-
-def _geography_checks(settings: ReleaseSettings) -> AssetChecks:
-    return AssetChecks(
-        dg.AssetKey([settings.name, "geography"]),
-        {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
-        lambda warehouse, _: {
-            "is_a_partition": geography_violations(read_zones(warehouse.zones(settings)), settings.levels)
-        },
-        partitioned=False,
-    )
-
-
-def _record_checks(settings: ReleaseSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        staged = warehouse.staged(settings.key(period))
-        zones = warehouse.geography(settings).zones
-        # The pages hold a digest of what was counted: they stay inside.
-        met = records_meet_expectations(staged.records, zones, settings.fault_threshold, staged.data_docs)
-        warehouse.confidential.close(staged.data_docs)
-        return {"meets_expectations": _any_unmet(met)}
-
-    asks = "Schema of the records; listed zones and dates of the period, but for the allowed share of faults."
-    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
 
 
 def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
@@ -170,7 +83,7 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         planned = tuple(step.rho * ledger.draws(key, step.level) for step in plan.steps)
         met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
         return {
-            "meets_expectations": _any_unmet(met),
+            "meets_expectations": any_unmet(met),
             "same_at_every_level": sum(
                 flow_violations(tree, level, staged.estimate_table(level, refined=refined), flows)
                 for level in _estimated_levels(plan)
@@ -186,8 +99,3 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
     }
     return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, look)
-
-
-def _any_unmet(expectations: dict[str, bool]) -> int:
-    """1 where an expectation is not met; of the records, not even how many are may be known outside."""
-    return int(not all(expectations.values()))

@@ -1,6 +1,5 @@
 """A scheduled release declared in YAML: its assets, checks, job and schedule."""
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,14 @@ from pydantic import Field
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
-from od_assets.checks.daily import daily_check, daily_schedule
-from od_assets.checks.release_checks import check_definitions
-from od_assets.components.domain import DOMAINS, read_domain
-from od_assets.components.periods import Periods, check_files, monthly_schedule
+from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
+from od_assets.components.series import FaultThreshold, Series, Zones, example_domain, share
 from od_assets.settings import ReleaseSettings
 from od_core import Budget
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
-from od_core.privacy.budget import exact_fraction
-from od_core.privacy.domain import charged_periods
-from od_core.privacy.noise import noise_named
 from od_core.readers.records import RecordColumns
-from od_core.trip_faults import check_fault_threshold
-from od_core.trips import FAULT_THRESHOLD
 
 
 class Columns(Section):
@@ -42,17 +33,7 @@ class Trips(Section):
 
     files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
     columns: Columns = Columns()  # type: ignore[call-arg]  # every column has a default
-    fault_threshold: Number = Field(
-        str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
-    )
-
-
-class Zones(Section):
-    """Where the public zone list is."""
-
-    file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
-    levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
-    unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
+    fault_threshold: Number = FaultThreshold
 
 
 class Privacy(Section):
@@ -67,24 +48,13 @@ class Privacy(Section):
     )
 
 
-_DOMAIN_EXAMPLE = """\
-# The privacy domain of this data set: declared once, charged by all its releases.
-name: {name}
-unit: trip
-neighbours: bounded
-elementary_period: month
-cap: {{rho: "0.1", reason: "five releases a month at epsilon 1"}}
-"""
-
-
 class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
     """Writes a complete example, since an empty declaration keeps the whole project from loading."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
         name = Path(request.target_path).name
-        if not (domain := DOMAINS / f"{name}.yaml").exists():
-            domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
+        example_domain(name)
         dg.scaffold_component(
             request,
             {
@@ -100,23 +70,16 @@ class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
 
 
 @dg.scaffold_with(ReleaseScaffolder)
-class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
+class OdRelease(Series):
     """A monthly origin-destination release with a differential privacy guarantee."""
 
-    name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
-    owners: list[str] = Field(..., description="team:name or e-mail addresses.")
     trips: Trips
     geography: Zones
-    periods: Periods
-    domain: str = Field(..., description="Data set whose privacy domain is charged, as defs/domains declares it.")
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
     privacy: Privacy
     mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
     tree: str = "destination"
-    noise: str = "opendp"
-    revision: int = 1
-    schedule: str | None = Field(None, description="Cron line; each tick releases the month before it.")
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -125,11 +88,9 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
 
     def settings(self) -> ReleaseSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
-        first = ReleaseKey(self.name, self.periods.first_month, self.revision)
-        check_files(self.trips.files, has_dates=self.trips.columns.date is not None)
-        domain = read_domain(self.domain).domain(self.max_trips)
-        charged_periods(first.period, domain.elementary_period, domain.unit.kind)
-        noise_named(self.noise)
+        domain = self.checked_domain(
+            self.trips.files, has_dates=self.trips.columns.date is not None, max_trips=self.max_trips
+        )
         privacy = self.privacy
         return ReleaseSettings(
             name=self.name,
@@ -138,7 +99,6 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
             zones=self.geography.file,
             levels=tuple(self.geography.levels),
             unknown_zone=self.geography.unknown,
-            unit=domain.unit,
             budget=Budget(
                 privacy.epsilon,
                 privacy.delta,
@@ -151,7 +111,7 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
             noise=self.noise,
             revision=self.revision,
             domain=domain,
-            fault_threshold=_share(self.trips.fault_threshold),
+            fault_threshold=share(self.trips.fault_threshold),
         )
 
     def _mechanism(self) -> Mechanism:
@@ -173,44 +133,13 @@ class OdRelease(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # 
                 next_step="correct the mechanism's options",
             ) from None
 
-    def partitions(self) -> dg.MonthlyPartitionsDefinition:
-        """The months of the series. Raises OdError as its periods."""
-        return self.periods.partitions()
-
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Assets, checks, job and schedule, all with the series' name before theirs."""
+        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
         settings, partitions = self.settings(), self.partitions()
-        traits = {
-            "owners": self.owners,
-            "code_version": "1",
-            "tags": {
-                "od/mechanism": settings.mechanism.name,
-                "od/neighbours": settings.unit.neighbours,
-                "od/unit": settings.unit.kind,
-            },
-        }
+        traits = self.traits(settings, settings.mechanism.name)
         assets = [
             asset
             for make in (input_assets, level_assets, publication_assets)
             for asset in make(settings, partitions, traits)
         ]
-        verification = daily_check(settings)
-        verify_job, verify_daily = daily_schedule(self.name, verification)
-        job = dg.define_asset_job(
-            f"{self.name}_release",
-            selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
-            description=f"Release one month of {self.name}, or read it back where it is released.",
-        )
-        schedules = [] if self.schedule is None else [monthly_schedule(self.name, self.schedule, job, partitions)]
-        return dg.Definitions(
-            assets=assets,
-            asset_checks=[*check_definitions(settings, partitions), verification],
-            jobs=[job, verify_job],
-            schedules=[*schedules, verify_daily],
-        )
-
-
-def _share(value: Number) -> Fraction:
-    share = exact_fraction("the fault threshold", value)
-    check_fault_threshold(share)
-    return share
+        return self.definitions(settings, assets, release_checks(settings))

@@ -5,25 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
-from od_assets.settings import ReleaseSettings
-from od_core import Geography, Release, ReleasePlan
+from od_assets.settings import G, P, ReleaseSettings, SeriesSettings
+from od_core import Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.lock import LOCK_SECONDS, exclusive
 from od_core.archive.measurements import DurableMeasurements
+from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
+from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep
+from od_core.group_sizes.release import GroupSizeRelease, frame_of
+from od_core.group_sizes.staging import StagedGroupSizes
 from od_core.publication.bundle import ledger_entries
-from od_core.publication.database import is_stored, stored_releases
+from od_core.publication.store import is_stored, stored_releases
 from od_core.publication.verification import Published
 from od_core.release import finish
+from od_core.stops.plan import StopsPlan
+from od_core.stops.release import StopsRelease
+from od_core.stops.release import estimated as boxes_of
+from od_core.stops.staging import StagedStops
 
 
 class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -82,24 +91,32 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return self.var / "data_docs" / key.folder
 
     def staged(self, key: ReleaseKey) -> StagedRelease:
-        """The files of a release on their way to publication."""
+        """The files of a release of flows on their way to publication."""
         return StagedRelease(self.confidential.subfolder(key.folder))
 
-    def zones(self, settings: ReleaseSettings) -> Path:
+    def staged_group_sizes(self, key: ReleaseKey) -> StagedGroupSizes:
+        """The files of a group-size table on their way to publication."""
+        return StagedGroupSizes(self.confidential.subfolder(key.folder))
+
+    def staged_stops(self, key: ReleaseKey) -> StagedStops:
+        """The files of a release of trips with stops on their way to publication."""
+        return StagedStops(self.confidential.subfolder(key.folder))
+
+    def zones(self, settings: SeriesSettings[Any, Any]) -> Path:
         """The zone list that the geography asset has checked."""
         return self.var / "geographies" / f"{settings.name}.csv"
 
-    def geography(self, settings: ReleaseSettings) -> Geography:
+    def geography(self, settings: SeriesSettings[Any, G]) -> G:
         """The geography as its asset has checked it. Raises OdError where that has not run."""
         return settings.geography_from(self.zones(settings))
 
-    def plan(self, settings: ReleaseSettings, key: ReleaseKey) -> ReleasePlan:
+    def plan(self, settings: SeriesSettings[P, Any], key: ReleaseKey) -> P:
         """The plan over the checked geography; the one that the release was set aside with, if it was.
 
         Raises:
             OdError: geography or settings are not those that the release was set aside with.
         """
-        plan = settings.plan(self.geography(settings))
+        plan = settings.plan(self.geography(settings), key.period)
         self.ledger.hold_to_plan(key, settings.domain.name, plan)
         return plan
 
@@ -140,6 +157,24 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         ledger = self.ledger
         leaves = self.staged(key).estimate(plan.tree.depth, refined=plan.mechanism.refines)
         return finish(plan, leaves, self.measured(plan, key), noise=ledger.noise(key), spent=ledger.spent(key, plan))
+
+    def group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
+        """The group-size table from its staged histograms and stored measurements."""
+        plan, ledger = self.plan(settings, key), self.ledger
+        measured = self.measured_group_sizes(plan, key)
+        histograms = self.staged_group_sizes(key).histograms(frame_of(plan, measured))
+        return GroupSizeRelease(plan, tuple(histograms), tuple(measured), ledger.spent(key, plan), ledger.noise(key))
+
+    def measured_group_sizes(self, plan: GroupSizePlan, key: ReleaseKey) -> list[tuple[LaplaceStep, NoisyVector]]:
+        """The stored measurements of a group-size table, in the order of its steps."""
+        measurements = self.measurements(key)
+        return [(step, measurements.read(step)) for step in plan.steps]
+
+    def stops(self, settings: SeriesSettings[StopsPlan, Any], key: ReleaseKey) -> StopsRelease:
+        """The release of trips with stops from its stored measurement."""
+        plan, ledger = self.plan(settings, key), self.ledger
+        noisy = self.measurements(key).read(plan.step)
+        return boxes_of(plan, noisy, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
     def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
         """The stored measurements of a release with the staged nodes that they stand below, top first."""

@@ -218,6 +218,11 @@ class Ledger:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
+    def level_kinds(self, key: ReleaseKey) -> list[str]:
+        """Newest state of every level of a release that was ever set aside: RESERVED, DRAWING or MEASURED."""
+        with self._transaction() as entries:
+            return [row["kind"] for row in _levels(entries, key).values()]
+
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
         """SHA-256 of a measured level's file. Raises OdError where the level is not measured."""
         state = self.level_state(key, level)

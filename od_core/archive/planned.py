@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.privacy.budget import Spent
@@ -25,6 +26,11 @@ class PlannedStep(Protocol):
     @property
     def charge(self) -> Charge:
         """What one draw costs."""
+        ...
+
+    @property
+    def widest(self) -> Fraction:
+        """What the noise's variance is at most; a backend refuses noise that it cannot draw by this."""
         ...
 
     @property
@@ -49,6 +55,10 @@ class Planned(Protocol):
     @property
     def charge(self) -> Charge:
         """What the whole release costs, each step drawn once."""
+        ...
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a step: what is measured, with how much noise, at which charge."""
         ...
 
     def facts(self) -> dict[str, Any]:

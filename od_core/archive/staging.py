@@ -21,11 +21,8 @@ _COUNTS = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
 
-class StagedRelease:
-    """True counts and unpublished estimates of one release; each file is whole or absent.
-
-    An estimate is a function of the measurements, so writing it again changes nothing.
-    """
+class StagedFiles:
+    """What a release of any kind keeps on its way; each file is whole or absent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,6 +36,25 @@ class StagedRelease:
     def data_docs(self) -> Path:
         """Great Expectations pages about the records."""
         return self.folder / "data_docs"
+
+    def path(self, name: str) -> Path:
+        """The file of that name. Raises OdError where it is absent."""
+        path = self.folder / f"{name}.parquet"
+        if not path.exists():
+            raise OdError(
+                "OD-STAGED-FILE-MISSING",
+                f"{name} of this release is not there yet, or was removed",
+                next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
+                spent="what was set aside before stays charged",
+            )
+        return path
+
+
+class StagedRelease(StagedFiles):
+    """True counts and unpublished estimates of one release of flows.
+
+    An estimate is a function of the measurements, so writing it again changes nothing.
+    """
 
     @property
     def flows(self) -> Path:
@@ -57,7 +73,7 @@ class StagedRelease:
 
     def trip_counts(self) -> TripCounts:
         """The true leaf counts. Raises OdError where they are absent."""
-        with pq.ParquetFile(self._path("trip_counts")) as file:
+        with pq.ParquetFile(self.path("trip_counts")) as file:
             pairs = file.metadata.num_rows
             rank, before = np.empty(pairs, dtype=np.int64), np.empty(pairs + 1, dtype=np.int64)
             before[0] = start = 0
@@ -99,18 +115,7 @@ class StagedRelease:
         return None if above is None else self.estimate(above)
 
     def _read(self, name: str) -> pa.Table:
-        return pq.read_table(self._path(name))
-
-    def _path(self, name: str) -> Path:
-        path = self.folder / f"{name}.parquet"
-        if not path.exists():
-            raise OdError(
-                "OD-STAGED-FILE-MISSING",
-                f"{name} of this release is not there yet, or was removed",
-                next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
-                spent="what was set aside before stays charged",
-            )
-        return path
+        return pq.read_table(self.path(name))
 
 
 def _estimate_name(level: int, *, refined: bool) -> str:

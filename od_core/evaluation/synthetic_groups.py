@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, Marking, refuse_unmarked
 from od_core.geography import WHOLE_SPACE, Geography
-from od_core.group_sizes.counting import count_areas_by_day
+from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
 from od_core.readers.records import RecordColumns, load_records
@@ -164,7 +164,7 @@ def departures(folder: Path, month: str) -> KnownGroups:
     with tempfile.TemporaryDirectory() as temporary:
         records = Path(temporary, "records.parquet")
         load_records(folder / f"{month}.parquet", RecordColumns(date="date"), month, records)
-        groups = count_areas_by_day(records, geography, month)
+        groups = AreasByDay().count(records, geography, month)
     return KnownGroups(f"flights {month}", "public", geography, groups, FLIGHTS_TOP_CODE)
 
 

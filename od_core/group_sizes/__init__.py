@@ -4,5 +4,13 @@ from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.metrics import evaluate_group_sizes
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease, release_group_sizes
+from od_core.group_sizes.top_code import TopCodeEstimate
 
-__all__ = ["GroupSizeRelease", "GroupSizes", "evaluate_group_sizes", "plan_group_sizes", "release_group_sizes"]
+__all__ = [
+    "GroupSizeRelease",
+    "GroupSizes",
+    "TopCodeEstimate",
+    "evaluate_group_sizes",
+    "plan_group_sizes",
+    "release_group_sizes",
+]

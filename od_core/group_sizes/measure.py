@@ -11,7 +11,7 @@ from od_core.estimation.top_down import checked_noise
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.mechanism import Query
-from od_core.group_sizes.plan import LaplaceStep
+from od_core.group_sizes.plan import TOP_CODE_LEVEL, LaplaceStep
 from od_core.privacy.noise import NoiseSource, laplace_source
 
 CELLS = 1 << 20
@@ -20,6 +20,8 @@ CELLS = 1 << 20
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
     """Confidential in, public out: the query of every area of a level plus noise, in consecutive pieces.
+
+    At ``TOP_CODE_LEVEL`` it is the largest size, capped at the frame's top code: the public bound in the plan's frame.
 
     Raises:
         OdError: the noise source draws no Laplace noise or does not keep its contract.
@@ -34,10 +36,12 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Confidential: the query of every area of a level, flat, in pieces of whole areas."""
-    ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # groups of an area stand side by side
     sizes = np.minimum(groups.size, frame.top_code)
-    width = {"histogram": frame.top_code + 1, "cumulative": frame.top_code, "sizes": 1}[query]
-    starts = _pieces(np.diff(ends) if query == "sizes" else np.full(len(ends) - 1, width))
+    if level == TOP_CODE_LEVEL:
+        yield np.array([sizes.max(initial=0)], dtype=np.int64)
+        return
+    ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # groups of an area stand side by side
+    starts = _pieces(widths(frame, query, level))
     for first, last in pairwise(starts):
         members = sizes[ends[first] : ends[last]]
         area = np.repeat(np.arange(last - first), np.diff(ends[first : last + 1]))
@@ -51,8 +55,15 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
 
 def cells(frame: Frame, query: Query, level: int) -> int:
     """Number of values that the query of a level has."""
+    return int(widths(frame, query, level).sum())
+
+
+def widths(frame: Frame, query: Query, level: int) -> Counts:
+    """Number of values of every area of a level; shape (areas,). The whole space has its largest size alone."""
+    if level == TOP_CODE_LEVEL:
+        return np.ones(1, dtype=np.int64)
     totals = frame.totals(level)
-    return int(totals.sum()) if query == "sizes" else len(totals) * (frame.top_code + (query == "histogram"))
+    return totals if query == "sizes" else np.full(len(totals), frame.top_code + (query == "histogram"))
 
 
 def rows(frame: Frame, query: Query, flat: Counts) -> Counts:

@@ -75,9 +75,10 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
       top area add up there; a measurement of the top area has none, but with L levels it costs L times the noise, at
       every level. So s m / L^2 counts. And many groups of the top area share a size, so that their noise averages out.
     - If they are measured: each of the K cumulative counts has noise, and so has each of the G sorted sizes. With many
-      groups for every size that is told apart, ``cumulative``; else ``sizes``.
+      groups for every size that is told apart, ``cumulative``; else sorted sizes.
     - If not: a size that h groups of a leaf area share is a step of height h in its cumulative counts, which is found
-      if it stands out of the noise. Then ``cumulative``; else ``sizes``.
+      if it stands out of the noise. Then cumulative counts; else sorted sizes.
+    - Of what measures the same, that with posterior means: its errors are smaller (``docs/group-sizes-estimators.md``).
 
     The four constants are fitted to the flights and to made-up groups (``docs/group-sizes.md``, which says where the
     choice is wrong: large groups that are few for their top code are not told from small ones by public numbers).
@@ -99,8 +100,8 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
     groups = int(frame.groups.sum())
     biased = scale * (leaves / tops) / depth**2 >= BIASED
     if biased and depth > 1 and groups / tops / sizes >= SHARED:
-        return Cumulative() if groups / tops >= DENSE * frame.top_code else Sizes()
-    return BottomUp("cumulative" if scale <= VISIBLE * groups / leaves / sizes else "sizes")
+        return Cumulative() if groups / tops >= DENSE * frame.top_code else SizesPosterior()
+    return BottomUpPosterior("cumulative" if scale <= VISIBLE * groups / leaves / sizes else "sizes")
 
 
 def mechanism_for(

@@ -24,11 +24,11 @@ def evaluate_group_sizes(release: GroupSizeRelease, groups: pd.DataFrame) -> pd.
     Raises:
         OdError: the groups are not those of the release.
     """
-    return errors_by_area(release, GroupSizes.from_frame(groups, release.plan.frame.geography))
+    return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography))
 
 
 def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
-    """Errors of every area of every level. NOT private: it compares with the truth.
+    """Errors of every area of every level. NOT private: it compares with the truth, in which sizes above K count as K.
 
     Returns:
         One row an area: level, area, groups, earth_movers_distance (members to move from group to group, or to add and
@@ -39,7 +39,7 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
     Raises:
         OdError: the groups are not those of the release.
     """
-    frame = release.plan.frame
+    frame = release.frame
     if not np.array_equal(true.per_area(frame.geography), frame.groups):
         raise OdError(
             "OD-GROUPS-OTHER", "these are not the groups of the release", next_step="give the list that was released"

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.mechanism import GroupSizeMechanism, Query
 from od_core.group_sizes.mechanisms import mechanism_for
+from od_core.group_sizes.top_code import SENSITIVITY_OF_LARGEST, TopCodeEstimate, as_top_code
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
 from od_core.privacy.unit import PrivacyUnit
@@ -23,8 +25,8 @@ SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 """L1 sensitivity of one level to one member more or less: it moves one group from size j to j + 1, which are two cells
 of H, one of H_c and one of H_g (spec 4). A replaced member is one less and one more: twice as much."""
 
-MAX_TOP_CODE = 1 << 31
-"""Cells of an area's histogram must be countable."""
+TOP_CODE_LEVEL = 0
+"""Level of the step that estimates K: the whole space, of which nothing else is measured."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class LaplaceStep:
     """Discrete Laplace noise on one vector query, charged as pure epsilon.
 
     Attributes:
-        level: of the geography.
+        level: of the geography; ``TOP_CODE_LEVEL`` for the largest size of all groups.
         sensitivity: L1 sensitivity of the whole level.
         scale: of the noise, exact: P(k) is proportional to exp(-|k| / scale).
         epsilon: the charge, sensitivity / scale, exact.
@@ -65,20 +67,42 @@ class LaplaceStep:
 
 @dataclass(frozen=True, eq=False)
 class GroupSizePlan:
-    """The frozen list of steps of one group-size table, and the public facts that it follows from."""
+    """The frozen list of steps of one group-size table, and the public facts that it follows from.
+
+    Attributes:
+        frame: what is public of the table. Where the top code is estimated, it has the public bound of the estimate;
+            the frame with K is known after the first draw (:func:`od_core.group_sizes.release.frame_of`).
+        unit: what is protected.
+        budget: a pure epsilon.
+        mechanism: what makes a table of the noisy values.
+        steps: everything that is drawn: the largest size where the top code is estimated, then the levels, top first.
+        top_code_estimate: how K is estimated; None where it is public.
+    """
 
     frame: Frame
     unit: PrivacyUnit
     budget: Budget
     mechanism: GroupSizeMechanism
     steps: tuple[LaplaceStep, ...]
+    top_code_estimate: TopCodeEstimate | None = None
 
     def __post_init__(self) -> None:
-        measured = measured_levels(self.frame, self.mechanism)
+        estimate, measured = self.top_code_estimate, measured_levels(self.frame, self.mechanism)
+        if estimate is not None:
+            measured = [TOP_CODE_LEVEL, *measured]
         if [step.level for step in self.steps] != measured:
             raise _defect("the steps are not the measured levels, top first")
+        if estimate is not None and (
+            self.frame.top_code != estimate.most or self.steps[0].epsilon != estimate.share * (self.budget.epsilon or 0)
+        ):
+            raise _defect("the estimate of the top code has not its bound or its share")
         if sum(step.epsilon for step in self.steps) != self.budget.epsilon:
             raise _defect("the steps do not sum to the budget")
+
+    @property
+    def level_steps(self) -> tuple[LaplaceStep, ...]:
+        """The steps that measure levels, all with noise of the same scale."""
+        return self.steps if self.top_code_estimate is None else self.steps[1:]
 
     @property
     def spent(self) -> SpentDirectly:
@@ -96,6 +120,23 @@ class GroupSizePlan:
         epsilons = (times * step.epsilon for times, step in zip(draws, self.steps, strict=True))
         return SpentDirectly(levels, Fraction(0), promise=sum(epsilons, start=Fraction(0)))
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a step: the level of the areas that are measured, and their number, noise, charge."""
+        geography = self.frame.geography
+        return pd.DataFrame(
+            [
+                {
+                    "level": step.level,
+                    "area_level": geography.level_names[step.level],
+                    "areas": geography.size(step.level),
+                    "sensitivity": step.sensitivity,
+                    "scale": float_above(step.scale),
+                    "epsilon": float_above(step.epsilon),
+                }
+                for step in self.steps
+            ]
+        )
+
     def facts(self) -> dict[str, Any]:
         """The whole plan as JSON-ready public facts; fractions as exact text."""
         return {
@@ -106,7 +147,7 @@ class GroupSizePlan:
             "query": self.mechanism.query,
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
-            "top_code": self.frame.top_code,
+            "top_code": self.frame.top_code if self.top_code_estimate is None else self.top_code_estimate.facts,
             "groups": int(self.frame.groups.sum()),
             "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
             "geography": self.frame.geography.digest,
@@ -126,7 +167,7 @@ def plan_group_sizes(
     unit: PrivacyUnit,
     budget: Budget,
     mechanism: str | GroupSizeMechanism | None = None,
-    top_code: int | None = None,
+    top_code: int | TopCodeEstimate | None = None,
 ) -> GroupSizePlan:
     """The plan of a group-size table.
 
@@ -134,13 +175,14 @@ def plan_group_sizes(
         geography: public; its levels are measured, the whole space is not.
         groups: public number of groups of every leaf area; shape (leaf areas,).
         unit: a trip, or whatever is a member of a group: one member more or less (unbounded) or replaced (bounded).
-        budget: pure epsilon, shared equally over the measured levels.
+        budget: pure epsilon, shared equally over the measured levels; an estimate of the top code has its share first.
         mechanism: name of a mechanism, or one with its options; left out, the one that
             :func:`od_core.group_sizes.mechanisms.chosen` finds.
-        top_code: K; larger sizes count as K.
+        top_code: K, public; or how it is estimated from the data. Larger sizes count as K.
 
     Raises:
-        OdError: a user unit; a budget that is not a pure epsilon; no top code, or one that is no number of members.
+        OdError: a user unit; a budget that is not a pure epsilon; no top code, or one that is no number of members; an
+            estimated top code without the name of a mechanism.
     """
     if unit.kind != "trip":
         raise OdError(
@@ -155,25 +197,45 @@ def plan_group_sizes(
             "group-size tables promise a pure epsilon, without rho and delta",
             next_step="give the budget as epsilon alone",
         )
-    if isinstance(top_code, bool) or not isinstance(top_code, int | np.integer) or not 1 <= top_code < MAX_TOP_CODE:
+    estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
+    if estimate is not None and mechanism is None:
         raise OdError(
-            "OD-GROUPS-TOP-CODE",
-            "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
-            " sizes count as it",
-            next_step="give the largest size that is told apart",
+            "OD-GROUPS-CHOICE",
+            "the rule that chooses a mechanism goes by a public top code, and this one is known only after a draw",
+            next_step="name a mechanism, or give a public top code",
         )
-    frame = Frame(geography, groups, int(top_code))
+    frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
     used = mechanism_for(mechanism, frame, unit, budget)
+    for_top_code = Fraction(0) if estimate is None else estimate.share * budget.epsilon
     levels = measured_levels(frame, used)
     sensitivity = SENSITIVITY[used.query] * (2 if unit.neighbours == "bounded" else 1)
-    epsilon = budget.epsilon / len(levels)
-    steps = tuple(LaplaceStep(level, sensitivity, sensitivity / epsilon, epsilon) for level in levels)
-    return GroupSizePlan(frame, unit, budget, used, steps)
+    epsilon = (budget.epsilon - for_top_code) / len(levels)
+    steps = [_step(level, sensitivity, epsilon) for level in levels]
+    if estimate is not None:
+        steps.insert(0, _step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, for_top_code))
+    return GroupSizePlan(frame, unit, budget, used, tuple(steps), estimate)
 
 
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
     """Levels that are measured, top first."""
     return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)
+
+
+def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
+    return LaplaceStep(level, sensitivity, sensitivity / epsilon, epsilon)
+
+
+def _checked(top_code: object) -> int:
+    """A public top code. Raises OdError where it is none."""
+    known = as_top_code(top_code)
+    if known is None:
+        raise OdError(
+            "OD-GROUPS-TOP-CODE",
+            "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
+            " sizes count as it",
+            next_step="give the largest size that is told apart, or a TopCodeEstimate, which is charged",
+        )
+    return known
 
 
 def _defect(message: str) -> OdError:

@@ -19,8 +19,9 @@ from od_core.errors import OdError
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
 from od_core.group_sizes.mechanisms import mechanism_named
-from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
-from od_core.group_sizes.release import GroupSizeRelease, estimated
+from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep, plan_group_sizes
+from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of
+from od_core.group_sizes.top_code import MISSED, TopCodeEstimate, margin
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
@@ -40,7 +41,7 @@ from od_core.publication.tables import areas_table
 
 FORMAT = "od-release group-size certificate 1"
 
-INVARIANTS = ["the list of groups, and with it the number of groups of every area", "the top code"]
+GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"
 
 
 def group_size_certificate(
@@ -54,7 +55,7 @@ def group_size_certificate(
 ) -> dict[str, Any]:
     """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
     refuse_without_guarantee(has_guarantee=release.has_guarantee)
-    plan, frame = release.plan, release.plan.frame
+    plan, frame = release.plan, release.frame
     return {
         "format": FORMAT,
         **identity_facts(key, data_set, record),
@@ -67,7 +68,7 @@ def group_size_certificate(
         "levels": [
             {
                 "level": step.level,
-                "area_level": frame.geography.levels[step.level - 1],
+                "area_level": frame.geography.level_names[step.level],
                 "sensitivity": step.sensitivity,
                 "scale": float_above(step.scale),
                 "scale_exact": str(step.scale),
@@ -76,7 +77,7 @@ def group_size_certificate(
             }
             for step, noisy in release.measured
         ],
-        "invariants": INVARIANTS,
+        "invariants": [GROUPS_INVARIANT, *(["the top code"] if plan.top_code_estimate is None else [])],
         "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
         "geographies": {"areas": frame.geography.digest},
         "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
@@ -105,18 +106,32 @@ def group_size_sentences(plan: GroupSizePlan, spent: Spent, fault_threshold: Fra
         ),
         "input": (
             f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
-            " the promise holds between inputs that are both accepted. Groups of more members than"
-            f" {plan.frame.top_code:,} count as groups of as many."
-        ),
+            " the promise holds between inputs that are both accepted."
+        )
+        + _top_coded(plan),
     }
+
+
+def _top_coded(plan: GroupSizePlan) -> str:
+    """What becomes of large groups; and where the top code comes from, if it is estimated."""
+    if plan.top_code_estimate is None:
+        return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
+    step, most = plan.steps[0], plan.top_code_estimate.most
+    return (
+        " Groups of more members than the top code, which stands among the contents, count as groups of as many. It is"
+        " estimated: it is a noisy measurement of the largest group, one of those that are published and"
+        f" charged (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
+        f" between 1 and {most:,}. A largest group of up to {most:,} members is above it with a probability of at most"
+        f" {MISSED}."
+    )
 
 
 def write_group_size_bundle(release: GroupSizeRelease, certificate: dict[str, Any], folder: Path) -> None:
     """Write the files of a bundle into an empty folder, durably."""
     tables = {
         "histogram": release.histogram,
-        "groups_by_area": groups_by_area(release.plan.frame),
-        "areas": areas_table(release.plan.frame.geography).to_pandas(),
+        "groups_by_area": groups_by_area(release.frame),
+        "areas": areas_table(release.frame.geography).to_pandas(),
     }
     writers: dict[str, Callable[[Path], None]] = {}
     for name, table in tables.items():
@@ -152,22 +167,13 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
             next_step="name a published release",
         ) from None
     plan = _plan(stated["plan"], areas, groups)
-    level_names = plan.frame.geography.levels
-    measured = [
-        (
-            step,
-            NoisyVector.in_memory(
-                [
-                    measurements.loc[measurements["level"] == level_names[step.level - 1], "noisy"].to_numpy(
-                        dtype=np.int64
-                    )
-                ]
-            ),
-        )
-        for step in plan.steps
-    ]
-    if any(len(noisy) != cells(plan.frame, plan.mechanism.query, step.level) for step, noisy in measured):
-        raise _changed("noisy measurements")
+    level_names = plan.frame.geography.level_names
+    measured: list[tuple[LaplaceStep, NoisyVector]] = []
+    for step in plan.steps:
+        noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
+        if len(noisy) != cells(frame_of(plan, measured), plan.mechanism.query, step.level):
+            raise _changed("noisy measurements")
+        measured.append((step, NoisyVector.in_memory([noisy])))
     levels = tuple(Fraction(rho) for rho in stated["spent"]["rho_by_level_exact"])
     release = estimated(plan, measured, spent=plan.spent_on(levels), noise=stated["noise"])
     if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
@@ -177,6 +183,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame) -> GroupSizePlan:
     geography = geography_of(areas, facts["geography"], None)
+    top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
     plan = plan_group_sizes(
         geography,
@@ -184,7 +191,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame) -> G
         unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
         budget=Budget(facts["epsilon"]),
         mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
-        top_code=facts["top_code"],
+        top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
     )
     if json.loads(json.dumps(plan.facts())) != facts:
         raise _changed("plan")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,12 @@ from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.geography import Geography
-from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.groups import GroupSizes
-from od_core.group_sizes.measure import measure, rows
+from od_core.group_sizes.measure import measure, rows, widths
 from od_core.group_sizes.mechanism import GroupSizeMechanism
-from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep, plan_group_sizes
+from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, plan_group_sizes
+from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
@@ -35,7 +36,7 @@ class GroupSizeRelease:
     Attributes:
         plan: what was planned before any size was read.
         histograms: H of the areas of levels 1 to L, top first; shape (areas, K + 1) each.
-        measured: the noisy values behind them, top first.
+        measured: the noisy values behind them, in the order of the plan's steps.
         spent: what was spent.
         noise: name of the noise backend; None for a test double, whose release carries no guarantee.
     """
@@ -49,6 +50,11 @@ class GroupSizeRelease:
     def __repr__(self) -> str:
         return f"GroupSizeRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
 
+    @cached_property
+    def frame(self) -> Frame:
+        """What is public of the table, its top code K included, be it public from the outset or estimated."""
+        return frame_of(self.plan, self.measured)
+
     @property
     def has_guarantee(self) -> bool:
         """Whether the noise came from a backend of this library."""
@@ -58,7 +64,7 @@ class GroupSizeRelease:
     def histogram(self) -> pd.DataFrame:
         """Groups of each size: area, level (name), size, groups (at least 1); other sizes have none."""
         tables = []
-        for level, table in zip(self.plan.frame.levels, self.histograms, strict=True):
+        for level, table in zip(self.frame.levels, self.histograms, strict=True):
             area, size = np.nonzero(table)
             tables.append(self._frame(level, area, {"size": size, "groups": table[area, size]}))
         return pd.concat(tables, ignore_index=True)
@@ -66,8 +72,8 @@ class GroupSizeRelease:
     @property
     def cumulative(self) -> pd.DataFrame:
         """Groups of at most each size, 0 to K: area, level (name), size, groups."""
-        tables, sizes = [], np.arange(self.plan.frame.top_code + 1)
-        for level, table in zip(self.plan.frame.levels, self.histograms, strict=True):
+        tables, sizes = [], np.arange(self.frame.top_code + 1)
+        for level, table in zip(self.frame.levels, self.histograms, strict=True):
             areas = np.repeat(np.arange(len(table)), len(sizes))
             at_most = np.cumsum(table, axis=1).ravel()
             tables.append(self._frame(level, areas, {"size": np.tile(sizes, len(table)), "groups": at_most}))
@@ -77,7 +83,7 @@ class GroupSizeRelease:
     def sizes(self) -> pd.DataFrame:
         """Sizes of an area's groups in ascending order: area, level (name), rank (from 1), size; one row a group."""
         tables = []
-        for level, table in zip(self.plan.frame.levels, self.histograms, strict=True):
+        for level, table in zip(self.frame.levels, self.histograms, strict=True):
             totals = table.sum(axis=1)
             area = np.repeat(np.arange(len(table)), totals)
             size = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
@@ -89,21 +95,22 @@ class GroupSizeRelease:
     def measurements(self) -> pd.DataFrame:
         """The noisy values: area, level (name), position, noisy, scale of the noise (float).
 
-        Position is the size for ``histogram`` and ``cumulative`` queries, the rank from 1 for ``sizes``.
+        Position is the size for ``histogram`` and ``cumulative`` queries, the rank from 1 for ``sizes``. Where the top
+        code is estimated, the largest size of all groups stands first, at the whole space and position 0.
         """
-        frame, query, tables = self.plan.frame, self.plan.mechanism.query, []
+        query, tables = self.plan.mechanism.query, []
         for step, noisy in self.measured:
-            totals = frame.totals(step.level)
-            width = totals if query == "sizes" else np.full(len(totals), frame.top_code + (query == "histogram"))
-            area = np.repeat(np.arange(len(totals)), width)
-            position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + (query == "sizes")
+            width = widths(self.frame, query, step.level)
+            area = np.repeat(np.arange(len(width)), width)
+            first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
+            position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + first
             values = {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}
             tables.append(self._frame(step.level, area, values))
         return pd.concat(tables, ignore_index=True)
 
     def below(self, level: int) -> Counts | None:
         """Sum of the children's histograms of every area of a level; shape (areas, K + 1); None at the leaves."""
-        geography = self.plan.frame.geography
+        geography = self.frame.geography
         if level == geography.depth:
             return None
         children = self.histograms[level]  # level 1 stands first
@@ -111,9 +118,9 @@ class GroupSizeRelease:
         return summed
 
     def _frame(self, level: int, area: Counts, values: dict[str, object]) -> pd.DataFrame:
-        geography = self.plan.frame.geography
+        geography = self.frame.geography
         codes = geography.codes_of(level, area.astype(np.int32))
-        return pd.DataFrame({"area": codes, "level": geography.levels[level - 1], **values})
+        return pd.DataFrame({"area": codes, "level": geography.level_names[level], **values})
 
 
 def release_group_sizes(
@@ -123,7 +130,7 @@ def release_group_sizes(
     unit: PrivacyUnit,
     budget: Budget,
     mechanism: str | GroupSizeMechanism | None = None,
-    top_code: int | None = None,
+    top_code: int | TopCodeEstimate | None = None,
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
@@ -140,7 +147,8 @@ def release_group_sizes(
         budget: ``Budget(epsilon=...)``.
         mechanism: name of a mechanism, or one with its options; left out, the one that a rule on public numbers
             chooses (:func:`od_core.group_sizes.mechanisms.chosen`).
-        top_code: K, public; larger sizes count as K.
+        top_code: K, public; or a :class:`od_core.group_sizes.TopCodeEstimate`, by which K is estimated from the data,
+            charged to the budget, and a mechanism is named. Larger sizes count as K.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
 
     Raises:
@@ -168,18 +176,37 @@ def run_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> GroupSizeRelease:
     """Measure every level, each at most once, and estimate the table."""
-    frame, query = plan.frame, plan.mechanism.query
-    measured = [
-        (step, measurements.once(step, partial(measure, frame, query, step, groups, noise))) for step in plan.steps
-    ]
+    measured = measure_plan(plan, groups, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+
+
+def measure_plan(
+    plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
+) -> list[tuple[LaplaceStep, NoisyVector]]:
+    """Confidential in, public out: every step measured, each at most once."""
+    measured: list[tuple[LaplaceStep, NoisyVector]] = []
+    for step in plan.steps:  # in this order: an estimated top code says what the levels after it measure
+        draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, groups, noise)
+        measured.append((step, measurements.once(step, draw)))
+    return measured
 
 
 def estimated(
     plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> GroupSizeRelease:
     """The release of a plan whose levels are all measured: a function of public values alone."""
-    frame, query = plan.frame, plan.mechanism.query
-    noisy = [rows(frame, query, values.values()) for _, values in measured]
-    histograms = plan.mechanism.estimate(frame, noisy, plan.steps[0].scale)
+    frame, query = frame_of(plan, measured), plan.mechanism.query
+    noisy = [rows(frame, query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
+    histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
     return GroupSizeRelease(plan, tuple(histograms), tuple(measured), spent, noise)
+
+
+def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]]) -> Frame:
+    """What is public of a table by what is measured so far: the plan's frame, with K once an estimate of it is drawn.
+
+    Every step is measured with the frame of the steps before it.
+    """
+    if plan.top_code_estimate is None or not measured:
+        return plan.frame
+    step, noisy = measured[0]
+    return replace(plan.frame, top_code=plan.top_code_estimate.top_code(int(noisy.values()[0]), step.scale))

@@ -59,13 +59,24 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
             next_step="correct the budget",
         )
     m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)
-    # For a fixed k, P(Z < k) goes one way in the scale (down for k >= 1, else up): the ends cover all between them.
-    scales = (scale, scale * (1 + SCALE_SLACK))
-    return max(trips + _least_reach(each, m // trips, delta) for trips in (1, m) for each in scales)
+    return max(trips + least_reach(scale, m // trips, delta) for trips in (1, m))
 
 
-def _least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
-    """The least integer k with 1 - P(Z < k)^pairs <= delta, Z discrete Laplace.
+def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
+    """The least integer k with 1 - P(Z < k)^pairs <= delta, Z discrete Laplace of any scale from this one to its slack.
+
+    For a fixed k, P(Z < k) goes one way in the scale (down for k >= 1, else up): the ends cover all between them.
+
+    Args:
+        scale: planned; a backend may draw from one that is above it by ``SCALE_SLACK``.
+        pairs: independent draws.
+        delta: above 0 and below 1.
+    """
+    return max(_least_reach_at(each, pairs, delta) for each in (scale, scale * (1 + SCALE_SLACK)))
+
+
+def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:
+    """The least integer k with 1 - P(Z < k)^pairs <= delta, Z discrete Laplace of this scale.
 
     With q = 1 - (1 - delta)^(1/pairs) that is P(Z >= k) <= q. The tail is a^k / (1 + a) for k >= 1 and
     1 - a^(1 - k) / (1 + a) for k <= 0, where a = exp(-1 / scale), and each is solved for k: the first where

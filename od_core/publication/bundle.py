@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,6 @@ BUNDLE_TABLES = ("areas.parquet", "flows.parquet", "noisy_measurements.parquet")
 
 _SENTENCES = ("guarantee", "known_limitations")
 """Facts of a certificate that are put into words."""
-
-
-def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> AbstractContextManager[None]:
-    """Prepare the bundle of a release of flows; see :func:`staged_folder`."""
-    return staged_folder(lambda folder: write_bundle(release, certificate, folder), target)
 
 
 @contextmanager

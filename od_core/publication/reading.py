@@ -23,7 +23,7 @@ from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import BUNDLE_TABLES, CERTIFICATE
-from od_core.publication.database import CLOSED
+from od_core.publication.store import CLOSED
 from od_core.release import Release, finish
 
 

@@ -1,7 +1,8 @@
 """Confidential: trip records or flows from Parquet or CSV files, read out of core by DuckDB.
 
 What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
-``destination`` (text codes), ``in_period`` and, where they are asked for, ``trips`` and ``user`` (text). Every
+``destination`` (text codes), ``in_period`` and, where they are asked for, ``stop_1``, ``stop_2`` and so on (text
+codes), ``trips`` and ``user`` (text). Every
 record is read by fixed rules, from its own fields alone (nothing is guessed from a sample of the file), and no
 message quotes one.
 """
@@ -43,6 +44,7 @@ class RecordColumns:
         date: when the trip was made; None where a file holds one period alone.
         trips: number of trips of a row, for flows; None for one row a trip.
         user: user id, text or a whole number; None where users are not the unit of privacy.
+        stops: zone codes of the places between origin and destination, in order.
     """
 
     origin: str = "origin"
@@ -50,6 +52,16 @@ class RecordColumns:
     date: str | None = None
     trips: str | None = None
     user: str | None = None
+    stops: tuple[str, ...] = ()
+
+    @property
+    def codes(self) -> dict[str, str]:
+        """Columns of zone codes, by what they are called in the confidential folder."""
+        return {
+            "origin": self.origin,
+            "destination": self.destination,
+            **{f"stop_{number}": name for number, name in enumerate(self.stops, start=1)},
+        }
 
 
 def load_records(source: Path, columns: RecordColumns, period: str, target: Path) -> None:
@@ -112,12 +124,12 @@ def _csv_query(name: str, header: list[str]) -> str:
 
 def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: str) -> str:
     """The one query over a file; names are quoted, and the period is a checked part of the release's key."""
-    for name in (columns.origin, columns.destination, columns.date, columns.trips, columns.user):
+    for name in (*columns.codes.values(), columns.date, columns.trips, columns.user):
         if name is not None and name not in types:
             # A CSV file without header has a record for names.
             near = nearest_only(name, tuple(types)) if source.suffix == ".parquet" else ""
             raise _fault("OD-TRIPS-COLUMN", f"{source.name} has no column {name!r}{near}")
-    for name in (columns.origin, columns.destination):
+    for name in columns.codes.values():
         if not types[name].startswith(_TEXT_TYPES):
             raise _fault(
                 "OD-TRIPS-NOT-TEXT",
@@ -127,8 +139,7 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
     in_period = f"coalesce({day} >= {_first_day(period)} AND {day} < {_next_period(period)}, {columns.date is None})"
     fields = [
         f"{date} AS date",
-        f"{quoted_name(columns.origin)}::VARCHAR AS origin",
-        f"{quoted_name(columns.destination)}::VARCHAR AS destination",
+        *(f"{quoted_name(name)}::VARCHAR AS {code}" for code, name in columns.codes.items()),
         f"{in_period} AS in_period",
     ]
     if columns.trips is not None:

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import pandas as pd
+
 from od_core.errors import OdError
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.grid import Grid
+from od_core.stops.map_grid import MapGrid
 from od_core.stops.mechanism import StopsMechanism
 from od_core.stops.mechanisms import mechanism_named
 
@@ -54,13 +58,20 @@ class StopsStep:
 
 @dataclass(frozen=True, eq=False)
 class StopsPlan:
-    """One step, and the public facts that it follows from."""
+    """One step, and the public facts that it follows from.
+
+    Attributes:
+        grid, unit, budget, mechanism: see :func:`plan_stops`.
+        step: the one draw.
+        map: that the grid is of; None where its dimensions are something else.
+    """
 
     grid: Grid
     unit: PrivacyUnit
     budget: Budget
     mechanism: StopsMechanism
     step: StopsStep
+    map: MapGrid | None = None
 
     def __post_init__(self) -> None:
         if self.step.epsilon != self.budget.epsilon or self.step.sensitivity != _sensitivity(self.unit):
@@ -86,6 +97,10 @@ class StopsPlan:
         (rho,) = levels
         return SpentDirectly(levels, Fraction(0), promise=rho / self.step.charge.as_rho * self.step.epsilon)
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a kind of noise that is surely drawn: what it is on, and its scale."""
+        return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
+
     def facts(self) -> dict[str, Any]:
         """The whole plan as JSON-ready public facts; fractions as exact text."""
         return {
@@ -96,6 +111,7 @@ class StopsPlan:
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
             "grid": list(self.grid.sizes),
+            **({} if self.map is None else {"map": self.map.facts()}),
             "steps": [{"level": self.step.level, **self.step.law, "epsilon": str(self.step.epsilon)}],
         }
 
@@ -106,7 +122,7 @@ class StopsPlan:
 
 
 def plan_stops(
-    grid: Grid | tuple[int, ...],
+    grid: Grid | MapGrid | tuple[int, ...],
     *,
     unit: PrivacyUnit,
     budget: Budget,
@@ -115,7 +131,7 @@ def plan_stops(
     """The plan of a release of trips with stops.
 
     Args:
-        grid: public; or the number of cells of each dimension.
+        grid: public; or the number of cells of each dimension, or the map that the places of trips are on.
         unit: a trip: one trip more or less (unbounded) or replaced (bounded).
         budget: pure epsilon.
         mechanism: name of a mechanism, or one with its options.
@@ -136,12 +152,13 @@ def plan_stops(
             "trips with stops promise a pure epsilon, without rho and delta",
             next_step="give the budget as epsilon alone",
         )
-    space = grid if isinstance(grid, Grid) else Grid(grid)
+    on_map = grid if isinstance(grid, MapGrid) else None
+    space = on_map.grid if on_map else grid if isinstance(grid, Grid) else Grid(tuple(grid))  # type: ignore[arg-type]  # a map is none
     used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
     used.refuse(space)
     sensitivity = _sensitivity(unit)
     scales = tuple(used.scales(budget.epsilon, sensitivity).items())
-    return StopsPlan(space, unit, budget, used, StopsStep(sensitivity, budget.epsilon, scales))
+    return StopsPlan(space, unit, budget, used, StopsStep(sensitivity, budget.epsilon, scales), on_map)
 
 
 def _sensitivity(unit: PrivacyUnit) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
@@ -47,6 +48,8 @@ class PrivTree:
     def __post_init__(self) -> None:
         share = exact_fraction("the share of the tree", self.tree_share)
         object.__setattr__(self, "tree_share", share)
+        if isinstance(self.theta, str) and re.fullmatch(r"-?[0-9]{1,16}", self.theta):  # as it is written down
+            object.__setattr__(self, "theta", int(self.theta))
         whole = isinstance(self.theta, int) and not isinstance(self.theta, bool)
         if not 0 < share < 1 or not whole or abs(self.theta) > LARGEST_THETA:
             raise OdError(

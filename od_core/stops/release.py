@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
@@ -21,11 +21,14 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
 from od_core.release import refuse_uncertified
+from od_core.stops.box_index import BoxIndex
 from od_core.stops.boxes import Boxes, Drawn
 from od_core.stops.grid import Counts, Grid
+from od_core.stops.map_grid import MapGrid
 from od_core.stops.mechanism import StopsMechanism
 from od_core.stops.path import Path
 from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.queries import Range, checked_ranges, origin_destination
 from od_core.stops.trajectories import Trajectories
 from od_core.stops.whole_counts import whole_counts
 
@@ -69,10 +72,42 @@ class StopsRelease:
         }
         return pd.DataFrame({**bounds, "count": self.counts, "noisy": self.measured.noisy})
 
+    def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
+        """Trips in a range, or in each of several, by the whole counts, each spread evenly over its box.
+
+        Args:
+            ranges: first and last cell, both included, of each dimension; shape (dimensions, 2), or (queries,
+                dimensions, 2) of several.
+
+        Raises:
+            OdError: as :func:`od_core.stops.queries.answers`.
+        """
+        single = np.ndim(ranges) == 2
+        asked = [ranges] if single else ranges
+        answered = self._index.answers(self.counts, checked_ranges(asked, self.plan.grid.sizes))  # type: ignore[arg-type]
+        return float(answered[0]) if single else answered
+
+    def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
+        """Trips from one box of a place to another, wherever they stopped in between.
+
+        Args:
+            origin: first and last cell, both included, of each dimension of the first place: two on a map.
+            destination: the same of the last place.
+
+        Raises:
+            OdError: as :func:`od_core.stops.queries.origin_destination`.
+        """
+        boxes, places = self.measured, self.plan.grid.dimensions // max(1, len(origin))
+        return origin_destination(boxes.lower, boxes.upper, self.counts, origin, destination, places)
+
+    @cached_property
+    def _index(self) -> BoxIndex:
+        return BoxIndex.of(self.measured.lower, self.measured.upper)
+
 
 def release_stops(
     points: ArrayLike | pd.DataFrame | Trajectories,
-    grid: Grid | tuple[int, ...],
+    grid: Grid | MapGrid | tuple[int, ...],
     *,
     unit: PrivacyUnit,
     budget: Budget,
@@ -87,7 +122,7 @@ def release_stops(
 
     Args:
         points: the cells of each trip, whole numbers, shape (trips, dimensions); or a table of them; or trajectories.
-        grid: public: the number of cells of each dimension.
+        grid: public: the number of cells of each dimension, or the map that the places are on.
         unit: ``PrivacyUnit("trip")``: one trip is added or removed (unbounded) or replaced (bounded).
         budget: ``Budget(epsilon=...)``.
         mechanism: name of a mechanism, or one with its options.
@@ -130,10 +165,18 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
     refuse_uncharged(drawn, plan)
-    boxes = drawn.boxes
+    yield _flat(drawn.boxes)
+
+
+def flat_boxes(boxes: Boxes) -> NoisyVector:
+    """The boxes as they are kept: lower and upper bounds and the noisy count of each, one box after the other."""
+    return NoisyVector.in_memory([_flat(boxes)])
+
+
+def _flat(boxes: Boxes) -> Counts:
     flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
     flat.flags.writeable = False  # from here on it is what was measured
-    yield flat
+    return flat
 
 
 def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:

@@ -14,13 +14,21 @@ from od_core.group_sizes.metrics import evaluate_group_sizes
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
 
 
-def row(epsilon: str, contender: str, distance: list[float | None], *, is_chosen: bool = False) -> dict:
+def row(
+    epsilon: str,
+    contender: str,
+    distance: list[float | None],
+    *,
+    is_chosen: bool = False,
+    is_published: bool = True,
+) -> dict:
     names = {f"{metric}{end}": distance for metric in ("distance", "l1") for end in ("", "_least", "_most")}
     return {
         "case": "made up",
         "epsilon": epsilon,
         "contender": contender,
         "is_chosen": is_chosen,
+        "is_published": is_published,
         "level_names": ["nation", "county"],
         "runs": 1,
         "seconds_a_run": 0.5,
@@ -34,13 +42,14 @@ def test_the_choice_is_divided_by_the_least_distance_of_its_level():
         row("1", "a", [30.0, 0.5], is_chosen=True),
         row("1", "b", [20.0, 0.6]),
         row("1", "c", [None, None]),
+        row("1", "d", [3.0, 0.1], is_published=False),
         row("0.1", "a", [10.0, 8.0]),
         row("0.1", "b", [10.0, 10.0], is_chosen=True),
     ]
     lines = choices(rows)
     assert [line["epsilon"] for line in lines] == ["0.1", "1"]
     assert [line["chosen"] for line in lines] == ["b", "a"]
-    assert [line["to the best, level by level"] for line in lines] == ["1.00 / 1.25", "1.50 / -"]
+    assert [line["to the best published, by level"] for line in lines] == ["1.00 / 1.25", "1.50 / -"]
     text = markdown({"speed": [], "errors": rows})
     assert "| **a** | 30 / 0.5 | 30..30 / 0.5..0.5 | 30 / 0.5 | 0 | 0.5 |" in text
     assert "| c | - / - | - / - | - / - | 0 | 0.5 |" in text

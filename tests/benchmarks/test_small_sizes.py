@@ -19,7 +19,9 @@ BENCHMARKS = sorted(
 )
 ERRORS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate", "ratio", "lower", "upper")
 GROUP_SIZES = tuple(f"{metric}{end}" for metric in ("distance", "l1", "violations") for end in ("", "_least", "_most"))
-MAY_BE_ZERO = ("slope", "slope_without_fixed", "overhead_seconds", "busy_processes", *ERRORS, *GROUP_SIZES)
+STOPS = tuple(f"{counts}_{floor}" for counts in ("noisy", "whole") for floor in ("thousandth", "one"))
+STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least", "_most"))
+MAY_BE_ZERO = ("slope", "slope_without_fixed", "overhead_seconds", "busy_processes", *ERRORS, *GROUP_SIZES, *STOPS_ENDS)
 """Or less: at small sizes slopes and differences are noise, and a level may have no error."""
 
 

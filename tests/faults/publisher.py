@@ -10,7 +10,7 @@ import pandas as pd
 
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
-from od_core.publication import bundle, database
+from od_core.publication import bundle, database, store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from tests.faults.worker import R1, die, released
 from tests.od_core.archive.ledger_rows import FLOWS
@@ -27,7 +27,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         if here == point:
             die()
 
-    write, insert, sync = bundle.write_json, database._insert, bundle.sync
+    write, insert, sync = bundle.write_json, store._insert, bundle.sync
 
     def write_or_die(content: dict, path: Path) -> None:
         reached("in the files")
@@ -43,7 +43,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the rename")
         sync(path)
 
-    bundle.write_json, database._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
+    bundle.write_json, store._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
     try:
         ledger = Ledger(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
@@ -55,13 +55,13 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             record=ledger.record(key),
             fault_threshold=Fraction(1, 1000),
         )
-        with bundle.staged_bundle(release, facts, place):
+        with bundle.staged_folder(lambda staged: bundle.write_bundle(release, facts, staged), place):
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")
         ledger.publish(key, certificate_digest(facts))
     finally:
-        bundle.write_json, database._insert, bundle.sync = write, insert, sync
+        bundle.write_json, store._insert, bundle.sync = write, insert, sync
 
 
 def main(folder: str, point: str = "") -> None:

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from od_assets.components import OdRelease, domain
+from od_assets.components import OdGroupSizes, OdRelease, domain
+from od_assets.components.series import Series
 from od_assets.defs.resources import resources
 
 ZONES = pd.DataFrame(
@@ -34,6 +35,19 @@ ATTRIBUTES: dict[str, Any] = {
 
 DOMAIN: dict[str, Any] = {"name": "trips", "cap": {"rho": "0.1", "reason": "first declaration"}}
 
+GROUP_ATTRIBUTES: dict[str, Any] = {
+    "name": "departures",
+    "owners": ["team:statistics"],
+    "trips": {"files": "{period}.csv", "columns": {"area": "origin", "date": "date"}},
+    "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
+    "periods": {"first": "2001-01", "last": "2001-02"},
+    "domain": "trips",
+    "privacy": {"epsilon": "0.1"},
+    "mechanism": "cumulative",
+    "top_code": 20,
+}
+"""Group sizes of the same records: a group is a zone and a day."""
+
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -51,7 +65,14 @@ class Project:
 
     def component(self, **changes: Any) -> OdRelease:
         """The release with changes; those whose names begin with ``domain__`` are of its data set's domain."""
-        attributes, declared = copy.deepcopy(ATTRIBUTES) | {"mechanism": self.mechanism}, copy.deepcopy(DOMAIN)
+        return OdRelease.resolve_from_dict(self._attributes(ATTRIBUTES | {"mechanism": self.mechanism}, changes))
+
+    def group_sizes(self, **changes: Any) -> OdGroupSizes:
+        """The group sizes with changes, as :meth:`component`."""
+        return OdGroupSizes.resolve_from_dict(self._attributes(GROUP_ATTRIBUTES, changes))
+
+    def _attributes(self, given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+        attributes, declared = copy.deepcopy(given), copy.deepcopy(DOMAIN)
         for path, value in changes.items():
             *parents, last = path.removeprefix("domain__").split("__")
             place = declared if path.startswith("domain__") else attributes
@@ -59,13 +80,14 @@ class Project:
                 place = place[parent]
             place[last] = value
         (self.root / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
-        return OdRelease.resolve_from_dict(attributes)
+        return attributes
 
-    def definitions(self, component: OdRelease) -> dg.Definitions:
+    def definitions(self, component: Series) -> dg.Definitions:
         return dg.Definitions.merge(component.build_defs(None), resources())
 
-    def run(self, component: OdRelease | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
-        job = self.definitions(component or self.component()).resolve_job_def("trips_release")
+    def run(self, component: Series | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
+        component = component or self.component()
+        job = self.definitions(component).resolve_job_def(f"{component.name}_release")
         return job.execute_in_process(
             partition_key=period, instance=self.instance, raise_on_error=False, run_config=SILENT
         )

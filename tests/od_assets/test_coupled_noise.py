@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,12 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.levels
+import od_core.group_sizes.release
 from od_assets.components import domain
+from od_assets.components.series import Series
+from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.measure import cells
+from od_core.group_sizes.mechanism import Query
 from tests.od_core.archive.ledger_rows import rows
 
 from .conftest import ZONES, Project, records
@@ -79,7 +84,8 @@ def outside(project: Project) -> dict[str, Any]:
     for path in (var / "data_docs").rglob("*.html"):
         found[path.name] = re.findall(r"\b[0-9a-f]{32,64}\b", path.read_text(encoding="utf-8"))
     with duckdb.connect(str(var / "release.duckdb"), read_only=True) as connection:
-        for table in ("areas", "flows", "measurements", "checks"):
+        tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+        for table in {*tables} - {"releases", "group_size_releases"}:  # which have times
             found[table] = connection.execute(f"SELECT * FROM {table}").fetchall()
     found["events"] = [TIMES_AND_IDS.sub("", repr(event)) for event in events(project)]
     found["files"] = sorted(re.sub(r"[0-9TZ.:+-]{10,}", "", str(p.relative_to(var))) for p in var.rglob("*.html"))
@@ -100,13 +106,15 @@ def events(project: Project) -> Iterator[tuple[Any, ...]]:
             yield check.asset_key, check.check_name, check.passed, repr(check.metadata)
 
 
-@pytest.mark.parametrize("protected", DOMAINS)
-def test_neighbouring_inputs_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
-) -> None:
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+def traces_of(
+    inputs: tuple[pd.DataFrame, pd.DataFrame],
+    release: Callable[[Project], Series],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[dict[str, Any]]:
+    """What the releases of both inputs leave outside the confidential folder."""
     traces = []
-    for name, frame in zip(("one", "other"), neighbours(protected), strict=True):
+    for name, frame in zip(("one", "other"), inputs, strict=True):
         root = tmp_path / name
         root.mkdir()
         monkeypatch.setenv("OD_PROJECT", str(root))
@@ -116,8 +124,35 @@ def test_neighbouring_inputs_leave_the_same_traces(
         with dg.DagsterInstance.ephemeral() as instance:
             project = Project(root, instance)
             project.write_records(frame)
-            assert project.run(project.component(**DOMAINS[protected])).success
+            assert project.run(release(project)).success
             traces.append(outside(project))
+    return traces
+
+
+def differences(traces: list[dict[str, Any]]) -> list[str]:
     one, other = traces
     assert one.keys() == other.keys()
-    assert [name for name in one if one[name] != other[name]] == []
+    return [name for name in one if one[name] != other[name]]
+
+
+@pytest.mark.parametrize("protected", DOMAINS)
+def test_neighbouring_inputs_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
+) -> None:
+    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    changes = DOMAINS[protected]
+    traces = traces_of(neighbours(protected), lambda project: project.component(**changes), tmp_path, monkeypatch)
+    assert differences(traces) == []
+
+
+@pytest.mark.parametrize("protected", ["trip, bounded", "trip, unbounded"])
+def test_neighbouring_groups_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
+) -> None:
+    def injected_sizes(frame: Frame, query: Query, step: Any, groups: Any, noise: Any) -> list[np.ndarray]:
+        return [np.random.default_rng(step.level).integers(0, 1000, cells(frame, query, step.level))]
+
+    monkeypatch.setattr(od_core.group_sizes.release, "measure", injected_sizes)
+    changes = DOMAINS[protected]
+    traces = traces_of(neighbours(protected), lambda project: project.group_sizes(**changes), tmp_path, monkeypatch)
+    assert differences(traces) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +18,9 @@ from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process, s
 from .conftest import Project
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+SERIES = ("us_departures", "us_flights")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,18 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
     assert parents == expected
 
 
+def test_group_sizes_are_one_chain(project_definitions: dg.Definitions) -> None:
+    graph = project_definitions.resolve_asset_graph()
+    chain = ["group_sizes", "noisy_measurements", "histograms", "bundle"]
+    expected = {"geography": set(), "raw_trips": set(), "group_sizes": {"geography", "raw_trips"}}
+    expected |= {below: {above} for above, below in pairwise(chain)}
+    assert expected == {
+        key.path[1]: {parent.path[1] for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+        if key.path[0] == "us_departures"
+    }
+
+
 def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_definitions: dg.Definitions) -> None:
     graph = project_definitions.resolve_asset_graph()
     groups = set()
@@ -58,20 +74,28 @@ def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_def
         assert node.owners
         assert node.kinds
         assert node.code_version
-        if key.path[0] == "us_flights":
+        if key.path[0] in ("us_flights", "us_departures"):
             assert node.tags["od/unit"] == "trip"
         assert node.automation_condition is None
         groups.add(node.group_name)
-    assert groups == {"evaluation", "us_flights/inputs", "us_flights/levels", "us_flights/publication"}
+    assert groups == {
+        "evaluation",
+        *(f"us_departures/{group}" for group in ("inputs", "measurements", "publication")),
+        *(f"us_flights/{group}" for group in ("inputs", "levels", "publication")),
+    }
 
 
 def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definitions) -> None:
     graph = project_definitions.resolve_asset_graph()
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
-    assert len(specs) == 9  # geography, records, two of the refined flows, four of the flows, and the daily one
-    assert [spec.name for spec in specs if not spec.blocking] == ["stays_as_published"]
-    job = project_definitions.resolve_job_def("us_flights_release")
-    assert all(node.definition.retry_policy is None for node in job.nodes)
+    by_series = {name: [spec for spec in specs if spec.key.asset_key.path[0] == name] for name in SERIES}
+    # Geography, records, two of the refined flows, four of the flows, and the daily one.
+    assert len(by_series["us_flights"]) == 9
+    assert len(by_series["us_departures"]) == 7  # geography, records, four of the histograms, and the daily one
+    for name, mine in by_series.items():
+        assert [spec.name for spec in mine if not spec.blocking] == ["stays_as_published"]
+        job = project_definitions.resolve_job_def(f"{name}_release")
+        assert all(node.definition.retry_policy is None for node in job.nodes)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,25 @@ def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_plant
     assert found() == []
 
 
+def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
+    kept_project: Project, found: Callable[[], list[str]]
+) -> None:
+    """A zone that is not listed, below the threshold; then all records of it; then a defect in the count."""
+    kept_project.write_records(planted().drop(columns="trips"))
+    assert kept_project.run(kept_project.group_sizes()).success
+    assert found() == []
+
+    kept_project.write_records(planted().drop(columns="trips").assign(origin=ZONE))
+    refused = kept_project.run(kept_project.group_sizes(revision=2))
+    assert not refused.success
+    assert found() == []
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr("od_assets.assets.group_sizes.estimated", quoting)
+        kept_project.write_records(planted().drop(columns="trips"))
+        assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(kept_project.group_sizes()))
+    assert found() == []
+
+
 def too_many_faults(project: Project) -> None:
     project.write_records(planted().assign(origin=ZONE))
 
@@ -140,13 +159,13 @@ def quoting(*_: object, **__: object) -> None:
 
 FAILING = [
     "od_assets.assets.inputs.load_records",
-    "od_assets.checks.release_checks.records_meet_expectations",
+    "od_assets.checks.asset_checks.records_meet_expectations",
     "od_assets.assets.inputs.count_records",
     "od_assets.assets.levels.begin_release",
     "od_core.privacy.opendp_noise.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
     "od_assets.assets.levels.refine",
-    "od_assets.assets.publication.staged_bundle",
+    "od_assets.assets.publication.staged_folder",
 ]
 """What fails, in the order of the job: each run comes further than the one before."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -41,6 +42,19 @@ class ListedLaplace(ListedNoise):
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         return self.values[np.arange(size) % len(self.values)]
+
+
+class SeededLaplace(SeededNoise):
+    """Test double: discrete Laplace values of a generator, call after call; the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.generator = np.random.default_rng(seed)
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        stops = -math.expm1(-1 / float(scale))
+        one, other = self.generator.geometric(stops, (2, size))
+        return one - other
 
 
 def no_noise() -> ListedNoise:

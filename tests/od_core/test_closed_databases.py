@@ -11,7 +11,8 @@ import pytest
 
 from od_core import OdError, open_release
 from od_core.flow_tree import FlowTree
-from od_core.publication.database import is_stored, store_release
+from od_core.publication.database import store_release
+from od_core.publication.store import is_stored
 from od_core.readers.counting import count_records
 from od_core.readers.records import RecordColumns, load_records
 from od_core.readers.scratch import scratch_database
@@ -133,7 +134,7 @@ def test_a_table_that_reads_other_files_is_no_release(tmp_path):
 
 def test_a_database_that_is_open_elsewhere_in_this_process_is_waited_for(tmp_path, monkeypatch):
     """And not called broken: the operator would throw it away."""
-    monkeypatch.setattr("od_core.publication.database._LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("od_core.publication.store._LOCK_SECONDS", 0.3)
     database = tmp_path / "release.duckdb"
     store_release(database, release(), KEY, facts(release()))
     with duckdb.connect(str(database), read_only=True), pytest.raises(OdError, match="OD-DATABASE-LOCKED"):

@@ -27,6 +27,7 @@ from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.measure import measure
 from od_core.group_sizes.plan import SENSITIVITY, plan_group_sizes
+from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.noise import noise_named
 from tests.od_core.group_sizes.doubles import Measuring
 from tests.statistical.laws import ALPHA
@@ -73,16 +74,29 @@ class Asked:
         return np.zeros(size, dtype=np.int64)
 
 
-def measured_levels(query: str, unit: PrivacyUnit, *, depth: int = 2, claim: Fraction = Fraction(CLAIM)) -> list[Level]:
+TOP_CODE = 15
+
+ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=TOP_CODE)
+"""With a margin above 3, so that without noise it is 15 for both tables: what they measure has the same cells."""
+
+
+def measured_levels(
+    query: str,
+    unit: PrivacyUnit,
+    *,
+    depth: int = 2,
+    claim: Fraction = Fraction(CLAIM),
+    top_code: int | TopCodeEstimate = TOP_CODE,
+) -> list[Level]:
     """The levels of two neighbours: one member more in a group or, bounded, out of another group into this one.
 
-    The sizes are far apart, so that no cell changes twice.
+    The sizes are far apart, so that no cell changes twice; the group with one more is the largest.
     """
     paths = [[f"level {k}" for k in range(1, depth)] + [leaf] for leaf in (["a"] if depth == 1 else ["a", "b"])]
     names = [f"n{k}" for k in range(depth)]
     geography = Geography.from_frame(pd.DataFrame(paths, columns=names, dtype="str"), names)
     sizes = [2, 4, 8, 12]
-    more = [2, 4, 9, 12] if unit.neighbours == "unbounded" else [2, 3, 9, 12]
+    more = [2, 4, 8, 13] if unit.neighbours == "unbounded" else [2, 4, 7, 13]
     levels, sides = [], []
     for table in (sizes, more):
         frame = pd.DataFrame({"group": range(4), "area": pd.Series(["a"] * 4, dtype="str"), "size": table})
@@ -93,7 +107,7 @@ def measured_levels(query: str, unit: PrivacyUnit, *, depth: int = 2, claim: Fra
             unit=unit,
             budget=Budget(epsilon=claim),
             mechanism=Measuring(query),
-            top_code=15,
+            top_code=top_code,
         )
         asked = [Asked() for _ in plan.steps]
         sides.append(
@@ -187,6 +201,25 @@ def test_measurements_tell_no_more_than_claimed_and_nearly_that(query, unit):
     assert bound > 0.6 * CLAIM
 
 
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("query", QUERIES)
+def test_an_estimated_top_code_is_within_the_claim_and_uncharged_it_is_not(query, unit):
+    """The group that changes is the largest. Each direction, and the defect, fails with probability 1e-6.
+
+    The defect: K is drawn with its share, and the levels as if they had the whole budget.
+    """
+    estimated = measured_levels(query, UNITS[unit], top_code=ESTIMATE)
+    assert len(estimated) == 3
+    assert sum(Fraction(level.changed) / level.scale for level in estimated) == CLAIM
+    bound = shown(estimated)
+    assert bound <= CLAIM
+    assert chance_to_miss(estimated, 0.6 * CLAIM) <= ALPHA
+    assert bound > 0.6 * CLAIM
+    uncharged = [estimated[0], *measured_levels(query, UNITS[unit])]
+    assert chance_to_miss(uncharged, CLAIM) <= ALPHA
+    assert shown(uncharged) > CLAIM
+
+
 OPENDP_RUNS = 20_000
 """OpenDP draws some 50,000 to 100,000 values a second."""
 
@@ -251,7 +284,7 @@ def test_counts_cumulated_over_areas_tell_far_more_than_claimed():
     """
     (level,) = measured_levels("cumulative", UNITS["unbounded"], depth=1, claim=Fraction(1, 2))
     areas = 20
-    before = np.full(areas, level.before[8])
+    before = np.full(areas, level.before[12])
     chain = Level(level.scale, before.cumsum(), (before - np.eye(1, areas, dtype=np.int64)[0]).cumsum())
     assert chain.changed == areas
     assert chance_to_miss([chain], 4.0) <= ALPHA

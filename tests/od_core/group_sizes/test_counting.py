@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.group_sizes.counting import count_areas_by_day, days_of, groups_of_areas_by_day
+from od_core.group_sizes.areas_by_day import AreasByDay, days_of
 from od_core.readers.records import RecordColumns, load_records
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
@@ -31,13 +31,13 @@ def random_records(number=5_000):
 
 def test_sizes_are_those_of_a_group_by(tmp_path):
     records = random_records()
-    groups = count_areas_by_day(loaded(tmp_path, records), GEOGRAPHY, "2001-02")
+    groups = AreasByDay().count(loaded(tmp_path, records), GEOGRAPHY, "2001-02")
     counts = records.groupby(["home", "day"]).size()
     for number, zone in enumerate(GEOGRAPHY.zones):
         expected = sorted(counts[zone]) if zone in counts else []
         expected = [0] * (28 - len(expected)) + expected
         assert groups.size[groups.area == number].tolist() == expected
-    assert groups.per_area(GEOGRAPHY).tolist() == groups_of_areas_by_day(GEOGRAPHY, "2001-02").tolist() == [28] * 3
+    assert groups.per_area(GEOGRAPHY).tolist() == AreasByDay().per_area(GEOGRAPHY, "2001-02").tolist() == [28] * 3
 
 
 def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):
@@ -45,11 +45,11 @@ def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):
     faulty = pd.DataFrame({"home": ["99", "01"], "day": ["2001-02-03", "2001-03-01"]})
     file = loaded(tmp_path, pd.concat([random_records(100), faulty]))
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as error:
-        count_areas_by_day(file, GEOGRAPHY, "2001-02", Fraction(1, 100))
+        AreasByDay().count(file, GEOGRAPHY, "2001-02", Fraction(1, 100))
     assert "99" not in str(error.value)
-    assert count_areas_by_day(file, GEOGRAPHY, "2001-02", Fraction(1, 10)).size.sum() == 100
+    assert AreasByDay().count(file, GEOGRAPHY, "2001-02", Fraction(1, 10)).size.sum() == 100
     unknown = Geography.from_frame(ZONES, ["region", "zone"], unknown="02")
-    groups = count_areas_by_day(file, unknown, "2001-02", Fraction(1, 10))
+    groups = AreasByDay().count(file, unknown, "2001-02", Fraction(1, 10))
     assert groups.size.sum() == 101
     assert groups.size[groups.area == 1].tolist() == [0] * 27 + [1]
 
@@ -62,5 +62,5 @@ def test_days_of_a_period(period, days):
 
 
 def test_no_records_at_all_are_groups_of_size_0(tmp_path):
-    groups = count_areas_by_day(loaded(tmp_path, random_records(0)), GEOGRAPHY, "2001-02")
+    groups = AreasByDay().count(loaded(tmp_path, random_records(0)), GEOGRAPHY, "2001-02")
     assert groups.size.tolist() == [0] * 84

@@ -11,24 +11,26 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.group_sizes import TopCodeEstimate
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.publication import group_size_certificate, open_group_sizes, write_group_size_bundle
+from od_core.group_sizes.top_code import margin
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import staged_folder
 from od_core.publication.certificate import CheckResult
 from tests.od_core.doubles import ListedLaplace
-from tests.od_core.group_sizes.test_release import released
+from tests.od_core.group_sizes.test_release import TOP_CODE, released
 
 KEY = ReleaseKey("departures", "2001-06")
 BOUNDED = PrivacyUnit("trip", "bounded")
 
 
-def published(folder, mechanism="cumulative"):
+def published(folder, mechanism="cumulative", **changes):
     """A release with its ledger, and its certificate."""
     ledger = Ledger(folder / "ledger.sqlite")
     ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
-    release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY))
+    release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY), **changes)
     certificate = group_size_certificate(
         release,
         KEY,
@@ -46,12 +48,17 @@ def bundle(release, certificate, folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
+
+
+@pytest.mark.parametrize("top_code", [TOP_CODE, ESTIMATE])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism):
-    release, certificate = published(tmp_path, mechanism)
+def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
+    release, certificate = published(tmp_path, mechanism, top_code=top_code)
     files = bundle(release, certificate, tmp_path / "r1")
     again = open_group_sizes(tmp_path / "r1")
     pd.testing.assert_frame_equal(again.histogram, release.histogram)
+    pd.testing.assert_frame_equal(again.cumulative, release.cumulative)
     pd.testing.assert_frame_equal(again.measurements, release.measurements)
     assert again.spent == release.spent
     assert again.plan.digest == release.plan.digest
@@ -70,6 +77,38 @@ def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     assert certificate["spent"]["rho_exact"] == "1/4"
     assert [level["scale_exact"] for level in certificate["levels"]] == ["4", "4"]  # 2 levels, replaced: 2 L / epsilon
     assert json.loads(json.dumps(certificate)) == certificate
+    assert "the top code" in certificate["invariants"]
+
+
+def test_the_certificate_says_that_a_top_code_is_estimated_and_how(tmp_path):
+    release, certificate = published(tmp_path, top_code=ESTIMATE)
+    noisy, added = int(release.measurements["noisy"][0]), margin(Fraction(2))
+    top_code = min(max(noisy + added, 1), 500)
+    assert certificate["contents"]["top_code"] == release.frame.top_code == top_code
+    assert certificate["plan"]["top_code"] == {"estimated_with_share": "1/2", "most": 500, "missed": "1/1000"}
+    sentence = certificate["guarantee"]["input"]
+    assert "Groups of more members than the top code, which stands among the contents, count as groups" in sentence
+    assert f"(epsilon 0.5 of the whole), with {added} added, and kept between 1 and 500." in sentence
+    assert "is above it with a probability of at most 1/1000." in sentence
+    assert not any("top code" in invariant for invariant in certificate["invariants"])
+    first = certificate["levels"][0]
+    assert (first["area_level"], first["sensitivity"], first["measured_cells"]) == ("all", 1, 1)
+    assert sum(Fraction(level["epsilon_exact"]) for level in certificate["levels"]) == 1
+    assert [level["measured_cells"] for level in certificate["levels"][1:]] == [3 * top_code, 4 * top_code]
+    assert certificate["spent"]["rho_exact"] == "3/16"  # (1/2)^2 / 2, and (1/4)^2 / 2 at two levels
+    assert json.loads(json.dumps(certificate)) == certificate
+
+
+def test_another_top_code_than_the_published_draw_gives_is_refused(tmp_path):
+    release, certificate = published(tmp_path, top_code=ESTIMATE)
+    folder = tmp_path / "r1"
+    bundle(release, certificate, folder)
+    path = folder / "noisy_measurements.parquet"
+    noisy = pd.read_parquet(path)
+    for changed in (noisy.assign(noisy=noisy["noisy"].where(noisy["level"] != "all", 300)), noisy.iloc[1:]):
+        changed.to_parquet(path, index=False)
+        with pytest.raises(OdError, match="OD-BUNDLE-CHANGED: the published noisy measurements"):
+            open_group_sizes(folder)
 
 
 def test_what_was_changed_is_refused(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pandas as pd
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
 from od_core.archive.ledger import EntryName, ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
+from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
 
 KEY = ReleaseKey("commuters", "2001-06")
@@ -111,3 +114,8 @@ def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tu
         sides.append(made.flows[side].map(dict(zip(zones["zone"], zones[level], strict=True))))
     grouped = made.flows["trips"].groupby(sides).sum()
     return {pair: int(trips) for pair, trips in grouped.items()}
+
+
+def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> AbstractContextManager[None]:
+    """The bundle of a release of flows, prepared beside its place."""
+    return staged_folder(lambda folder: write_bundle(release, certificate, folder), target)

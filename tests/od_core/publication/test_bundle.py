@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import OdError, open_release
-from od_core.publication.bundle import staged_bundle
 from od_core.publication.database import store_release
-from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, geography, release
+from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, geography, release, staged_bundle
 
 FILES = {"flows.parquet", "flows.csv", "noisy_measurements.parquet", "areas.parquet", "areas.csv", "certificate.json"}
 

@@ -16,13 +16,23 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.opendp_noise import OpenDPNoise
-from od_core.publication.bundle import staged_bundle
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.database import store_release
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
 from tests.od_core.oracles.privacy_loss import delta_by_halves
-from tests.od_core.publication.examples import HOMES, KEY, KINDS, RECORD, WORKS, facts, flows, geography, release
+from tests.od_core.publication.examples import (
+    HOMES,
+    KEY,
+    KINDS,
+    RECORD,
+    WORKS,
+    facts,
+    flows,
+    geography,
+    release,
+    staged_bundle,
+)
 
 NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)"
 

@@ -16,7 +16,7 @@ import pytest
 
 from od_core import OdError
 from od_core.archive.release_key import ReleaseKey
-from od_core.publication import database as database_module
+from od_core.publication import store as store_module
 from od_core.publication.database import store_release
 from tests.od_core.publication.examples import CHECKS, KEY, KINDS, LEVELS, by_hand, facts, release
 
@@ -143,7 +143,7 @@ def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
     command = [sys.executable, str(Path(__file__).with_name("holder.py")), str(database)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout.readline() == "held\n"
-        monkeypatch.setattr(database_module, "_LOCK_SECONDS", 0.5)
+        monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.5)
         begun = time.monotonic()
         with pytest.raises(OdError) as refused:
             store_release(database, release(), second, facts(release(), second))
@@ -152,7 +152,7 @@ def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
         assert 0.4 < time.monotonic() - begun < 10
         assert contents(database) == before
 
-        monkeypatch.setattr(database_module, "_LOCK_SECONDS", 30.0)
+        monkeypatch.setattr(store_module, "_LOCK_SECONDS", 30.0)
         letting_go = threading.Timer(0.6, reader.stdin.close)
         letting_go.start()
         store_release(database, release(), second, facts(release(), second))

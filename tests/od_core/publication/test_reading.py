@@ -9,9 +9,8 @@ import pytest
 
 from od_core import OdError, open_release
 from od_core.archive.release_key import ReleaseKey
-from od_core.publication.bundle import staged_bundle
 from od_core.publication.database import store_release
-from tests.od_core.publication.examples import KEY, KINDS, LEVELS, by_hand, facts, release
+from tests.od_core.publication.examples import KEY, KINDS, LEVELS, by_hand, facts, release, staged_bundle
 
 
 def publish(made, folder, key=KEY):

@@ -20,11 +20,12 @@ from od_core.archive.ledger import EntryName, Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import ledger_entries, staged_bundle
+from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.database import store_release
 from od_core.publication.verification import Published, verify_release
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
+from tests.od_core.publication.examples import staged_bundle
 
 KEY = ReleaseKey("commuters", "2001-06")
 

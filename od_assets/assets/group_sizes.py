@@ -1,0 +1,120 @@
+"""A group-size table: the sizes of its groups, its noisy measurements, its histograms, its bundle."""
+
+from typing import Any
+
+import dagster as dg
+
+from od_assets.assets.failures import failures_without_values
+from od_assets.assets.inputs import source_assets
+from od_assets.assets.metadata import allowed, group_size_metadata, table
+from od_assets.assets.publication import bundle_asset
+from od_assets.checks.group_size_checks import group_size_checks
+from od_assets.group_size_settings import GroupSizeSettings
+from od_assets.resources.warehouse import Warehouse
+from od_core.archive.files import file_digest
+from od_core.archive.identity import hold_to_input
+from od_core.archive.measurements import begin_release
+from od_core.errors import OdError
+from od_core.group_sizes.release import estimated, measure_plan
+from od_core.privacy.noise import noise_named
+
+HISTOGRAM_COLUMNS = dg.TableSchema(
+    columns=[
+        dg.TableColumn("level", "string", description="Level of the area."),
+        dg.TableColumn("area", "string", description="Code of the area."),
+        dg.TableColumn("size", "int64", description="Number of members; the top code stands for all larger ones."),
+        dg.TableColumn("groups", "int64", description="Released number of groups of that size, at least 1."),
+    ]
+)
+
+
+def group_size_assets(
+    settings: GroupSizeSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+) -> list[dg.AssetsDefinition]:
+    """All assets of a series of group-size tables."""
+    name = settings.name
+    common = {**traits, "partitions_def": partitions}
+
+    @dg.asset(
+        key=[name, "group_sizes"],
+        deps=[[name, "geography"], [name, "raw_trips"]],
+        kinds={"parquet", "duckdb"},
+        group_name=f"{name}/inputs",
+        description="Confidential: the size of every group, in the confidential folder. No metadata by design.",
+        **common,
+    )
+    def group_sizes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            geography, staged = warehouse.geography(settings), warehouse.staged_group_sizes(key)
+            try:
+                groups = settings.grouping.count(staged.records, geography, key.period, settings.fault_threshold)
+            except OdError as error:
+                raise error.in_file(settings.records_path(key.period).name) from None
+            hold_to_input(warehouse.confidential, key, groups, drawn=warehouse.ledger.is_drawn(key))
+            staged.save_groups(groups)
+        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+
+    @dg.asset(
+        key=[name, "noisy_measurements"],
+        deps=[group_sizes.key],
+        kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
+        group_name=f"{name}/measurements",
+        description=(
+            "What the mechanism asks of every area of the levels that it measures, plus exact discrete Laplace noise:"
+            " drawn once, charged to the ledger, read back at every later run. From here on nothing is confidential."
+        ),
+        **common,
+    )
+    def noisy_measurements(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
+            groups = warehouse.staged_group_sizes(key).groups()
+            warehouse.refuse_older_ledger(key)
+            ledger.declare(settings.domain)
+            measurements = begin_release(
+                warehouse.confidential, ledger, key, settings.domain.name, plan, groups, settings.noise
+            )
+            measured = measure_plan(plan, groups, noise_named(settings.noise), measurements)
+            digests = [ledger.measured_digest(key, step.level) for step in plan.steps]
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(".".join(digests)),
+            metadata=allowed(measured_cells=sum(len(noisy) for _, noisy in measured), plan=table(plan.to_frame())),
+        )
+
+    @dg.asset(
+        key=[name, "histograms"],
+        deps=[noisy_measurements.key],
+        kinds={"numba", "parquet"},
+        group_name=f"{name}/publication",
+        metadata={"dagster/column_schema": HISTOGRAM_COLUMNS},
+        description=(
+            "How many groups of each size every area has: whole numbers of at least 0 that sum to its groups, children"
+            " to parents. Nothing is drawn, and nothing is charged. Public once its bundle is."
+        ),
+        **common,
+    )
+    def histograms(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
+            measured = warehouse.measured_group_sizes(plan, key)
+            release = estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+            path = warehouse.staged_group_sizes(key).save_histograms(release.frame, release.histograms)
+            balance = ledger.balance(settings.domain.name, key.period)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(file_digest(path)),
+            metadata=group_size_metadata(release, balance) | allowed(dagster__row_count=len(release.histogram)),
+        )
+
+    bundle = bundle_asset(
+        settings,
+        partitions,
+        traits,
+        table=histograms.key,
+        checks=group_size_checks(settings),
+        released=lambda warehouse, key: warehouse.group_sizes(settings, key),
+        metadata=group_size_metadata,
+    )
+    return [*source_assets(settings, partitions, traits), group_sizes, noisy_measurements, histograms, bundle]

@@ -1,0 +1,110 @@
+"""Trips with stops: their cells on the map, the boxes as they were drawn, the boxes as they are published."""
+
+from functools import partial
+from typing import Any
+
+import dagster as dg
+
+from od_assets.assets.failures import failures_without_values
+from od_assets.assets.inputs import source_assets
+from od_assets.assets.metadata import allowed, stops_metadata, table
+from od_assets.assets.publication import bundle_asset
+from od_assets.checks.stops_checks import stops_checks
+from od_assets.resources.warehouse import Warehouse
+from od_assets.stops_settings import StopsSettings
+from od_core.archive.files import file_digest
+from od_core.archive.identity import hold_to_input
+from od_core.archive.measurements import begin_release
+from od_core.errors import OdError
+from od_core.privacy.noise import noise_named
+from od_core.stops.placing import place_records
+from od_core.stops.release import measure
+
+
+def stops_assets(
+    settings: StopsSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
+) -> list[dg.AssetsDefinition]:
+    """All assets of a series of trips with stops."""
+    name = settings.name
+    common = {**traits, "partitions_def": partitions}
+
+    @dg.asset(
+        key=[name, "trip_cells"],
+        deps=[[name, "geography"], [name, "raw_trips"]],
+        kinds={"parquet", "duckdb"},
+        group_name=f"{name}/inputs",
+        description="Confidential: every trip's cells on the map, in the confidential folder. No metadata by design.",
+        **common,
+    )
+    def trip_cells(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            places, staged = warehouse.geography(settings), warehouse.staged_stops(key)
+            try:
+                trips = place_records(staged.records, places, settings.fault_threshold)
+            except OdError as error:
+                raise error.in_file(settings.records_path(key.period).name) from None
+            hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))
+            staged.save_trips(trips)
+        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+
+    @dg.asset(
+        key=[name, "noisy_boxes"],
+        deps=[trip_cells.key],
+        kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
+        group_name=f"{name}/measurements",
+        description=(
+            "The map cut into boxes, each with a noisy count: drawn once, charged to the ledger, read back at every"
+            " later run. From here on nothing is confidential."
+        ),
+        **common,
+    )
+    def noisy_boxes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
+            trips = warehouse.staged_stops(key).trips(plan.grid)
+            warehouse.refuse_older_ledger(key)
+            ledger.declare(settings.domain)
+            measurements = begin_release(
+                warehouse.confidential, ledger, key, settings.domain.name, plan, trips, settings.noise
+            )
+            noisy = measurements.once(plan.step, partial(measure, plan, trips, noise_named(settings.noise)))
+            digest = ledger.measured_digest(key, plan.step.level)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(digest),
+            metadata=allowed(measured_cells=len(noisy) // (2 * plan.grid.dimensions + 1), plan=table(plan.to_frame())),
+        )
+
+    @dg.asset(
+        key=[name, "boxes"],
+        deps=[noisy_boxes.key],
+        kinds={"parquet"},
+        group_name=f"{name}/publication",
+        description=(
+            "The boxes with whole counts of at least 0 that keep the noisy total. Nothing is drawn, and nothing is"
+            " charged. Public once its bundle is."
+        ),
+        **common,
+    )
+    def boxes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.key(context.partition_key)
+        with failures_without_values(warehouse.confidential):
+            release = warehouse.stops(settings, key)
+            path = warehouse.staged_stops(key).save_boxes(release)
+            balance = warehouse.ledger.balance(settings.domain.name, key.period)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(file_digest(path)),
+            metadata=stops_metadata(release, balance) | allowed(dagster__row_count=len(release.measured)),
+        )
+
+    bundle = bundle_asset(
+        settings,
+        partitions,
+        traits,
+        table=boxes.key,
+        checks=stops_checks(settings),
+        released=lambda warehouse, key: warehouse.stops(settings, key),
+        metadata=stops_metadata,
+    )
+    return [*source_assets(settings, partitions, traits), trip_cells, noisy_boxes, boxes, bundle]

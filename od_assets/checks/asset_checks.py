@@ -1,0 +1,106 @@
+"""Blocking checks: run by Dagster after each asset, and all of them again at publication."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from od_assets.assets.failures import failures_without_values
+from od_assets.assets.metadata import allowed
+from od_assets.checks.expectations import records_meet_expectations
+from od_assets.checks.invariants import geography_violations
+from od_assets.resources.warehouse import Warehouse
+from od_assets.settings import SeriesSettings, TreeSettings
+from od_core.publication.certificate import CheckResult
+from od_core.readers.zones import read_zones
+
+Look = Callable[[Warehouse, str], dict[str, int]]
+"""Look at an asset, of a period where it is partitioned: each check of it, and its number of violations."""
+
+
+@dataclass(frozen=True)
+class AssetChecks:
+    """The checks of one asset.
+
+    Attributes:
+        asset: the asset they block.
+        names: of the checks, each with a line that says what it asks.
+        look: what runs them.
+        partitioned: whether the asset is one of a period.
+    """
+
+    asset: dg.AssetKey
+    names: dict[str, str]
+    look: Look
+    partitioned: bool = True
+
+
+def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, period: str) -> list[CheckResult]:
+    """Every check of a release, now, from the files as they stand."""
+    return [
+        CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
+        for checks in asset_checks
+        for name, count in checks.look(warehouse, period).items()
+    ]
+
+
+def check_definitions(
+    asset_checks: Sequence[AssetChecks], partitions: dg.PartitionsDefinition
+) -> Sequence[dg.AssetChecksDefinition]:
+    """The checks as Dagster runs them, blocking."""
+    return [_definition(checks, partitions) for checks in asset_checks]
+
+
+def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.AssetChecksDefinition:
+    own_partitions = partitions if checks.partitioned else None
+    specs = [
+        dg.AssetCheckSpec(name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions)
+        for name, asks in checks.names.items()
+    ]
+
+    @dg.multi_asset_check(name="__".join([*checks.asset.path, "checks"]), specs=specs)
+    def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
+        with failures_without_values(warehouse.confidential):
+            counts = checks.look(warehouse, context.partition_key if checks.partitioned else "")
+        for name, count in counts.items():
+            yield dg.AssetCheckResult(
+                check_name=name,
+                asset_key=checks.asset,
+                passed=count == 0,
+                description=checks.names[name],
+                metadata=allowed(violations=count),
+            )
+
+    return run_checks
+
+
+def geography_checks(settings: TreeSettings[Any]) -> AssetChecks:
+    """The zone list is a partition at every level."""
+    return AssetChecks(
+        dg.AssetKey([settings.name, "geography"]),
+        {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
+        lambda warehouse, _: {
+            "is_a_partition": geography_violations(read_zones(warehouse.zones(settings)), settings.levels)
+        },
+        partitioned=False,
+    )
+
+
+def record_checks(settings: SeriesSettings[Any, Any], listed: Callable[[Warehouse], Sequence[str]]) -> AssetChecks:
+    """Schema and content of the raw records; ``listed`` are the codes that they may have."""
+
+    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+        staged = warehouse.staged(settings.key(period))
+        # The pages hold a digest of what was counted: they stay inside.
+        met = records_meet_expectations(staged.records, listed(warehouse), settings.fault_threshold, staged.data_docs)
+        warehouse.confidential.close(staged.data_docs)
+        return {"meets_expectations": any_unmet(met)}
+
+    asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."
+    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
+
+
+def any_unmet(expectations: dict[str, bool]) -> int:
+    """1 where an expectation is not met; of the records, not even how many are may be known outside."""
+    return int(not all(expectations.values()))

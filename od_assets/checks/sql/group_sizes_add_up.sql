@@ -1,0 +1,12 @@
+-- Sizes of an area whose groups are not those of the areas in it.
+WITH children AS (
+    SELECT areas.level - 1 AS level, areas.parent AS area, histograms.size, sum(histograms.groups) AS groups
+    FROM histograms JOIN areas USING (level, area)
+    WHERE areas.parent IS NOT NULL
+    GROUP BY ALL
+),
+parents AS (
+    SELECT level, area, size, groups FROM histograms WHERE groups <> 0 AND level < (SELECT max(level) FROM areas)
+)
+SELECT count(*) FROM parents FULL JOIN (SELECT * FROM children WHERE groups <> 0) AS children USING (level, area, size)
+WHERE parents.groups IS DISTINCT FROM children.groups

@@ -1,0 +1,148 @@
+"""A scheduled release of group sizes declared in YAML: its assets, checks, job and schedule."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from od_assets.assets.group_sizes import group_size_assets
+from od_assets.checks.group_size_checks import group_size_checks
+from od_assets.components.section import Number, Section
+from od_assets.components.series import FaultThreshold, PureEpsilon, Series, Zones, example_domain, share
+from od_assets.group_size_settings import GroupSizeSettings
+from od_assets.project import project_root
+from od_core import Budget
+from od_core.errors import OdError
+from od_core.group_sizes.areas_by_day import AreasByDay
+from od_core.group_sizes.grouping import Grouping
+from od_core.group_sizes.listed_groups import ListedGroups
+from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.top_code import TopCodeEstimate
+from od_core.privacy.budget import exact_fraction
+from od_core.readers.records import RecordColumns
+
+
+class MemberColumns(Section):
+    """Columns of the files of records, of which one says what a record is a member of."""
+
+    area: str | None = Field(None, description="Code of a leaf area: then its days are the groups.")
+    group: str | None = Field(None, description="Code of a group of the public list.")
+    date: str | None = Field(None, description="Date or local time of a record; leave out where a file is one period.")
+
+
+class Members(Section):
+    """Where the confidential records are: each is a member of a group."""
+
+    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
+    columns: MemberColumns
+    fault_threshold: Number = FaultThreshold
+
+
+class GroupList(Section):
+    """Where the public list of groups is."""
+
+    file: str = Field(..., description="CSV or Parquet, one row a group, those without members too; codes are text.")
+    group: str = Field("group", description="Its column of group codes.")
+    area: str = Field("area", description="Its column of leaf areas.")
+
+
+class EstimatedTopCode(Section):
+    """A top code that is estimated from the records, and charged; needs a mechanism that is named."""
+
+    share: Number = Field("1/20", description="Of epsilon, for the estimate.")
+    most: int = Field(..., description="Public bound; larger groups count as of so many members in any case.")
+
+
+class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
+        name = Path(request.target_path).name
+        example_domain(name)
+        dg.scaffold_component(
+            request,
+            {
+                "name": name,
+                "owners": ["team:statistics"],
+                "trips": {"files": f"data/{name}/{{period}}.parquet", "columns": {"area": "origin", "date": "date"}},
+                "geography": {"file": f"data/{name}/zones.csv", "levels": ["region", "zone"]},
+                "periods": {"first": "2026-01"},
+                "domain": name,
+                "privacy": {"epsilon": "0.1"},
+                "top_code": 1000,
+            },
+        )
+
+
+@dg.scaffold_with(GroupSizeScaffolder)
+class OdGroupSizes(Series):
+    """A monthly table of group sizes (how many groups have j members) with a differential privacy guarantee."""
+
+    trips: Members
+    geography: Zones
+    groups: GroupList | None = Field(None, description="Public list of groups; leave out where the days of areas are.")
+    privacy: PureEpsilon
+    mechanism: str | None = Field(None, description="Left out, a rule on public numbers chooses it.")
+    mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
+    top_code: int | EstimatedTopCode = Field(
+        ..., description="Largest size that is told apart: public, not read off the records; or how it is estimated."
+    )
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """What ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "group-sizes"])
+
+    def settings(self) -> GroupSizeSettings:
+        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        columns = self.trips.columns
+        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None)
+        code = columns.area if self.groups is None else columns.group
+        grouping = self._grouping()
+        return GroupSizeSettings(
+            name=self.name,
+            records=self.trips.files,
+            columns=RecordColumns(str(code), str(code), date=columns.date),
+            zones=self.geography.file,
+            levels=tuple(self.geography.levels),
+            unknown_zone=self.geography.unknown,
+            budget=Budget(self.privacy.epsilon),
+            noise=self.noise,
+            revision=self.revision,
+            domain=domain,
+            fault_threshold=share(self.trips.fault_threshold),
+            grouping=grouping,
+            mechanism=None if self.mechanism is None else mechanism_named(self.mechanism, **self.mechanism_options),
+            top_code=self._top_code(),
+        )
+
+    def _top_code(self) -> int | TopCodeEstimate:
+        given = self.top_code
+        if isinstance(given, int):
+            return given
+        return TopCodeEstimate(exact_fraction("the share of the top code", given.share), given.most)
+
+    def _grouping(self) -> Grouping:
+        columns = self.trips.columns
+        if self.groups is None and (columns.area is None or columns.date is None or columns.group is not None):
+            raise _fault(
+                "where no list of groups is named, days of areas are the groups: the records need columns area and date"
+            )
+        if self.groups is None:
+            return AreasByDay()
+        if columns.group is None or columns.area is not None:
+            raise _fault("where a list of groups is named, the records need the column group, and no column area")
+        return ListedGroups(project_root() / self.groups.file, self.groups.group, self.groups.area)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
+        settings = self.settings()
+        mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
+        assets = group_size_assets(settings, self.partitions(), self.traits(settings, mechanism))
+        return self.definitions(settings, assets, group_size_checks(settings))
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the columns of the declaration")

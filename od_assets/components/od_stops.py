@@ -1,0 +1,120 @@
+"""A scheduled release of trips with stops declared in YAML: its assets, checks, job and schedule."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from od_assets.assets.stops import stops_assets
+from od_assets.checks.stops_checks import stops_checks
+from od_assets.components.section import Number, Section
+from od_assets.components.series import FaultThreshold, PureEpsilon, Series, example_domain, share
+from od_assets.stops_settings import StopsSettings
+from od_core import Budget
+from od_core.errors import OdError
+from od_core.readers.records import RecordColumns
+from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.place_list import PlaceColumns
+
+
+class PlacesOfTrips(Section):
+    """Columns of the files of records."""
+
+    places: list[str] = Field(["origin", "destination"], description="Codes of a trip's places, in order.")
+    date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
+
+
+class StopTrips(Section):
+    """Where the confidential records are: one row a trip."""
+
+    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
+    columns: PlacesOfTrips = PlacesOfTrips()  # type: ignore[call-arg]  # every column has a default
+    fault_threshold: Number = FaultThreshold
+
+
+class PlaceMap(Section):
+    """Where the public list of places is, and the map that they are on."""
+
+    file: str = Field(..., description="CSV or Parquet with one row a place; codes are text.")
+    code: str = "zone"
+    longitude: str = "longitude"
+    latitude: str = "latitude"
+    side: int = Field(256, description="Cells of each side of the map.")
+    edges: list[float] | None = Field(
+        None, description="West, east, south and north in degrees; the least map around the places if left out."
+    )
+
+
+class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
+    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
+        name = Path(request.target_path).name
+        example_domain(name)
+        dg.scaffold_component(
+            request,
+            {
+                "name": name,
+                "owners": ["team:statistics"],
+                "trips": {
+                    "files": f"data/{name}/{{period}}.parquet",
+                    "columns": {"places": ["origin", "stop", "destination"], "date": "date"},
+                },
+                "map": {"file": f"data/{name}/places.csv"},
+                "periods": {"first": "2026-01"},
+                "domain": name,
+                "privacy": {"epsilon": "0.1"},
+            },
+        )
+
+
+@dg.scaffold_with(StopsScaffolder)
+class OdStops(Series):
+    """A monthly release of trips with their stops, as boxes of a map, with a differential privacy guarantee."""
+
+    trips: StopTrips
+    map: PlaceMap
+    privacy: PureEpsilon
+    mechanism: str = "privtree"
+    mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """What ``dg list components`` shows."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "trips-with-stops"])
+
+    def settings(self) -> StopsSettings:
+        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        columns, places = self.trips.columns, self.map
+        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None)
+        if len(columns.places) < 2:
+            raise OdError("OD-CONFIG", "a trip has two places at least", next_step="name the columns of its places")
+        if places.edges is not None and len(places.edges) != 4:
+            raise OdError("OD-CONFIG", "a map has four edges", next_step="name west, east, south and north")
+        west, east, south, north = places.edges or [0.0] * 4
+        return StopsSettings(
+            name=self.name,
+            records=self.trips.files,
+            columns=RecordColumns(
+                columns.places[0], columns.places[-1], date=columns.date, stops=tuple(columns.places[1:-1])
+            ),
+            zones=places.file,
+            budget=Budget(self.privacy.epsilon),
+            noise=self.noise,
+            revision=self.revision,
+            domain=domain,
+            fault_threshold=share(self.trips.fault_threshold),
+            places=PlaceColumns(places.code, places.longitude, places.latitude),
+            side=places.side,
+            edges=None if places.edges is None else (west, east, south, north),
+            stages=tuple(columns.places),
+            mechanism=mechanism_named(self.mechanism, **self.mechanism_options),
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
+        settings = self.settings()
+        assets = stops_assets(settings, self.partitions(), self.traits(settings, settings.mechanism.name))
+        return self.definitions(settings, assets, stops_checks(settings))

@@ -1,0 +1,40 @@
+"""One declared series of group-size tables, in the terms of od_core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from od_assets.settings import TreeSettings
+from od_core import Geography
+from od_core.group_sizes.grouping import Grouping
+from od_core.group_sizes.kind import GROUP_SIZES
+from od_core.group_sizes.mechanism import GroupSizeMechanism
+from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
+from od_core.group_sizes.top_code import TopCodeEstimate
+
+
+@dataclass(frozen=True)
+class GroupSizeSettings(TreeSettings[GroupSizePlan]):
+    """What the YAML of a series of group-size tables says.
+
+    Attributes:
+        grouping: what the groups are.
+        mechanism: see od_core; None where the rule on public numbers chooses it.
+        top_code: the largest size that is told apart, or how it is estimated.
+    """
+
+    grouping: Grouping
+    mechanism: GroupSizeMechanism | None
+    top_code: int | TopCodeEstimate
+
+    kind = GROUP_SIZES
+
+    def _plan(self, geography: Geography, period: str) -> GroupSizePlan:
+        return plan_group_sizes(
+            geography,
+            self.grouping.per_area(geography, period),
+            unit=self.unit,
+            budget=self.budget,
+            mechanism=self.mechanism,
+            top_code=self.top_code,
+        )

@@ -1,0 +1,46 @@
+"""One declared series of trips with stops, in the terms of od_core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from od_assets.settings import SeriesSettings
+from od_core.errors import OdError
+from od_core.readers.zones import read_zones
+from od_core.stops.kind import STOPS
+from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.place_list import PlaceColumns, PlaceList
+from od_core.stops.plan import StopsPlan, plan_stops
+
+
+@dataclass(frozen=True)
+class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
+    """What the YAML of a series of trips with stops says.
+
+    Attributes:
+        places: columns of the list of places.
+        side: cells of each side of the map.
+        edges: west, east, south and north of the map; None for the least map around the places.
+        stages: names of a trip's places, in order.
+        mechanism: see od_core.
+    """
+
+    places: PlaceColumns
+    side: int
+    edges: tuple[float, float, float, float] | None
+    stages: tuple[str, ...]
+    mechanism: StopsMechanism
+
+    kind = STOPS
+
+    def geography_from(self, path: Path) -> PlaceList:
+        """As :meth:`SeriesSettings.geography_from`."""
+        table = read_zones(path)
+        try:
+            return PlaceList.from_frame(table, self.places, side=self.side, stages=self.stages, edges=self.edges)
+        except OdError as error:
+            raise error.in_file(path.name) from None
+
+    def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all have one plan
+        return plan_stops(geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism)

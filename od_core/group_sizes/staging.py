@@ -1,0 +1,58 @@
+"""The files of one group-size table on their way from records to publication, all in its confidential folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from od_core.archive.files import write_durably
+from od_core.archive.staging import StagedFiles
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import GroupSizes
+
+_GROUPS, _HISTOGRAMS = "group_sizes", "histograms"
+_CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
+
+
+class StagedGroupSizes(StagedFiles):
+    """True sizes and unpublished histograms of one release."""
+
+    def save_groups(self, groups: GroupSizes) -> None:
+        """Keep the true sizes."""
+        table = pa.table({"area": groups.area, "size": groups.size})
+        write_durably(self.folder / f"{_GROUPS}.parquet", lambda file: pq.write_table(table, file))
+
+    def groups(self) -> GroupSizes:
+        """The true sizes. Raises OdError where they are absent."""
+        table = pq.read_table(self.path(_GROUPS))
+        return GroupSizes(np.array(table["area"]), np.array(table["size"]))
+
+    def save_histograms(self, frame: Frame, histograms: Sequence[Counts]) -> Path:
+        """Keep the histograms of all levels, top first; returns their file."""
+        batches = []
+        for level, table in zip(frame.levels, histograms, strict=True):
+            area, size = np.nonzero(table)
+            cells = [np.full(len(area), level), area, size, table[area, size]]
+            batches.append(pa.record_batch([pa.array(c, f.type) for c, f in zip(cells, _CELLS, strict=True)], _CELLS))
+        path = self.folder / f"{_HISTOGRAMS}.parquet"
+        write_durably(path, lambda file: pq.write_table(pa.Table.from_batches(batches, _CELLS), file))
+        return path
+
+    def histogram_table(self) -> pa.Table:
+        """The histograms as they stand in their file: level, area (numbers), size, groups. Raises OdError if absent."""
+        return pq.read_table(self.path(_HISTOGRAMS))
+
+    def histograms(self, frame: Frame) -> list[Counts]:
+        """The histograms of all levels, top first; shape (areas, K + 1) each. Raises OdError where they are absent."""
+        cells = {name: np.array(column) for name, column in self.histogram_table().to_pydict().items()}
+        tables = []
+        for level in frame.levels:
+            table = np.zeros((frame.geography.size(level), frame.top_code + 1), dtype=np.int64)
+            here = cells["level"] == level
+            table[cells["area"][here], cells["size"][here]] = cells["groups"][here]
+            tables.append(table)
+        return tables

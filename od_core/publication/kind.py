@@ -1,0 +1,74 @@
+"""A kind of release: how one is certified, written, stored, read back, and held against what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import pandas as pd
+
+from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.planned import Planned, PlannedStep
+from od_core.archive.release_key import ReleaseKey
+from od_core.privacy.budget import Spent
+
+Look = Callable[[], Iterator[str]]
+"""Looks at a part of a published release; yields what is wrong with it, a line each."""
+
+
+class Certified(Protocol):
+    """What certificates and verification ask of a release of any kind."""
+
+    @property
+    def plan(self) -> Planned:
+        """What was planned."""
+        ...
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent."""
+        ...
+
+    @property
+    def noise(self) -> str | None:
+        """Name of the noise backend."""
+        ...
+
+
+R = TypeVar("R", bound=Certified)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[R]):
+    """What differs between releases of flows and of other tables once they are measured.
+
+    Attributes:
+        contents: what its releases hold, as summaries name it.
+        format: what its certificates say of themselves.
+        guarantee: what a plan that has spent so much protects, in sentences, with the share of faulty records above
+            which an input is refused.
+        summary: a release in a few lines: its levels, and their noise.
+        certificate: of a release; as :func:`od_core.publication.certificate.certificate`.
+        write_bundle: the files of a bundle, into an empty folder.
+        store: into the release database; the same release again changes nothing.
+        open: a bundle read back.
+        measured: the steps of a release and their noisy values.
+        made_anew: from the measurements of a release that was read back and its certificate: the release that they
+            give, and what to look at that this kind alone has.
+        stored: what the database says otherwise than the bundle.
+    """
+
+    contents: str
+    format: str
+    guarantee: Callable[[Any, Spent, Fraction], dict[str, str]]
+    summary: Callable[[R], pd.DataFrame]
+    certificate: Callable[..., dict[str, Any]]
+    write_bundle: Callable[[R, dict[str, Any], Path], None]
+    store: Callable[[Path, R, ReleaseKey, dict[str, Any]], None]
+    open: Callable[[Path], R]
+    measured: Callable[[R], Iterable[tuple[PlannedStep, NoisyVector]]]
+    made_anew: Callable[[R, dict[str, Any]], tuple[R, Mapping[str, Look]]]
+    stored: Callable[[Path, R, ReleaseKey, dict[str, Any]], Iterator[str]]

@@ -1,0 +1,218 @@
+"""The file of the public release database: what goes in, in one transaction, and what is there already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.geography import Geography
+from od_core.publication.tables import areas_table
+
+_SHARED = """
+CREATE TABLE IF NOT EXISTS areas (
+    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT);
+CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
+"""
+"""Tables of all kinds of releases."""
+
+CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
+"""How the database is opened: it reaches no other file, and nothing that is in it can change that."""
+
+_LOCK_SECONDS = 60.0
+
+_HELD = ("Could not set lock", "different configuration")
+"""DuckDB's words for a file that another process, or another connection of this one, has open."""
+
+_NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
+"""Tables that name every release that the database knows of, facts and figures of each kind."""
+
+_CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the database holds of one release.
+
+    Attributes:
+        schema: SQL that makes the tables of its kind where they are not there.
+        facts_table: the table with one row a release of its kind.
+        facts: that row.
+        geographies: whose areas its tables name.
+        tables: figures by table, without the column ``release``; what is there under its name must be the same.
+        derived: further tables, which follow from public facts.
+        checks: outcomes of its checks: subject, check, passed.
+    """
+
+    schema: str
+    facts_table: str
+    facts: Mapping[str, Any]
+    geographies: Sequence[Geography]
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader]
+    checks: Sequence[Mapping[str, Any]]
+    derived: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
+
+
+def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
+    """Put a checked release into the database, in one transaction; the same release again changes nothing.
+
+    Raises:
+        OdError: the database holds other figures under that name; another process holds it for longer than a minute;
+            it is damaged.
+    """
+    with opened(database) as connection:
+        connection.execute(_SHARED + contents.schema)
+        connection.execute("BEGIN TRANSACTION")
+        if _holds(connection, contents.facts_table, key):
+            for table, rows in contents.tables.items():
+                _refuse_other(connection, key, table, rows)
+            return
+        for geography in contents.geographies:
+            connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
+            _insert(connection, "areas", areas_table(geography))
+        _insert(connection, contents.facts_table, pa.Table.from_pylist([dict(contents.facts)]))
+        for table, rows in {**contents.tables, **contents.derived}.items():
+            _insert(connection, table, rows, key)
+        _insert(connection, "checks", pa.Table.from_pylist(list(contents.checks), schema=_CHECKS), key)
+        connection.execute("COMMIT")
+
+
+def differing_entry(
+    database: Path, key: ReleaseKey, facts_table: str, facts: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """What the database says of a release beside its figures, where that is not what its bundle says."""
+    with opened(database, read_only=True) as connection:
+
+        def found(columns: str, table: str) -> list[tuple[Any, ...]]:
+            query = f"SELECT DISTINCT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
+            return connection.execute(query, [str(key)]).fetchall()
+
+        (stored,) = found(", ".join(facts), facts_table) or [(None,) * len(facts)]
+        if stored != tuple(facts.values()):
+            yield "it says something else of the release than the certificate"
+        stated = sorted((check["subject"], check["check"], check["passed"]) for check in checks)
+        if sorted(found('subject, "check", passed', "checks")) != stated:
+            yield "it holds other checks"
+
+
+def stored_releases(database: Path) -> list[ReleaseKey]:
+    """Every release of which the database has figures or facts, in order; none where there is no database."""
+    if not database.exists():
+        return []
+    with opened(database, read_only=True) as connection:
+        queries = [f"SELECT release FROM {table}" for table in _present(connection, _NAMED)]  # noqa: S608  # names above
+        names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
+    return sorted(ReleaseKey.parse(name) for (name,) in names)
+
+
+def is_stored(database: Path, key: ReleaseKey) -> bool:
+    """Whether the database holds a release of that name. Raises OdError where it cannot be read."""
+    if not database.exists():
+        return False
+    with opened(database, read_only=True) as connection:
+        return any(_holds(connection, table, key) for table in _present(connection, _NAMED))
+
+
+def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
+    """Those of the tables that are there: a kind of release that was never stored has none."""
+    there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    return [table for table in tables if table in there]
+
+
+def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -> bool:
+    query = f"SELECT 1 FROM {table} WHERE release = ? LIMIT 1"  # noqa: S608  # names in the code
+    return bool(connection.execute(query, [str(key)]).fetchall())
+
+
+def differing_tables(
+    database: Path, key: ReleaseKey, tables: Mapping[str, pa.Table | pa.RecordBatchReader]
+) -> list[str]:
+    """Names of the tables that hold other rows under a release's name."""
+    with opened(database, read_only=True) as connection:
+        return [table for table, rows in tables.items() if _differs(connection, key, table, rows)]
+
+
+def _refuse_other(
+    connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
+) -> None:
+    """What is public under a name stays what it is."""
+    if _differs(connection, key, table, rows):
+        raise OdError(
+            "OD-RELEASE-CHANGED",
+            f"the database holds other {table} under the name {key}",
+            next_step="restore the ledger and the measurements that it was published from",
+            spent="what was set aside before stays charged",
+        )
+
+
+def _differs(
+    connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
+) -> bool:
+    """Whether a table holds other rows of a release than these, which are read once."""
+    connection.register("new_rows", rows)
+    both = (
+        f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
+        f" SELECT * EXCLUDE release, -1 AS copies FROM {table} WHERE release = ?"
+    )
+    summed = f"SELECT * EXCLUDE copies, sum(copies) AS difference FROM ({both}) GROUP BY ALL"  # noqa: S608
+    differing = connection.execute(
+        f"SELECT 1 FROM ({summed}) WHERE difference <> 0 LIMIT 1",  # noqa: S608
+        [str(key)],
+    ).fetchall()
+    connection.unregister("new_rows")
+    return bool(differing)
+
+
+def _insert(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    rows: pa.Table | pa.RecordBatchReader,
+    release: ReleaseKey | None = None,
+) -> None:
+    """Add rows to a table of one release, or of none."""
+    connection.register("new_rows", rows)
+    if release is None:
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
+    else:
+        named = f"INSERT INTO {table} BY NAME SELECT ? AS release, * FROM new_rows"  # noqa: S608  # names above
+        connection.execute(named, [str(release)])
+    connection.unregister("new_rows")
+
+
+@contextmanager
+def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database, as soon as no other process holds it."""
+    database.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
+            break
+        except duckdb.Error as error:
+            if not any(words in str(error) for words in _HELD):
+                raise OdError(
+                    "OD-DATABASE-BROKEN",
+                    f"{database.name} is no release database, or cannot be written",
+                    next_step="restore it, or remove it and run the releases again: nothing is drawn anew",
+                    spent="nothing more was spent",
+                ) from None
+            if time.monotonic() > deadline:
+                raise OdError(
+                    "OD-DATABASE-LOCKED",
+                    f"{database.name} is held by another process, or open elsewhere in this one",
+                    next_step="close the programs that have it open, then run the release again: nothing is drawn anew",
+                    spent="nothing more was spent",
+                ) from None
+            time.sleep(0.2)
+    try:
+        yield connection
+    finally:
+        connection.close()

@@ -1,0 +1,111 @@
+"""Errors of range queries on released boxes against the true trips (spec 5, "Evaluation")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from od_core.errors import OdError
+from od_core.stops.box_index import BoxIndex, Ranges, Reals
+from od_core.stops.boxes import Bounds
+from od_core.stops.grid import Counts, Points
+from od_core.stops.queries import checked_ranges
+
+HEADLINE_SHARE = 1000
+"""The headline floor is the number of trips over this: below it, a query mostly asks for empty boxes."""
+
+
+class ReleasedBoxes(Protocol):
+    """What has a table of boxes: lower_1, .. lower_d, upper_1, .. upper_d, count (whole, at least 0) and noisy."""
+
+    @property
+    def boxes(self) -> pd.DataFrame:
+        """One row a box."""
+        ...
+
+
+def evaluate_stops(
+    release: ReleasedBoxes, points: ArrayLike, ranges: ArrayLike, *, floors: Sequence[float] | None = None
+) -> pd.DataFrame:
+    """Mean relative errors of range queries. NOT private: it compares with the truth.
+
+    Args:
+        release: the boxes to judge.
+        points: cell of each trip that they were made of; shape (trips, dimensions).
+        ranges: the queries, as :func:`od_core.stops.queries.answers` takes them.
+        floors: least true answers that errors are divided by, above 0; a thousandth of the trips and 1 where left out.
+
+    Returns:
+        One row for each floor and each of three answers: answered_by (``noisy`` counts as they were drawn, ``count``
+        after post-processing, ``zero``: the answer 0 to every query), floor, mean_relative_error (a ratio; the paper
+        has it in percent).
+
+    Raises:
+        OdError: points that are not cells of the space, no query, a floor of 0; as ``answers``.
+    """
+    boxes = release.boxes
+    dimensions = sum(column.startswith("lower_") for column in boxes.columns)
+    lower, upper = (_bounds(boxes, end, dimensions) for end in ("lower", "upper"))
+    sizes = [int(last) + 1 for last in upper.max(axis=0)]
+    queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
+    if not len(queries):
+        raise _fault("there is no query to take the mean error of")
+    floors = headline_floors(len(cells)) if floors is None else floors
+    true, index = true_answers(cells, queries), BoxIndex.of(lower, upper)
+    answered = {name: index.answers(boxes[name].to_numpy(), queries) for name in ("noisy", "count")}
+    answered["zero"] = np.zeros(len(queries))
+    return pd.DataFrame(
+        [
+            {"answered_by": name, "floor": floor, "mean_relative_error": mean_relative_error(true, values, floor)}
+            for floor in floors
+            for name, values in answered.items()
+        ]
+    )
+
+
+def headline_floors(trips: int) -> tuple[float, float]:
+    """A thousandth of the trips (of one, where there is none), and 1."""
+    return max(trips, 1) / HEADLINE_SHARE, 1.0
+
+
+def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
+    """Mean over the queries of |answered - true| / max(true, floor); shape (queries,) each, one at least.
+
+    Raises:
+        OdError: the floor is not above 0.
+    """
+    if not floor > 0:
+        raise _fault("a floor is above 0")
+    return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))
+
+
+def true_answers(points: Points, ranges: Ranges) -> Counts:
+    """Confidential: how many points lie in each range; shape (queries,)."""
+    if not len(points):
+        return np.zeros(len(ranges), dtype=np.int64)
+    inside: Counts = BoxIndex.of(points, points).answers(np.ones(len(points)), ranges).astype(np.int64)
+    return inside
+
+
+def _bounds(boxes: pd.DataFrame, end: str, dimensions: int) -> Bounds:
+    return boxes[[f"{end}_{i + 1}" for i in range(dimensions)]].to_numpy(dtype=np.int32)
+
+
+def _checked_points(points: ArrayLike, sizes: Sequence[int]) -> Points:
+    cells = np.asarray(points)
+    is_shaped = cells.ndim == 2 and cells.shape[1] == len(sizes) and np.issubdtype(cells.dtype, np.integer)
+    if not is_shaped or (cells < 0).any() or (cells >= np.array(sizes)).any():
+        raise OdError(
+            "OD-STOPS-POINTS",
+            f"trips are not cells of the space of the release, {' x '.join(map(str, sizes))}",
+            next_step="give the trips that were released",
+        )
+    return np.ascontiguousarray(cells, dtype=np.int32)
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-STOPS-EVALUATION", message, next_step="correct the evaluation")

@@ -1,0 +1,188 @@
+"""Trips with stops as they are published: the certificate, the bundle, and how it is read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from od_core.archive.ledger import ReleaseRecord
+from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
+from od_core.publication.certificate import (
+    PERIODS_OF_A_YEAR,
+    TRIPS_OF_A_PERSON,
+    CheckResult,
+    change_of,
+    closing_facts,
+    identity_facts,
+    refuse_without_guarantee,
+    spent_facts,
+)
+from od_core.stops.grid import Grid
+from od_core.stops.map_grid import MapGrid
+from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.release import StopsRelease, estimated
+
+FORMAT = "od-release stops certificate 1"
+
+
+def stops_certificate(
+    release: StopsRelease,
+    key: ReleaseKey,
+    data_set: str,
+    checks: list[CheckResult],
+    *,
+    record: ReleaseRecord,
+    fault_threshold: Fraction,
+) -> dict[str, Any]:
+    """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
+    refuse_without_guarantee(has_guarantee=release.has_guarantee)
+    plan = release.plan
+    return {
+        "format": FORMAT,
+        **identity_facts(key, data_set, record),
+        "guarantee": stops_sentences(plan, release.spent, fault_threshold),
+        "unit": plan.unit.kind,
+        "neighbours": plan.unit.neighbours,
+        "contribution_bound": plan.unit.contribution_bound,
+        "spent": spent_facts(release.spent, plan.spent, record),
+        "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
+        "levels": [
+            {
+                "level": plan.step.level,
+                "sensitivity": plan.step.sensitivity,
+                "epsilon_exact": str(plan.step.epsilon),
+                "scales": {name: float_above(scale) for name, scale in plan.step.scales},
+                "measured_cells": len(release.measured),
+            }
+        ],
+        "invariants": ["the grid"],
+        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
+        "noise": release.noise,
+        "plan": plan.facts(),
+        "plan_digest": plan.digest,
+        "fault_threshold": str(fault_threshold),
+        **closing_facts(checks),
+    }
+
+
+def stops_sentences(plan: StopsPlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+    """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
+    many, year = (text_above(times * spent.epsilon, digits=4) for times in (TRIPS_OF_A_PERSON, PERIODS_OF_A_YEAR))
+    return {
+        "protected": (
+            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
+            f" about whether {change_of(plan.unit)}, with all its stops: the release is"
+            f" {text_above(spent.epsilon)}-differentially private for that change."
+        ),
+        "not_protected": (
+            "the period itself; the grid, which is public beforehand; a person with many trips as a whole (one with"
+            f" {TRIPS_OF_A_PERSON} trips in the period: epsilon {many}; one with a trip in each of {PERIODS_OF_A_YEAR}"
+            f" such periods, all released like this one: epsilon {year}); what other releases from the same records"
+            " reveal, beyond the cap of the privacy domain."
+        ),
+        "input": (
+            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
+            " the promise holds between inputs that are both accepted."
+        ),
+    }
+
+
+def write_stops_bundle(release: StopsRelease, certificate: dict[str, Any], folder: Path) -> None:
+    """Write the files of a bundle into an empty folder, durably."""
+    boxes = release.boxes
+    arrow = pa.Table.from_pandas(boxes, preserve_index=False).replace_schema_metadata(None)
+    writers: dict[str, Callable[[Path], None]] = {
+        "boxes.parquet": lambda path: write_parquet(arrow, path),
+        "boxes.csv": lambda path: write_csv(boxes, path),
+    }
+    if (on_map := release.plan.map) is not None:
+        writers["boxes.geojson"] = lambda path: _write_geojson(release, on_map, path)
+    writers[CERTIFICATE] = lambda path: write_json(certificate, path)
+    write_files(folder, writers)
+
+
+def _write_geojson(release: StopsRelease, on_map: MapGrid, path: Path) -> None:
+    """RFC 7946: a feature a box, with a polygon for each place of its trips, in the order of the places."""
+    measured, counts = release.measured, release.counts
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"type": "FeatureCollection", "features": [\n')
+        for box in range(len(measured)):
+            rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
+            polygons = [
+                {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]}
+                for w, s, e, n in rectangles
+            ]
+            feature = {
+                "type": "Feature",
+                "geometry": {"type": "GeometryCollection", "geometries": polygons},
+                "properties": {
+                    "count": int(counts[box]),
+                    "noisy": int(measured.noisy[box]),
+                    "places": list(on_map.places),
+                },
+            }
+            file.write(json.dumps(feature) + (",\n" if box + 1 < len(measured) else "\n"))
+        file.write("]}\n")
+
+
+def open_stops(bundle: str | Path) -> StopsRelease:
+    """Published trips with stops, made anew from the boxes as they were drawn.
+
+    Raises:
+        OdError: no bundle of such a release, or one whose files do not fit its certificate.
+    """
+    folder = Path(bundle)
+    try:
+        stated = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        boxes = pd.read_parquet(folder / "boxes.parquet")
+    except (OSError, ValueError):
+        raise OdError(
+            "OD-RELEASE-ABSENT",
+            f"{folder.name} is not a whole bundle of trips with stops",
+            next_step="name a published release",
+        ) from None
+    plan = _plan(stated["plan"])
+    ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
+    if [*ends, "count", "noisy"] != list(boxes.columns):
+        raise _changed("boxes")
+    flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
+    levels = tuple(Fraction(rho) for rho in stated["spent"]["rho_by_level_exact"])
+    release = estimated(plan, NoisyVector.in_memory([flat]), spent=plan.spent_on(levels), noise=stated["noise"])
+    if not np.array_equal(release.counts, boxes["count"]) or stated["contents"]["boxes"] != len(boxes):
+        raise _changed("boxes")
+    return release
+
+
+def _plan(facts: dict[str, Any]) -> StopsPlan:
+    on_map = facts.get("map")
+    plan = plan_stops(
+        Grid(tuple(facts["grid"])) if on_map is None else MapGrid.from_facts(on_map),
+        unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
+        budget=Budget(facts["epsilon"]),
+        mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
+    )
+    if json.loads(json.dumps(plan.facts())) != facts:
+        raise _changed("plan")
+    return plan
+
+
+def _changed(what: str) -> OdError:
+    return OdError(
+        "OD-BUNDLE-CHANGED",
+        f"the published {what} are not those that the certificate describes",
+        next_step="restore the release, or read it with the software that the certificate names",
+    )

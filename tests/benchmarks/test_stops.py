@@ -1,0 +1,125 @@
+"""The benchmark of trips with stops: what its figures are made of."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import stops
+from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root, whole
+from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, markdown
+from od_core.evaluation.synthetic_stops import zipf
+from od_core.stops import equal_grid
+from od_core.stops.identity import Identity
+
+CASE = "zipf 1.5, 4 dimensions"
+BY_LABEL = {contender.label: contender for contender in CONTENDERS}
+ALPHA = 1e-6
+
+
+def test_figures_are_medians_over_the_runs_of_means_over_the_queries(monkeypatch):
+    """Run by run against the drawn boxes, cell by cell: kind, counts and floor each of their own."""
+    made = []
+
+    def kept(self, *arguments):
+        made.append(draw(self, *arguments))
+        return made[-1]
+
+    draw = Identity.draw
+    monkeypatch.setattr(Identity, "draw", kept)
+    rows = errors(CASE, "0.5", BY_LABEL["identity"], 3, small=True)
+    assert len(made) == 3
+    asked = questions(CASE, small=True)
+    points, sizes = asked.data.points, asked.data.grid.sizes
+    truth = np.zeros(sizes)
+    np.add.at(truth, tuple(points.T), 1)
+    for row, queries in zip(rows, np.split(asked.ranges, 3), strict=True):
+        slices = [tuple(slice(first, last + 1) for first, last in query) for query in queries.tolist()]
+        true = np.array([truth[some].sum() for some in slices])
+        for counts, cut in (("noisy", np.array), ("whole", whole)):
+            cells = [cut(drawn.boxes.noisy).reshape(sizes) for drawn in made]
+            answered = [np.array([each[some].sum() for some in slices]) for each in cells]
+            for name, floor in (("thousandth", len(points) / 1000), ("one", 1)):
+                expected = [np.mean(np.abs(each - true) / np.maximum(true, floor)) for each in answered]
+                figures = [row[f"{counts}_{name}{end}"] for end in ("", "_least", "_most")]
+                assert figures == pytest.approx([statistics.median(expected), min(expected), max(expected)])
+    assert [row["queries"] for row in rows] == ["random", "sized", "about records"]
+    assert {row["boxes"] for row in rows} == {len(truth.ravel())}
+    json.dumps(rows, allow_nan=False)
+
+
+def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
+    """Noise on ten cells at epsilon 1/2, two samples each: fails with 1e-6, and refuses epsilon 0.6 and nine cells."""
+    data = zipf(1, 1, 1.5, trips=50, side=10)
+    count = 200_000
+
+    def sampled(epsilon, cells):
+        ranges = np.tile(np.array([[[0, cells - 1]]]), (count, 1, 1))
+        return never_materialised(Questions(data, ranges, np.zeros(count, dtype=int), (1.0, 1.0)), epsilon)["noisy"]
+
+    real = root("0.5").source.draw_laplace(2, 10 * count).reshape(-1, 10).sum(axis=1)
+    edges = np.quantile(real, np.linspace(0.05, 0.95, 19))
+
+    def differ(some):
+        table = [np.bincount(np.searchsorted(edges, each), minlength=20) for each in (real, some)]
+        return stats.chi2_contingency(table).pvalue < ALPHA
+
+    assert not differ(sampled("0.5", 10))
+    assert differ(sampled("0.6", 10))
+    assert differ(sampled("0.5", 9))
+    drawn = Identity().draw(data.points, data.grid, root("0.5"))  # the real one draws that noise on each cell
+    assert len(drawn.boxes) == 10
+
+
+@pytest.mark.parametrize("label", ["identity", "mkm"])
+def test_too_many_boxes_are_a_dash_or_a_star(label, monkeypatch):
+    monkeypatch.setattr(equal_grid, "MAX_BOXES", 50)
+    rows = errors(CASE, "0.1", BY_LABEL[label], 2, small=True)
+    assert all("50 is the most" in row["refused"] for row in rows)
+    assert all(row["whole_one"] is None for row in rows)
+    assert all((row["noisy_one"] is None) == (label == "mkm") for row in rows)
+    text = markdown({"scale": [], "errors": rows})
+    assert ("* (" in text) == (label == "identity")
+    assert f"| {CASE} | - |" in text
+
+
+def row(case, contender, error, *, epsilon="0.1", queries="random"):
+    return {"case": case, "epsilon": epsilon, "queries": queries, "contender": contender, "noisy_thousandth": error}
+
+
+def test_ratios_to_the_papers_best_are_of_one_data_set_each():
+    rows = [
+        row("a, 4 dimensions", REFERENCE, 2.0),
+        row("b, 6 dimensions", REFERENCE, 0.5),
+        row("c, 6 dimensions", REFERENCE, 1.0),
+        row("a, 4 dimensions", "identity", 20.0),
+        row("b, 6 dimensions", "identity", 1.0),
+        row("c, 6 dimensions", "identity", 4.0),
+        row("a, 4 dimensions", "mkm", 8.0),
+        row("b, 6 dimensions", "mkm", 0.5),
+        row("c, 6 dimensions", "mkm", None),
+        row("d, 2 dimensions", REFERENCE, 1.0),
+        row("d, 2 dimensions", "identity", 100.0),
+        row("a, 4 dimensions", "identity", 1e6, epsilon="0.3"),
+        row("a, 4 dimensions", "identity", 1e6, queries="sized"),
+    ]
+    identity, mkm = compared(rows, "random")
+    assert list(identity.values()) == ["identity", "4", "4.3", "2..10", "3 of 3"]  # 10, 2, 4
+    assert list(mkm.values()) == ["mkm", "2.5", "2", "1..4", "2 of 3"]  # 4, 1
+    assert compared([each for each in rows if each["contender"] != REFERENCE], "random") == []
+
+
+def test_every_part_is_printed_and_measured_ones_are_listed():
+    contenders = [BY_LABEL["uniform"], Contender("ebp again", "ebp")]
+    results = stops.measured("all", [CASE, "gaussian 0.2, 2 dimensions"], ["0.1", "0.5"], 2, contenders, small=True)
+    assert {line["contender"] for line in results["errors"]} == {ANSWER_ZERO, "uniform", "ebp again"}
+    assert len(results["errors"]) == 2 * 2 * 3 * 3
+    text = markdown(results)
+    assert "### Epsilon 0.5, random queries, whole counts, floor N/1000" in text
+    assert "| data set | answer 0 | uniform | ebp again |" in text
+    assert f"| {CASE} | 1 |" in text.split("### Boxes")[1]
+    assert len(text.split("### Large releases")[1].strip().splitlines()) == 2 + 3 * 2

@@ -1,0 +1,257 @@
+"""The job of one group-size table: what it publishes, replays and refuses."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_assets.assets import group_sizes as assets
+from od_assets.assets.metadata import ALLOWED
+from od_assets.components import OdGroupSizes
+from od_assets.resources.warehouse import Warehouse
+from od_assets.verifying import verified
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.group_sizes import release as release_module
+from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.plan import GroupSizePlan
+from od_core.group_sizes.publication import open_group_sizes
+
+from .conftest import Project, failure_text, records
+from .test_release_job import public_bytes
+
+KEY = ReleaseKey("departures", "2001-01")
+
+
+def of_a_month() -> pd.DataFrame:
+    """Records on all days of January 2001."""
+    days = np.random.default_rng(3).integers(1, 32, len(records()))
+    return records().assign(date=[f"2001-01-{day:02d}" for day in days])
+
+
+def planned(component: OdGroupSizes) -> GroupSizePlan:
+    settings = component.settings()
+    return settings.plan(settings.read_geography(), "2001-01")
+
+
+@pytest.fixture
+def month(project: Project) -> Project:
+    project.write_records(of_a_month())
+    return project
+
+
+def test_a_month_is_published_and_a_second_run_changes_nothing(month: Project) -> None:
+    first = month.run(month.group_sizes())
+    assert first.success, failure_text(first)
+    checks = first.get_asset_check_evaluations()
+    assert len(checks) == 6
+    assert all(check.passed for check in checks)
+    bundle = month.var / "releases" / str(KEY)
+    release, ledger = open_group_sizes(bundle), Ledger(month.var / "ledger.sqlite")
+    assert release.plan.frame.groups.tolist() == [31] * 6
+    assert [step.level for step in release.plan.steps] == [1, 2]
+    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert release.plan.spent.epsilon == Fraction(1, 10)
+    assert ledger.balance("trips", "2001-01").spent == 2 * Fraction(1, 20) ** 2 / 2  # each level epsilon^2 / 2
+    files = public_bytes(month.var)
+    assert month.run(month.group_sizes()).success
+    assert public_bytes(month.var) == files
+    assert ledger.draws(KEY, 1) == ledger.draws(KEY, 2) == 1
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+def test_flows_and_group_sizes_share_one_cap_and_are_verified_together(month: Project) -> None:
+    tight = {"domain__cap__rho": "0.0203"}  # the flows at epsilon 1, and group sizes at epsilon 0.05 once
+    assert month.run(month.component(**tight)).success
+    assert month.run(month.group_sizes(**tight, privacy__epsilon="0.05")).success
+    refused = failure_text(month.run(month.group_sizes(**tight, privacy__epsilon="0.05", revision=2)))
+    assert "OD-LEDGER-CAP" in refused
+    assert {row["release"] for row in verified()} == {str(KEY), "trips/2001-01/r1"}
+    assert all(row["verified"] for row in verified())
+    assert [row["release"] for row in verified("departures")] == [str(KEY)]
+
+
+def test_groups_of_a_public_list(project: Project) -> None:
+    """A taxi is listed in one zone; trips of an unlisted one are faults."""
+    taxis = pd.DataFrame({"taxi": [f"t{k:03d}" for k in range(200)], "stand": ["Z00", "Z21"] * 100})
+    taxis.to_csv(project.root / "taxis.csv", index=False)
+    taken = np.random.default_rng(2).geometric(0.02, 2000).clip(1, 190)  # some taxis have no trip
+    project.write_records(records().assign(taxi=[f"t{k:03d}" for k in taken]))
+    of_taxis = {
+        "groups": {"file": "taxis.csv", "group": "taxi", "area": "stand"},
+        "trips__columns": {"group": "taxi", "date": "date"},
+    }
+    component = project.group_sizes(**of_taxis, privacy__epsilon="0.4", domain__cap__rho="9")
+    result = project.run(component)
+    assert result.success, failure_text(result)
+    release = open_group_sizes(project.var / "releases" / str(KEY))
+    assert release.plan.frame.groups.tolist() == [100, 0, 0, 0, 0, 100]
+    staged = Warehouse().staged_group_sizes(KEY).groups()
+    assert sorted(staged.size) == sorted(np.bincount(taken, minlength=200)[:200])
+
+    more = records().assign(taxi=["t999", *[f"t{k:03d}" for k in taken[1:]]])
+    project.write_records(pd.concat([more] + [more.head(1)] * 9))
+    assert not project.run(project.group_sizes(**of_taxis, domain__cap__rho="9", revision=2)).success
+
+
+def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
+    month: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, drawn = release_module.measure, []
+
+    def dies_at_the_second(frame, query, step, groups, noise):  # type: ignore[no-untyped-def]  # as the real one
+        drawn.append(step.level)
+        if step.level == 2:
+            raise MemoryError
+        return real(frame, query, step, groups, noise)
+
+    with monkeypatch.context() as context:
+        context.setattr(release_module, "measure", dies_at_the_second)
+        failed = month.run(month.group_sizes())
+    assert not failed.success
+    assert drawn == [1, 2]
+    ledger = Ledger(month.var / "ledger.sqlite")
+    assert not ledger.is_published(KEY)
+    assert month.run(month.group_sizes()).success
+    assert (ledger.draws(KEY, 1), ledger.draws(KEY, 2)) == (1, 2)
+    release = open_group_sizes(month.var / "releases" / str(KEY))
+    assert release.spent.epsilon == Fraction(3, 20)  # a twentieth a level, and once more for the lost draw
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+def test_an_estimated_top_code_is_drawn_first_and_charged(month: Project) -> None:
+    component = month.group_sizes(top_code={"share": "1/10", "most": 400})
+    result = month.run(component)
+    assert result.success, failure_text(result)
+    release = open_group_sizes(month.var / "releases" / str(KEY))
+    assert [step.level for step in release.plan.steps] == [0, 1, 2]
+    assert release.spent.levels[0] == Fraction(1, 100) ** 2 / 2
+    assert release.frame.top_code == 400  # a margin of hundreds at this epsilon
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+def test_changed_records_are_refused_after_a_draw(month: Project) -> None:
+    assert month.run(month.group_sizes()).success
+    month.write_records(of_a_month().iloc[1:])
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(month.run(month.group_sizes()))
+
+
+def one_group_less(tables: list[np.ndarray]) -> None:
+    tables[1][0, np.nonzero(tables[1][0])[0][0]] -= 1
+
+
+def one_moved_at_the_top(tables: list[np.ndarray]) -> None:
+    held = int(np.nonzero(tables[0][0])[0][0])
+    tables[0][0, held] -= 1
+    tables[0][0, held + 1] += 1
+
+
+def below_zero(tables: list[np.ndarray]) -> None:
+    for table in tables:
+        table[0, 20] -= 40
+        table[0, 0] += 40
+
+
+DAMAGES = {
+    one_group_less: {"sum_to_totals", "add_up"},
+    one_moved_at_the_top: {"add_up"},
+    below_zero: {"are_counts"},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_checks_find_a_table_that_is_not_what_it_should_be(
+    month: Project, monkeypatch: pytest.MonkeyPatch, damage
+) -> None:
+    real = assets.estimated
+
+    def damaged(*arguments, **named):  # type: ignore[no-untyped-def]  # as the real one
+        release = real(*arguments, **named)
+        damage(list(release.histograms))
+        return release
+
+    monkeypatch.setattr(assets, "estimated", damaged)
+    result = month.run(month.group_sizes())
+    failed = {check.check_name for check in result.get_asset_check_evaluations() if not check.passed}
+    assert failed == DAMAGES[damage]
+    assert not (month.var / "releases").exists()
+    assert not (month.var / "release.duckdb").exists()
+
+
+def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(month: Project) -> None:
+    result = month.run(month.group_sizes())
+    for event in result.get_asset_materialization_events():
+        made = event.step_materialization_data.materialization
+        own = {name for name in made.metadata if not name.startswith("dagster/") or name in ALLOWED}
+        assert own <= ALLOWED
+        if made.asset_key.path[-1] in ("raw_trips", "group_sizes"):
+            assert not own
+            assert made.tags["dagster/data_version"] == str(KEY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"top_code": 0}, "OD-GROUPS-TOP-CODE"),
+        ({"top_code": {"most": 0}}, "OD-GROUPS-TOP-CODE"),
+        ({"top_code": {"most": 50}, "mechanism": None}, "OD-GROUPS-CHOICE"),
+        ({"privacy__epsilon": "0"}, "OD-BUDGET-EPSILON"),
+        ({"mechanism": "cumulativ"}, "OD-MECHANISM-UNKNOWN"),
+        ({"mechanism_options": {"leaf": "x"}}, "OD-MECHANISM-OPTIONS"),
+        ({"trips__columns": {"date": "date"}}, "OD-CONFIG"),
+        ({"trips__columns": {"area": "origin"}}, "OD-CONFIG"),
+        ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
+        ({"groups": {"file": "taxis.csv"}}, "OD-CONFIG"),
+        ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
+        ({"domain__unit": "user", "domain__column": "person"}, "OD-UNIT-MAX-TRIPS"),
+        ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
+    ],
+)
+def test_a_mistake_in_the_declaration_is_one_line(project: Project, changes: dict, code: str) -> None:
+    with pytest.raises(OdError) as refused:
+        planned(project.group_sizes(**changes))
+    assert refused.value.code == code
+    assert refused.value.spent == "nothing was spent"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (["taxi,stand", "t1,Z00", "t1,Z01"], "OD-GROUPS-TWICE"),
+        (["taxi,stand", "t1,Z99"], "OD-GROUPS-AREA"),
+        (["taxi,zone", "t1,Z00"], "OD-GROUPS-COLUMN"),
+    ],
+)
+def test_a_mistake_in_the_list_of_groups_is_one_line_with_its_file(project: Project, lines: list, code: str) -> None:
+    (project.root / "taxis.csv").write_text("\n".join(lines), encoding="utf-8")
+    groups = {"file": "taxis.csv", "group": "taxi", "area": "stand"}
+    with pytest.raises(OdError, match=r"taxis\.csv") as refused:
+        planned(project.group_sizes(groups=groups, trips__columns={"group": "taxi"}))
+    assert refused.value.code == code
+
+
+def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
+    """Against a plain count, on tables with a random defect."""
+    from od_assets.checks.invariants import group_size_violations
+    from od_core.group_sizes.staging import StagedGroupSizes
+
+    geography = project.component().settings().read_geography()
+    generator = np.random.default_rng(8)
+    frame = Frame(geography, np.array([3, 0, 4, 5, 1, 2]), 4)
+    for _ in range(20):
+        leaves = generator.integers(-1, 3, (6, 5))
+        top = frame.sums(leaves, 1)
+        top[generator.integers(3), generator.integers(5)] += generator.integers(0, 2)
+        staged = StagedGroupSizes(project.root)
+        staged.save_histograms(frame, [top, leaves])
+        assert group_size_violations(frame, staged.histogram_table()) == {
+            "group_sizes_are_counts": (top < 0).sum() + (leaves < 0).sum(),
+            "group_sizes_sum_to_totals": (top.sum(axis=1) != frame.totals(1)).sum()
+            + (leaves.sum(axis=1) != frame.groups).sum(),
+            "group_sizes_add_up": (top != frame.sums(leaves, 1)).sum(),
+        }
+        assert all(np.array_equal(*pair) for pair in zip(staged.histograms(frame), [top, leaves], strict=True))

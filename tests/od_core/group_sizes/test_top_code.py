@@ -1,0 +1,284 @@
+"""An estimated top code: what it may tell of a member, how seldom it is too low, and one K whatever happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, OdError
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import begin_release
+from od_core.archive.release_key import ReleaseKey
+from od_core.group_sizes import TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
+from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.measure import rows as rows_of
+from od_core.group_sizes.measure import true_values
+from od_core.group_sizes.mechanisms import MECHANISMS
+from od_core.group_sizes.plan import SENSITIVITY, TOP_CODE_LEVEL, measured_levels
+from od_core.group_sizes.release import run_plan
+from od_core.group_sizes.top_code import MISSED, margin
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.noise import noise_named
+from tests.od_core.archive.ledger_rows import rows
+from tests.od_core.group_sizes.test_release import (
+    BOUNDED,
+    EXPECT_NOISE,
+    GEOGRAPHY,
+    R1,
+    UNBOUNDED,
+    DrawsNothing,
+    groups,
+    released,
+)
+from tests.od_core.group_sizes.test_sensitivity import AREAS, LARGEST, more_by_one
+from tests.od_core.group_sizes.test_sensitivity import GEOGRAPHY as SMALL
+
+CAPPED, ROOMY = LARGEST - 1, LARGEST + 10
+"""Bounds of the top code below and above the largest sizes."""
+
+HALF = TopCodeEstimate(Fraction(1, 2), most=50)
+KEY = ReleaseKey.parse(R1)
+
+
+def planned(**changes):
+    counted = GroupSizes.from_frame(groups(), GEOGRAPHY)
+    arguments = {"unit": UNBOUNDED, "budget": Budget(epsilon=1), "mechanism": "cumulative", "top_code": HALF}
+    return plan_group_sizes(GEOGRAPHY, counted.per_area(GEOGRAPHY), **arguments | changes)
+
+
+class NoiseOnTheLargest:
+    """Test double: the given noise on the largest size, which is measured by itself, and none on longer vectors."""
+
+    def __init__(self, noise: int) -> None:
+        self.noise = noise
+
+    def draw(self, variance, level, first, size):
+        raise NotImplementedError
+
+    def draw_laplace(self, scale, size):
+        return np.full(size, self.noise if size == 1 else 0, dtype=np.int64)
+
+
+def test_the_largest_size_changes_by_at_most_one():
+    """For members added and for members replaced, in every small table; and it does change by one. Capped, too."""
+    largest = {}
+    for sizes in product(range(LARGEST + 2), repeat=len(AREAS)):
+        frame = pd.DataFrame({"group": range(len(AREAS)), "area": pd.Series(AREAS, dtype="str"), "size": sizes})
+        counted = GroupSizes.from_frame(frame, SMALL)
+        per_area = counted.per_area(SMALL)
+        for most in (CAPPED, ROOMY):
+            [values] = true_values(Frame(SMALL, per_area, most), "sizes", TOP_CODE_LEVEL, counted)
+            assert values.tolist() == [min(most, max(sizes))]
+            largest[most, sizes] = int(values[0])
+    tables = [sizes for most, sizes in largest if most == CAPPED and max(sizes) <= LARGEST]
+    for most in (CAPPED, ROOMY):
+        added = {abs(largest[most, sizes] - largest[most, more]) for sizes in tables for more in more_by_one(sizes)}
+        replaced = {
+            abs(largest[most, one] - largest[most, other])
+            for sizes in tables
+            for one, other in product(more_by_one(sizes), repeat=2)
+        }
+        assert added == replaced == {0, 1}
+
+
+@given(st.fractions(min_value=Fraction(1, 20), max_value=2_000, max_denominator=1_000))
+@settings(max_examples=100, deadline=None)
+def test_the_largest_size_is_seldom_above_the_margin(scale):
+    """P(Z < -margin) by summing the law: at most 1/1000, and more than that for the next smaller margin."""
+    noise = np.arange(-(60 * int(scale) + 60), 60 * int(scale) + 61)
+    law = np.exp(-np.abs(noise) / float(scale))
+    law /= law.sum()
+    low = margin(scale)
+    assert low >= 0
+    assert law[noise < -low].sum() <= float(MISSED) * (1 + 1e-9)
+    assert low == 0 or law[noise < -(low - 1)].sum() > float(MISSED) * (1 - 1e-6)
+
+
+@given(
+    share=st.fractions(min_value=0, max_value=1).filter(lambda share: 0 < share < 1),
+    epsilon=st.fractions(min_value=Fraction(1, 1000), max_value=50),
+    unit=st.sampled_from([UNBOUNDED, BOUNDED]),
+    name=st.sampled_from(list(MECHANISMS)),
+)
+@settings(deadline=None)
+def test_the_draw_has_its_share_and_the_levels_share_the_rest(share, epsilon, unit, name):
+    plan = planned(top_code=TopCodeEstimate(share), budget=Budget(epsilon=epsilon), unit=unit, mechanism=name)
+    first, *levels = plan.steps
+    assert (first.level, first.sensitivity, first.epsilon) == (0, 1, share * epsilon)
+    assert first.scale == 1 / (share * epsilon)
+    assert [step.level for step in levels] == measured_levels(plan.frame, plan.mechanism)
+    factor = 2 if unit == BOUNDED else 1
+    for step in levels:
+        assert step.epsilon == (1 - share) * epsilon / len(levels)
+        assert step.scale == factor * SENSITIVITY[plan.mechanism.query] / step.epsilon
+    assert sum(step.epsilon for step in plan.steps) == plan.spent.epsilon == epsilon
+    assert plan.charge.rho == sum(step.epsilon**2 / 2 for step in plan.steps)
+
+
+def test_the_plan_says_how_the_top_code_is_estimated():
+    estimate = TopCodeEstimate()
+    facts = planned(top_code=estimate).facts()
+    assert facts["top_code"] == {"estimated_with_share": "1/20", "most": 10_000, "missed": "1/1000"}
+    assert TopCodeEstimate.from_facts(facts["top_code"]) == estimate
+    assert planned(top_code=9).facts()["top_code"] == 9
+    assert {planned(top_code=k).digest for k in (9, HALF, estimate)} == {
+        planned(top_code=k).digest for k in (9, replace(HALF), TopCodeEstimate("0.05"))
+    }
+
+
+def test_a_plan_that_does_not_fit_its_estimate_cannot_be_made():
+    plan = planned()
+    for changes in (
+        {"steps": plan.steps[1:]},
+        {"steps": (*plan.steps[1:], plan.steps[0])},
+        {"top_code_estimate": None},
+        {"top_code_estimate": TopCodeEstimate(Fraction(1, 3), HALF.most)},
+        {"top_code_estimate": replace(HALF, most=49)},
+    ):
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            replace(plan, **changes)
+    with pytest.raises(FrozenInstanceError):
+        HALF.most = 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TopCodeEstimate(Fraction(0)),
+        lambda: TopCodeEstimate(Fraction(1)),
+        lambda: TopCodeEstimate(Fraction(-1, 2)),
+        lambda: TopCodeEstimate(most=0),
+        lambda: TopCodeEstimate(most=2.5),
+        lambda: TopCodeEstimate(most=True),
+        lambda: TopCodeEstimate(most=1 << 31),
+    ],
+)
+def test_an_estimate_of_nothing_is_refused(make):
+    with pytest.raises(OdError, match="OD-GROUPS-TOP-CODE"):
+        make()
+
+
+def test_no_rule_chooses_a_mechanism_for_it():
+    with pytest.raises(OdError, match=r"OD-GROUPS-CHOICE.*name a mechanism"):
+        released(mechanism=None, top_code=HALF, noise=DrawsNothing())
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in EXPECT_NOISE])
+@pytest.mark.parametrize("noise", [-100, -16, 0, 11, 10**6])
+def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise):
+    """Sizes go up to 12; the levels have no noise."""
+    release = released(mechanism=name, top_code=HALF, noise=NoiseOnTheLargest(noise))
+    top_code = min(max(12 + noise + margin(Fraction(2)), 1), 50)
+    assert release.frame.top_code == top_code
+    assert {table.shape[1] for table in release.histograms} == {top_code + 1}
+    truth = groups()
+    truth["size"] = truth["size"].clip(upper=top_code)
+    table = release.histogram
+    zones = table[table["level"] == "zone"]
+    assert {
+        (area, size): n for area, size, n in zip(zones["area"], zones["size"], zones["groups"], strict=True)
+    } == truth.groupby(["area", "size"]).size().to_dict()
+    assert (evaluate_group_sizes(release, groups())[["l1_error", "total_error", "child_error"]] == 0).all(axis=None)
+    assert release.cumulative["size"].max() == top_code
+    first = release.measurements.iloc[0]
+    assert first.to_dict() == {"area": "all", "level": "all", "position": 0, "noisy": 12 + noise, "scale": 2.0}
+    assert set(release.measurements["level"][1:]) <= {"region", "zone"}
+
+
+def test_the_tests_see_both_ends_and_what_lies_between():
+    """Of 1..50, with the noise above."""
+    reached = [min(max(12 + noise + margin(Fraction(2)), 1), 50) for noise in (-100, -16, 0, 11, 10**6)]
+    assert reached[0] == 1 < reached[1] < 12 < reached[2] < reached[3] < reached[4] == 50
+
+
+@pytest.mark.parametrize("name", EXPECT_NOISE)
+def test_a_mechanism_is_told_the_noise_of_the_levels(name):
+    """Not that of the largest size, which is a hundredth of it here."""
+    release = released(mechanism=name, top_code=TopCodeEstimate(Fraction(99, 100), most=50))
+    mechanism, frame = release.plan.mechanism, release.frame
+    levels = measured_levels(frame, mechanism)
+    scale = SENSITIVITY[mechanism.query] * len(levels) * Fraction(100)
+    noisy = [rows_of(frame, mechanism.query, values.values()) for _, values in release.measured[1:]]
+    for table, expected in zip(release.histograms, mechanism.estimate(frame, noisy, scale), strict=True):
+        np.testing.assert_array_equal(table, expected)
+
+
+def test_without_groups_the_largest_size_is_zero():
+    release = released(groups().iloc[:0], mechanism="sizes", top_code=HALF, noise=NoiseOnTheLargest(0))
+    assert release.measurements["noisy"].tolist() == [0]
+    assert release.histogram.empty
+
+
+def declared(folder):
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
+    return ledger
+
+
+class StopsBefore:
+    """Measurements of a process that dies before a step, or while it draws it."""
+
+    def __init__(self, measurements, level, *, drawing):
+        self.measurements, self.level, self.drawing = measurements, level, drawing
+
+    def once(self, step, draw):
+        if step.level == self.level:
+            if self.drawing:
+                return self.measurements.once(step, dying)
+            raise KeyboardInterrupt
+        return self.measurements.once(step, draw)
+
+
+def dying():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("drawing", [False, True])
+def test_a_resumed_release_has_the_top_code_of_the_first_draw(tmp_path, level, drawing):
+    ledger = declared(tmp_path)
+    counted = GroupSizes.from_frame(groups(), GEOGRAPHY)
+    plan = planned(unit=BOUNDED)
+    confidential = ConfidentialFolder(tmp_path / "confidential")
+    kept = begin_release(confidential, ledger, KEY, "departures", plan, counted, "table")
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, counted, noise_named("table"), StopsBefore(kept, level, drawing=drawing))
+    [noisy] = kept.read(plan.steps[0]).values() if level > 0 else [None]
+    arguments = {"unit": BOUNDED, "top_code": HALF, "ledger": ledger, "release_id": R1}
+    resumed = released(**arguments)
+    if noisy is None:  # nothing was measured; a lost draw is never used
+        [noisy] = kept.read(plan.steps[0]).values()
+    assert resumed.frame.top_code == HALF.top_code(int(noisy), Fraction(2))
+    assert resumed.measurements["noisy"][0] == noisy
+    draws = Counter(row["level"] for row in rows(ledger.path) if row["kind"] == "DRAWING")
+    assert draws == {0: 1, 1: 1, 2: 1} | ({level: 2} if drawing else {})
+    history = rows(ledger.path)
+    again = released(**arguments)
+    assert rows(ledger.path) == history
+    pd.testing.assert_frame_equal(again.measurements, resumed.measurements)
+    pd.testing.assert_frame_equal(again.histogram, resumed.histogram)
+    assert again.spent == resumed.spent
+    lost = Fraction(1, 4) if level > 0 else Fraction(1, 2)
+    assert resumed.spent.epsilon == 1 + (lost if drawing else 0)
+
+
+def test_the_ledger_sets_the_draw_aside_and_holds_to_the_estimate(tmp_path):
+    ledger = declared(tmp_path)
+    arguments = {"unit": BOUNDED, "ledger": ledger, "release_id": R1}
+    released(**arguments, top_code=HALF)
+    reserved = [(row["level"], row["epsilon"]) for row in rows(ledger.path) if row["kind"] == "RESERVED"]
+    assert reserved == [(0, "1/2"), (1, "1/4"), (2, "1/4")]
+    for other in (9, HALF.most, replace(HALF, most=49), replace(HALF, share=Fraction(1, 3))):
+        with pytest.raises(OdError, match=r"OD-REPLAY-PLAN-CHANGED.*top_code"):
+            released(**arguments, top_code=other)

@@ -1,0 +1,261 @@
+"""Range queries: every answer against the cells of a small space, one by one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import OdError
+from od_core.evaluation.range_queries import random_ranges, ranges_about, sized_ranges
+from od_core.stops.box_index import BoxIndex
+from od_core.stops.grid import Grid
+from od_core.stops.metrics import evaluate_stops, mean_relative_error, true_answers
+from od_core.stops.queries import answers, origin_destination
+
+
+@dataclass
+class Partition:
+    """Test double: boxes that fill a small space, made by cutting one in two again and again, and their counts."""
+
+    sizes: tuple[int, ...]
+    lower: np.ndarray
+    upper: np.ndarray
+    noisy: np.ndarray
+
+    @property
+    def boxes(self) -> pd.DataFrame:
+        table = {f"lower_{i + 1}": self.lower[:, i] for i in range(len(self.sizes))}
+        table |= {f"upper_{i + 1}": self.upper[:, i] for i in range(len(self.sizes))}
+        return pd.DataFrame(table | {"count": np.maximum(self.noisy, 0), "noisy": self.noisy})
+
+    def spread(self) -> np.ndarray:
+        """The count of every cell, exactly: that of its box over the box's cells."""
+        cells = np.full(self.sizes, Fraction(0), dtype=object)
+        for low, high, count in zip(self.lower.tolist(), self.upper.tolist(), self.noisy.tolist(), strict=True):
+            volume = math.prod(b - a + 1 for a, b in zip(low, high, strict=True))
+            cells[tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))] += Fraction(count, volume)
+        return cells
+
+
+def cut(sizes, cuts, seed):
+    random = np.random.default_rng(seed)
+    boxes = [(tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))]
+    for _ in range(cuts):
+        low, high = boxes.pop(random.integers(len(boxes)))
+        wide = [i for i in range(len(sizes)) if high[i] > low[i]]
+        if not wide:
+            boxes.append((low, high))
+            continue
+        i = random.choice(wide)
+        at = int(random.integers(low[i], high[i]))
+        boxes += [(low, (*high[:i], at, *high[i + 1 :])), ((*low[:i], at + 1, *low[i + 1 :]), high)]
+    lower, upper = (np.array([box[end] for box in boxes], dtype=np.int32) for end in (0, 1))
+    return Partition(sizes, lower, upper, random.integers(-50, 1000, len(boxes)))
+
+
+@st.composite
+def partitions(draw):
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5).filter(lambda s: math.prod(s) <= 2_000))
+    return cut(tuple(sizes), draw(st.integers(0, 300)), draw(st.integers(0, 2**32 - 1)))
+
+
+def slices(query):
+    return tuple(slice(first, last + 1) for first, last in query)
+
+
+@settings(max_examples=60)
+@given(partition=partitions(), seed=st.integers(0, 99))
+def test_answers_are_sums_over_the_cells(partition, seed):
+    """Boxes come in no order at all; the whole space and single cells are among the queries."""
+    grid = Grid(partition.sizes)
+    cell = np.repeat(random_ranges(grid, 1, seed)[:, :, :1], 2, axis=2)
+    whole = [[(0, size - 1) for size in partition.sizes]]
+    ranges = np.concatenate([random_ranges(grid, 8, seed), sized_ranges(grid, 4, seed), cell, whole])
+    cells = partition.spread()
+    expected = [float(np.sum(cells[slices(query)])) for query in ranges.tolist()]
+    given = answers(partition.lower, partition.upper, partition.noisy, ranges)
+    assert given.dtype == np.float64
+    assert given == pytest.approx(expected, rel=1e-12, abs=1e-9)
+    assert given[-1] == partition.noisy.sum()
+
+
+def test_many_boxes_in_any_order_by_any_number_of_threads(monkeypatch):
+    """Blocks inside, outside and cut; the same bits from one thread and from two."""
+    partition = cut((40, 40, 40), 6_000, 3)
+    ranges = random_ranges(Grid(partition.sizes), 100, 4)
+    low, high = ranges[:, None, :, 0], ranges[:, None, :, 1]
+    common = np.minimum(high, partition.upper) - np.maximum(low, partition.lower) + 1
+    shares = np.prod(np.maximum(common, 0) / (partition.upper - partition.lower + 1), axis=2)
+    by_threads = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("OD_THREADS", threads)
+        by_threads.append(answers(partition.lower, partition.upper, partition.noisy, ranges))
+    assert by_threads[0].tobytes() == by_threads[1].tobytes()
+    assert by_threads[0] == pytest.approx(shares @ partition.noisy)
+
+
+def test_blocks_are_of_neighbours():
+    """Shuffled cells of a cube with a side that is a power of 2 come back as cubes of 4 x 4 x 4, which fill it."""
+    cells = np.random.default_rng(2).permutation(np.indices((32, 32, 32)).reshape(3, -1).T).astype(np.int32)
+    index = BoxIndex.of(cells, cells)
+    assert np.array_equal(cells[index.order], index.lower)
+    assert (index.block_upper - index.block_lower == 3).all()
+    assert len(np.unique(index.block_lower, axis=0)) == 32**3 / 64
+
+
+def test_the_largest_grid_is_answered_without_overflow():
+    last = 2**31 - 1
+    lower, upper = np.array([[0, 0], [2**30, 0]], dtype=np.int32), np.array([[2**30 - 1, last], [last, last]])
+    ranges = [[(2**30 - 2**20, 2**30 + 2**20 - 1), (0, 2**29 - 1)]]
+    expected = (1_000 + 3_000) * 2**20 / 2**30 / 4
+    assert answers(lower, upper.astype(np.int32), np.array([1_000, 3_000]), ranges) == pytest.approx([expected])
+
+
+def test_more_dimensions_than_bits_of_a_key():
+    sizes = (2,) * 70
+    partition = cut(sizes, 5, 1)
+    assert answers(partition.lower, partition.upper, partition.noisy, [[(0, 1)] * 70]) == [partition.noisy.sum()]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "said"),
+    [
+        ([[(0, 4), (0, 5)]], "leaves the space, whose cells are numbered from 0 to [4, 4]"),
+        ([[(-1, 4), (0, 4)]], "leaves the space"),
+        ([[(0, 4), (3, 2)]], "ends before it begins"),
+        ([[(0, 4)]], "for each of the 2 dimensions"),
+        ([[(0, 4), (0, 4), (0, 4)]], "for each of the 2 dimensions"),
+        ([(0, 4), (0, 4)], "for each of the 2 dimensions"),
+        ([[(0, 4), (0, 4)], [(0, 4)]], "for each of the 2 dimensions"),
+        (3, "for each of the 2 dimensions"),
+        ([[(0, 4, 1), (0, 4, 1)]], "for each of the 2 dimensions"),
+        ([[(0.0, 4.0), (0.5, 4)]], "whole numbers"),
+        ([[(0, math.nan), (0, 4)]], "whole numbers"),
+        ([[("0", "4"), ("0", "4")]], "whole numbers"),
+        ([[(True, True), (False, True)]], "whole numbers"),
+        ([[(0, 2**70), (0, 4)]], "whole numbers"),
+    ],
+)
+def test_bad_queries_are_refused_in_one_line(ranges, said):
+    partition = cut((5, 5), 7, 1)
+    with pytest.raises(OdError) as caught:
+        answers(partition.lower, partition.upper, partition.noisy, ranges)
+    assert caught.value.code == "OD-STOPS-QUERY"
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_query_has_no_answer():
+    partition = cut((5, 5), 7, 1)
+    assert answers(partition.lower, partition.upper, partition.noisy, []).shape == (0,)
+
+
+@pytest.mark.parametrize(("sizes", "places"), [((3, 4, 5, 2, 3, 3), 3), ((4, 5, 3), 3), ((6, 7, 5, 4), 2)])
+def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, places):
+    partition, of_a_place = cut(sizes, 60, 5), len(sizes) // places
+    cells = partition.spread()
+    ranges = random_ranges(Grid(sizes), 5, 6).tolist()
+    for query in ranges:
+        origin, destination = query[:of_a_place], query[-of_a_place:]
+        between = product(*(range(size) for size in sizes[of_a_place:-of_a_place]))
+        expected = sum(np.sum(cells[(*slices(origin), *stop, *slices(destination))]) for stop in between)
+        given = origin_destination(partition.lower, partition.upper, partition.noisy, origin, destination, places)
+        assert given == pytest.approx(float(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("places", [0, 1, 4, -3, True, 2.0])
+def test_dimensions_of_other_places_are_refused(places):
+    partition = cut((3, 3, 3, 3, 3, 3), 5, 1)
+    with pytest.raises(OdError, match="6 dimensions are not those of"):
+        origin_destination(partition.lower, partition.upper, partition.noisy, [(0, 1)] * 2, [(0, 1)] * 2, places)
+
+
+@pytest.mark.parametrize(("origin", "destination"), [(1, 2), (2, 1), (3, 3)])
+def test_a_place_has_its_own_dimensions(origin, destination):
+    partition = cut((3, 3, 3, 3, 3, 3), 5, 1)
+    ends = [(0, 1)] * origin, [(0, 1)] * destination
+    with pytest.raises(OdError, match="each of a place's 2 dimensions"):
+        origin_destination(partition.lower, partition.upper, partition.noisy, *ends, 3)
+
+
+@settings(max_examples=30)
+@given(partition=partitions(), count=st.sampled_from([0, 1, 700]), seed=st.integers(0, 99))
+def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed):
+    grid, random = Grid(partition.sizes), np.random.default_rng(seed)
+    points = random.integers(0, grid.sizes, (count, grid.dimensions)).astype(np.int32)
+    ranges = random_ranges(grid, 10, seed)
+    inside = (points >= ranges[:, None, :, 0]) & (points <= ranges[:, None, :, 1])
+    true = inside.all(axis=2).sum(axis=1)
+    assert true_answers(points, ranges).tolist() == true.tolist()
+    table = evaluate_stops(partition, points, ranges)
+    assert table["floor"].tolist() == [max(count, 1) / 1000] * 3 + [1.0] * 3
+    cells, kept = partition.spread(), Partition(grid.sizes, partition.lower, partition.upper, partition.boxes["count"])
+    whole = kept.spread()
+    for row in table.itertuples():
+        errors = []
+        for query, truth in zip(ranges.tolist(), true.tolist(), strict=True):
+            by = {"noisy": np.sum(cells[slices(query)]), "count": np.sum(whole[slices(query)]), "zero": Fraction(0)}
+            errors.append(abs(by[row.answered_by] - truth) / max(truth, Fraction(row.floor)))
+        assert row.mean_relative_error == pytest.approx(float(sum(errors) / len(errors)), rel=1e-9, abs=1e-9)
+
+
+def test_errors_by_hand():
+    true, answered = np.array([0, 5, 200]), np.array([3.0, 5.0, 100.0])
+    assert mean_relative_error(true, answered, 1.0) == pytest.approx((3 / 1 + 0 + 0.5) / 3)
+    assert mean_relative_error(true, answered, 10.0) == pytest.approx((0.3 + 0 + 0.5) / 3)
+
+
+@pytest.mark.parametrize("floor", [0, -1, math.nan])
+def test_a_floor_is_above_zero(floor):
+    with pytest.raises(OdError, match="a floor is above 0"):
+        evaluate_stops(cut((5,), 2, 1), [[1]], [[(0, 1)]], floors=[floor])
+
+
+def test_nothing_to_judge_is_refused():
+    partition = cut((5, 4), 2, 1)
+    with pytest.raises(OdError, match="no query"):
+        evaluate_stops(partition, [[1, 1]], [])
+    for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
+        with pytest.raises(OdError, match="not cells of the space of the release, 5 x 4"):
+            evaluate_stops(partition, points, [[(0, 1), (0, 1)]])
+
+
+def test_query_makers_keep_their_shapes_and_the_space():
+    """All ends are possible; sides from a tenth to a half, at least a cell; a record lies in its query's middle."""
+    grid = Grid((1, 3, 40, 256))
+    points = np.array([[0, 1, 5, 250], [0, 2, 20, 100]], dtype=np.int32)
+    top = np.array(grid.sizes) - 1
+    makers = {
+        "random": lambda seed: random_ranges(grid, 4_000, seed),
+        "sized": lambda seed: sized_ranges(grid, 4_000, seed),
+        "about": lambda seed: ranges_about(points, grid, 4_000, seed),
+    }
+    for name, make in makers.items():
+        ranges = make(7)
+        assert np.array_equal(ranges, make(7))
+        assert not np.array_equal(ranges, make(8))
+        first, last = ranges[:, :, 0], ranges[:, :, 1]
+        assert ((first >= 0) & (first <= last) & (last <= top)).all()
+        if name == "random":
+            assert (first.min(axis=0) == 0).all()
+            assert (last.max(axis=0) == top).all()
+            continue
+        lengths = last - first + 1
+        assert lengths.max(axis=0).tolist() == [1, 1, 20, 128]
+        if name == "sized":
+            assert lengths.min(axis=0).tolist() == [1, 1, 4, 26]
+            assert (first[:, 2].min(), last[:, 2].max()) == (0, 39)
+            continue
+        middle = (first + last) // 2
+        whole = (first > 0) & (last < top)
+        is_centred = [(np.where(whole, middle, point) == point).all(axis=1) for point in points]
+        assert (is_centred[0] | is_centred[1]).all()
+        assert 0.4 < is_centred[0].mean() < 0.6  # fails with probability below 1e-30

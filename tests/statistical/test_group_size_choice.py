@@ -1,0 +1,21 @@
+"""The mechanism that is chosen by public numbers, where single runs differ much or take long: seeded noise."""
+
+from __future__ import annotations
+
+import pytest
+
+from od_core.evaluation.known_flows import SEED
+from od_core.evaluation.synthetic_groups import households, taxis
+from tests.od_core.doubles import SeededLaplace
+from tests.od_core.group_sizes.test_chosen import UNBOUNDED, to_the_best
+
+
+@pytest.mark.parametrize("epsilon", ["1", "0.1"])
+def test_the_choice_is_near_the_best_on_the_households(epsilon: str) -> None:
+    """At most 1.15 times the best published mechanism at every level; at epsilon 1 no published one is that."""
+    ratios = to_the_best(households(SEED), epsilon, UNBOUNDED, lambda: [SeededLaplace(seed) for seed in range(5)])
+    assert max(ratios) <= 1.15, ratios
+
+
+def test_the_choice_is_near_the_best_on_the_taxis() -> None:
+    assert max(to_the_best(taxis(SEED), "0.1", UNBOUNDED, lambda: [SeededLaplace(1)])) <= 1.15
