@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Literal, get_args
 
+import numpy as np
 import pandas as pd
 
 from od_core.compiled import remove_older
@@ -18,6 +19,8 @@ from od_core.privacy.noise import BACKENDS
 from od_core.privacy.unit import PrivacyUnit
 from od_core.projection.chebyshev import ORDERS
 from od_core.release import release_flows
+from od_core.stops import release_stops
+from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
 
 MECHANISMS: tuple[Mechanism, ...] = (
     *map(InfTDA, ORDERS),
@@ -49,6 +52,10 @@ def rehearse() -> None:
     for name in GROUP_SIZE_MECHANISMS:
         budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
         release_group_sizes(groups, geography, unit=unit, budget=budget, mechanism=name, top_code=4, noise="table")
+    points = np.repeat([[0, 1], [3, 2]], 50, axis=0)
+    for name in STOPS_MECHANISMS:
+        budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
+        release_stops(points, (4, 4), unit=unit, budget=budget, mechanism=name, noise="table")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ class DensityTree:
     Every node is counted with noise; where the count is below 1 / (budget left on its path) the node is a leaf. Else
     its dimension is cut into as many parts as :func:`od_core.stops.fan_out.fan_out` says for the dimensions and the
     budget that are left. A leaf is measured again, with all that its path has left; its first count is not used again.
-    At full depth there is one measurement, with what is left.
+    At full depth there is one measurement, with what is left. Where trips may be replaced, half the budget buys the
+    same noise, and both rules, which are about noise, take half: twice the budget then gives the same tree.
 
     Attributes:
         rounding: of the number of parts; three halves of m was measured best.
@@ -61,7 +62,7 @@ class DensityTree:
         for depth, length in enumerate(grid.sizes):
             choosing = self.choosing(depth, shares[depth])
             counted, path = path.measured(nodes.trips, shares[depth] - (choosing if depth else 0))
-            goes_on = counted >= math.ceil(1 / path.left)
+            goes_on = counted >= math.ceil(path.sensitivity / path.left)
             if not goes_on.all():
                 stopped = nodes.chosen(~goes_on)
                 leaves.append((stopped, *path.measured(stopped.trips, path.left)))
@@ -70,7 +71,8 @@ class DensityTree:
             nodes = nodes.chosen(goes_on)
             if choosing and length > 1:
                 path = path.charged(choosing)
-            parts = fan_out(counted[goes_on], path.left, grid.dimensions - depth, length, self.rounding)
+            epsilon = path.left / path.sensitivity
+            parts = fan_out(counted[goes_on], epsilon, grid.dimensions - depth, length, self.rounding)
             refuse_too_many(sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
             begins = self.cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divided(rows, np.full(len(nodes), depth), parts, begins)

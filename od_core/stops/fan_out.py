@@ -22,7 +22,7 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
 
     Args:
         noisy: N; shape (boxes,).
-        epsilon: that the noise on the parts will have.
+        epsilon: one over the scale of the noise that the parts will have.
         dimensions: d, those that are still to be cut.
         length: cells of the dimension.
         rounding: of m.

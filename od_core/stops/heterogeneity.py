@@ -52,44 +52,50 @@ def heterogeneity(
 
 @kernel
 def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
-    """Scores of all nodes: two passes over the rows of a node for each candidate, the second for dense parts alone."""
-    trips_at = rows.shape[1] - 1
-    trips, filled, above, cells = (
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-    )
+    """Scores of all nodes. The rows of a node are read once, and once more for each candidate that has dense parts.
+
+    All cuts of all candidates of a node, sorted, are edges: what lies between two of them is counted once.
+    """
+    of_row, number = rows.shape[1] - 1, len(candidates)
+    trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
+    held, above, among, cells = np.empty((4, most), np.int64)
     for node in range(len(firsts)):
         first, last, start = firsts[node], lasts[node], starts[node]
         parts = starts[node + 1] - start
-        for candidate in range(len(candidates)):
+        edges = np.sort(candidates[:, start : start + parts].copy().ravel())
+        count = len(edges)
+        trips[: count + 1], filled[: count + 1] = 0, 0
+        for i in range(first, last):
+            edge = _part_of(rows[i, dimension], edges, count)
+            trips[edge + 1] += rows[i, of_row]
+            filled[edge + 1] += 1
+        for edge in range(count):
+            trips[edge + 1] += trips[edge]
+            filled[edge + 1] += filled[edge]
+        for candidate in range(number):
             begins = candidates[candidate, start : start + parts]
-            for part in range(parts):
-                trips[part], filled[part] = 0, 0
-            for i in range(first, last):
-                part = _part_of(rows[i, dimension], begins, parts)
-                trips[part] += rows[i, trips_at]
-                filled[part] += 1
             is_dense = False
+            begin = 0
             for part in range(parts):
-                end = begins[part + 1] if part + 1 < parts else upper[node] + 1
-                length = np.int64(end) - begins[part]
+                end = np.searchsorted(edges, begins[part + 1]) if part + 1 < parts else count
+                length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
                 cells[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
-                above[part] = trips[part]  # sparse: every filled cell is above the mean
-                if trips[part] >= cells[part]:
+                held[part] = trips[end] - trips[begin]
+                above[part], among[part] = held[part], filled[end] - filled[begin]  # sparse: all are above the mean
+                if held[part] >= cells[part]:
                     is_dense = True
-                    above[part], filled[part] = 0, 0
+                    above[part], among[part] = 0, 0
+                begin = end
             if is_dense:
                 for i in range(first, last):
                     part = _part_of(rows[i, dimension], begins, parts)
-                    f = np.int64(rows[i, trips_at])
-                    if trips[part] >= cells[part] and f * cells[part] > trips[part]:
+                    f = np.int64(rows[i, of_row])
+                    if held[part] >= cells[part] and f * cells[part] > held[part]:
                         above[part] += f
-                        filled[part] += 1
+                        among[part] += 1
             score = np.int64(0)
             for part in range(parts):
-                score += 2 * above[part] + (-2 * filled[part] * trips[part]) // cells[part]
+                score += 2 * above[part] + (-2 * among[part] * held[part]) // cells[part]
             scores[node, candidate] = score
 
 

@@ -153,7 +153,8 @@ def plan_stops(
             next_step="give the budget as epsilon alone",
         )
     on_map = grid if isinstance(grid, MapGrid) else None
-    space = on_map.grid if on_map else grid if isinstance(grid, Grid) else Grid(tuple(grid))  # type: ignore[arg-type]  # a map is none
+    of_space = grid.grid if isinstance(grid, MapGrid) else grid
+    space = of_space if isinstance(of_space, Grid) else Grid(of_space)
     used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
     used.refuse(space)
     sensitivity = _sensitivity(unit)

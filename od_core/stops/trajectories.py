@@ -131,7 +131,13 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
             raise _fault("OD-STOPS-MISSING", "a value is missing")
-        values = values.to_numpy()
+        kind = pd.api.types
+        if all(kind.is_integer_dtype(dtype) for dtype in values.dtypes):
+            values = values.to_numpy(dtype=np.int64)  # also of columns that could hold missing values
+        elif all(kind.is_numeric_dtype(dtype) and not kind.is_complex_dtype(dtype) for dtype in values.dtypes):
+            values = values.to_numpy(dtype=np.float64)
+        else:
+            values = values.to_numpy()
     try:
         table = np.asarray(values)
     except ValueError:  # rows of unequal length

@@ -25,18 +25,6 @@ def part_of(box: Box, dimension: int, first: int, last: int) -> Box:
     return tuple(lower), tuple(upper)
 
 
-def is_partition(boxes: list[Box], sizes: tuple[int, ...]) -> bool:
-    """Every cell of a small grid lies in one box and in no other."""
-    seen = Counter()
-    for lower, upper in boxes:
-        seen.update(itertools.product(*(range(low, high + 1) for low, high in zip(lower, upper, strict=True))))
-    return len(seen) == math.prod(sizes) and set(seen.values()) == {1} and set(seen) <= set(_cells(sizes))
-
-
-def _cells(sizes):
-    return itertools.product(*map(range, sizes))
-
-
 def unevenness(points: list[tuple[int, ...]], box: Box) -> Fraction:
     """Sum over all cells of the box, empty ones included, of |f - mean| (equation 22)."""
     cells = list(itertools.product(*(range(low, high + 1) for low, high in zip(*box, strict=True))))
@@ -56,14 +44,14 @@ def daf_entropy(points, sizes, epsilon: Fraction, sensitivity: int, noise) -> li
         share = shares[depth]
         noisy = measured(nodes, points, sensitivity / share, noise)
         left -= share
-        stopped = [node for node, n in zip(nodes, noisy, strict=True) if n < 1 / left]
+        stopped = [node for node, n in zip(nodes, noisy, strict=True) if n < sensitivity / left]
         if stopped:
             leaves += zip(stopped, measured(stopped, points, sensitivity / left, noise), strict=True)
         children = []
         for node, n in zip(nodes, noisy, strict=True):
-            if n < 1 / left:
+            if n < sensitivity / left:
                 continue
-            m = (n * float(left) / math.sqrt(2)) ** (2 / (3 * (d - depth))) if n > 1 else Fraction(2, 3)
+            m = (n * float(left / sensitivity) / math.sqrt(2)) ** (2 / (3 * (d - depth))) if n > 1 else Fraction(2, 3)
             m = min(max(math.floor(1.5 * m + 0.5), 1), sizes[depth])
             if depth == 0:
                 weights = [Fraction(math.floor(m ** (i / 3) * 2**20 + 1e-6)) for i in range(1, d + 1)]

@@ -56,12 +56,14 @@ def test_scores_are_sums_over_all_cells_rounded_down_part_by_part(space):
     assert score_of(points, sizes, cuts, dimension) == expected
 
 
-def test_scores_of_spaces_too_large_to_list():
-    """Three of a cell and one of another on 2^93 cells: 2 c - 2 K c / V, far from full: 8 less a bit."""
-    points = [(5, 5, 5)] * 3 + [(6, 5, 5)]
-    assert score_of(points, (1 << 31,) * 3, []) == 7
-    assert score_of(points, (1 << 31,) * 3, [6]) == 5 + 1
-    assert score_of([], (1 << 31,) * 3, [6]) == 0
+@pytest.mark.parametrize("dimensions", [2, 3, 4, 6])
+def test_scores_of_spaces_too_large_to_list(dimensions):
+    """Three of a cell and one of another on 2^62 cells or more: 2 c - 2 K c / V is 8 less a bit."""
+    sizes = (1 << 31,) * dimensions
+    points = [(5,) * dimensions] * 3 + [(6,) + (5,) * (dimensions - 1)]
+    assert score_of(points, sizes, []) == 7
+    assert score_of(points, sizes, [6]) == 5 + 1
+    assert score_of([], sizes, [6]) == 0
 
 
 def test_a_trip_more_changes_a_score_by_two_at_most():

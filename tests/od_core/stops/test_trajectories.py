@@ -30,10 +30,14 @@ def test_a_grid_says_its_size():
     assert Grid((1 << 31,) * 5).cells == 1 << 155
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.uint64, list, pd.DataFrame])
-def test_cells_of_any_whole_type(kind):
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64", "Int64", "int32[pyarrow]", list])
+@pytest.mark.parametrize("as_table", [False, True])
+def test_cells_of_any_whole_type(kind, as_table):
     given_cells = [[0, 0], [3, 6], [3, 6]]
-    cells = kind(given_cells) if kind in (list, pd.DataFrame) else np.array(given_cells, dtype=kind)
+    if as_table:
+        cells = pd.DataFrame(given_cells).astype("int64" if kind is list else kind)
+    else:
+        cells = given_cells if kind is list else np.array(given_cells, dtype=kind.lower().removesuffix("[pyarrow]"))
     trips = Trajectories.from_cells(cells, GRID)
     assert trips.points.dtype == np.int32
     assert trips.points.tolist() == given_cells
@@ -64,6 +68,11 @@ BAD_CELLS = [
     ([["1", str(CANARY)]], "OD-STOPS-CELL"),
     ([[None, CANARY]], "OD-STOPS-CELL"),
     (pd.DataFrame({"a": [1, None], "b": [2, CANARY]}), "OD-STOPS-MISSING"),
+    (pd.DataFrame({"a": [1, None], "b": [2, CANARY]}, dtype="Int64"), "OD-STOPS-MISSING"),
+    (pd.DataFrame({"a": [1, 2], "b": [0.5, CANARY]}), "OD-STOPS-CELL"),
+    (pd.DataFrame({"a": [1, 2], "b": [True, False]}), "OD-STOPS-CELL"),
+    (pd.DataFrame({"a": [1, 2], "b": ["x", str(CANARY)]}), "OD-STOPS-CELL"),
+    (pd.DataFrame({"a": [1, 2], "b": np.array([0, (1 << 64) - 1], dtype=np.uint64)}), "OD-STOPS-OFF-GRID"),
 ]
 
 

@@ -100,6 +100,31 @@ def test_replaced_trips_double_every_scale(name):
     assert [2 * scale for scale in asked[0]] == asked[1]
 
 
+@settings(max_examples=30)
+@given(worlds(dimensions=3, side=9, trips=2000))
+def test_replaced_trips_at_twice_the_budget_give_the_same_tree(world):
+    for mechanism in (DAFEntropy(), PrivTree()):
+        single, double = Recorded(world.seed), Recorded(world.seed)
+        one = mechanism.draw(world.points.copy(), world.grid, Path(single, 1, world.epsilon)).boxes
+        two = mechanism.draw(world.points.copy(), world.grid, Path(double, 2, 2 * world.epsilon)).boxes
+        assert boxes_as_tuples(one) == boxes_as_tuples(two)
+        assert one.noisy.tolist() == two.noisy.tolist()
+        assert single.scales == double.scales
+
+
+def test_the_root_chooses_at_no_charge_where_there_is_nothing_to_choose():
+    """A first dimension of one cell: the choice is left out, and the depths below share what it would have cost."""
+    points = np.zeros((100_000, 2), dtype=np.int32)
+    points[::2, 1] = 3
+    source = Recorded(1)
+    DAFHomogeneity(candidates=5).draw(points, Grid((1, 4)), Path(source, 1, HALF))
+    assert source.scales[0] == 200
+    below = (HALF * Fraction(99, 100)) / 2  # one part alone: equal shares
+    assert 1 / source.scales[1] == Fraction(7, 10) * below
+    assert 4 / source.scales[2] == Fraction(3, 10) * below
+    assert 1 / source.scales[-1] == below
+
+
 def test_daf_entropy_charges_all_that_it_draws():
     """With 10^5 trips none stops before full depth: one draw a depth, whose charges sum to epsilon."""
     points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
