@@ -18,6 +18,7 @@ from od_core.stops.filled_cells import Rows
 from od_core.stops.grid import Counts
 from od_core.stops.heterogeneity import heterogeneity
 from od_core.stops.nodes import Nodes
+from od_core.stops.options import whole_number
 from od_core.stops.path import Path
 
 MOST_CANDIDATES = 1000
@@ -49,13 +50,14 @@ class DAFHomogeneity(DensityTree):
         super().__post_init__()
         share = exact_fraction("the share of the choice", self.choosing_share)
         object.__setattr__(self, "choosing_share", share)
-        whole = isinstance(self.candidates, int) and not isinstance(self.candidates, bool)
-        if not whole or not 1 <= self.candidates <= MOST_CANDIDATES or not 0 < share < 1:
+        candidates = whole_number(self.candidates)
+        if candidates is None or not 1 <= candidates <= MOST_CANDIDATES or not 0 < share < 1:
             raise OdError(
                 "OD-STOPS-CHOICE",
                 f"there must be 1 to {MOST_CANDIDATES} candidates, and a share of the choice above 0 and below 1",
                 next_step="correct the mechanism's options",
             )
+        object.__setattr__(self, "candidates", candidates)
 
     @property
     def options(self) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
@@ -17,6 +16,7 @@ from od_core.stops.boxes import Drawn
 from od_core.stops.filled_cells import Rows, filled_cells
 from od_core.stops.grid import Counts, Grid, Points
 from od_core.stops.nodes import Nodes, joined, refuse_too_many
+from od_core.stops.options import whole_number
 from od_core.stops.path import Path
 from od_core.stops.path_cost import path_cost
 
@@ -48,15 +48,14 @@ class PrivTree:
     def __post_init__(self) -> None:
         share = exact_fraction("the share of the tree", self.tree_share)
         object.__setattr__(self, "tree_share", share)
-        if isinstance(self.theta, str) and re.fullmatch(r"-?[0-9]{1,16}", self.theta):  # as it is written down
-            object.__setattr__(self, "theta", int(self.theta))
-        whole = isinstance(self.theta, int) and not isinstance(self.theta, bool)
-        if not 0 < share < 1 or not whole or abs(self.theta) > LARGEST_THETA:
+        theta = whole_number(self.theta)
+        if not 0 < share < 1 or theta is None or abs(theta) > LARGEST_THETA:
             raise OdError(
                 "OD-STOPS-PRIVTREE",
                 "the share of the tree must be above 0 and below 1, and theta a whole number from -2^53 to 2^53",
                 next_step="correct the mechanism's options",
             )
+        object.__setattr__(self, "theta", theta)
 
     @property
     def options(self) -> dict[str, str]:
