@@ -118,11 +118,11 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
     """
     ends, cuts = [], []
     for number, size in enumerate(grid.sizes, start=1):
-        first, last = (boxes[f"{end}_{number}"].to_numpy() for end in ("lower", "upper"))
+        first, last = (boxes[f"{end}_{number}"].to_numpy().astype(np.int64) for end in ("lower", "upper"))
         ends.append(
             pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
         )
-        places = np.unique(np.concatenate([[0, size], first, last.astype(np.int64) + 1]))
+        places = np.unique(np.concatenate([[0, size], first, last + 1]))
         below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
         cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": below}))
     tables = {
