@@ -33,7 +33,7 @@ def whole_counts(noisy: Counts) -> Counts:
             spent="what was set aside before stays charged",
         )
     counts = np.maximum(noisy, 0)
-    excess = int(counts.sum()) - max(int(noisy.sum()), 0)
+    excess = int(counts.sum()) - int(noisy.sum())  # more than there is to take, if the total is below 0
     order = np.argsort(counts, kind="stable")
     taken = np.minimum(np.cumsum(counts[order]), excess)  # of all up to here
     counts[order] -= np.diff(taken, prepend=0)

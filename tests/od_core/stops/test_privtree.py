@@ -90,6 +90,16 @@ def test_the_cost_covers_scales_that_a_backend_rounds_up():
     assert 0 < narrow - exact < 1e-8  # above it by the slack of the scale, and no more
 
 
+@pytest.mark.parametrize(("scale", "decay"), [(1000, 1), (50, 1), (100_000, 40)])
+def test_terms_that_are_not_summed_one_by_one_are_covered(scale, decay):
+    """Where depth lowers counts far too slowly, most of the cost lies beyond the first terms."""
+    a = math.exp(-1 / scale)
+    powers = (a ** (k * decay) for k in range(1, 40 * scale // decay))
+    far = sum(math.log((1 + a - a * power) / (1 + a - power)) for power in powers)
+    cost = float(path_cost(Fraction(scale), decay, 1))
+    assert 2 / scale + far <= cost <= 1.5 * (2 / scale + far)
+
+
 @pytest.mark.parametrize("wrong", ["decay", "scale"])
 def test_a_tree_that_would_cost_more_is_refused(wrong, monkeypatch):
     """Delta of a tenth of what the theorem asks for, or noise of half the width."""
