@@ -37,19 +37,12 @@ from od_core.evaluation.synthetic_stops import KnownPoints, connections, flights
 from od_core.privacy.noise import laplace_source, noise_named
 from od_core.stops.box_index import BoxIndex, Ranges, Reals
 from od_core.stops.boxes import Boxes
-from od_core.stops.ebp import EBP
-from od_core.stops.eug import EUG
 from od_core.stops.grid import Counts, Grid
-from od_core.stops.identity import Identity
 from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.mechanisms import mechanism_named
 from od_core.stops.metrics import headline_floors, mean_relative_error, true_answers
-from od_core.stops.mkm import MKM
 from od_core.stops.path import Path as ChargedPath
-from od_core.stops.uniform import Uniform
-
-MECHANISMS: dict[str, Callable[..., StopsMechanism]] = {
-    mechanism.name: mechanism for mechanism in (Identity, Uniform, EUG, EBP, MKM)
-}
+from od_core.stops.whole_counts import whole_counts
 
 
 @dataclass(frozen=True)
@@ -63,23 +56,19 @@ class Contender:
     @property
     def made(self) -> StopsMechanism:
         """The mechanism."""
-        return MECHANISMS[self.mechanism](**dict(self.options))
+        return mechanism_named(self.mechanism, **dict(self.options))
 
 
-CONTENDERS = tuple(
-    contender
-    for contender in (
-        Contender("identity", "identity"),
-        Contender("uniform", "uniform"),
-        Contender("eug", "eug"),
-        Contender("ebp", "ebp"),
-        Contender("mkm", "mkm"),
-        Contender(REFERENCE, "daf_entropy", (("rounding", "nearest"),)),
-        Contender("daf_entropy", "daf_entropy"),
-        Contender("daf_homogeneity", "daf_homogeneity"),
-        Contender("privtree", "privtree"),
-    )
-    if contender.mechanism in MECHANISMS
+CONTENDERS = (
+    Contender("identity", "identity"),
+    Contender("uniform", "uniform"),
+    Contender("eug", "eug"),
+    Contender("ebp", "ebp"),
+    Contender("mkm", "mkm"),
+    Contender(REFERENCE, "daf_entropy", (("rounding", "nearest"),)),
+    Contender("daf_entropy", "daf_entropy"),
+    Contender("daf_homogeneity", "daf_homogeneity"),
+    Contender("privtree", "privtree"),
 )
 
 CLOUDS: dict[str, tuple[Callable[..., KnownPoints], tuple[float, ...]]] = {
@@ -154,19 +143,10 @@ def root(epsilon: str) -> ChargedPath:
     return ChargedPath(laplace_source(noise_named(NOISE)), 1, Fraction(epsilon))
 
 
-def whole(noisy: Counts) -> Counts:
-    """Counts of at least 0 with the noisy ones' total (or 0): what the cut at 0 adds goes off the smallest first."""
-    cut = np.maximum(noisy, 0)
-    order = np.argsort(cut, kind="stable")
-    excess = int(cut.sum()) - max(int(noisy.sum()), 0)
-    cut[order] -= np.diff(np.minimum(np.cumsum(cut[order]), excess), prepend=0)
-    return cut
-
-
 def answered_by(asked: Questions, boxes: Boxes) -> dict[str, Reals]:
     """Answers by the counts as they were drawn, and by those made whole."""
     index = BoxIndex.of(boxes.lower, boxes.upper)
-    counts = {"noisy": boxes.noisy, "whole": whole(boxes.noisy)}
+    counts = {"noisy": boxes.noisy, "whole": whole_counts(boxes.noisy)}
     return {name: index.answers(values, asked.ranges) for name, values in counts.items()}
 
 

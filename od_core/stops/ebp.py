@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from od_core.stops.equal_grid import EqualGrid
+from od_core.stops.fan_out import parts_of
 
 
 @dataclass(frozen=True)
@@ -17,5 +19,4 @@ class EBP(EqualGrid):
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
         """The m of equation 19; see :class:`EqualGrid`."""
-        m: float = (total * rate / math.sqrt(2)) ** (2 / (3 * dimensions))
-        return m
+        return float(parts_of(np.array(total), rate, dimensions))

@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 
 from od_core.compiled import kernel
 from od_core.errors import OdError
-from od_core.stops.boxes import Bounds, Boxes, Drawn
+from od_core.stops.boxes import MAX_BOXES, Bounds, Boxes, Drawn
 from od_core.stops.grid import Counts, Grid, Points
 from od_core.stops.path import Path
-
-MAX_BOXES = 1 << 23
-"""Most boxes of a grid. One holds 2 d bounds of 4 bytes and a count of 8: 0.47 GB in six dimensions."""
 
 TOTAL_SHARE = Fraction(1, 100)
 """Share of the budget that the noisy total has (the paper's eps_0)."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
 from od_core.stops.grid import Counts
@@ -27,7 +28,7 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
         length: cells of the dimension.
         rounding: of m.
     """
-    exact = (np.maximum(noisy, 1) * (float(epsilon) / math.sqrt(2))) ** (2 / (3 * dimensions))
+    exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
         whole = np.ceil(exact)
     elif rounding == "down":
@@ -36,6 +37,12 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
         whole = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
     parts: Counts = np.where(noisy > 1, np.clip(whole, 1, length), 1).astype(np.int64)
     return parts
+
+
+def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
+    """M before it is rounded; arguments as :func:`fan_out`."""
+    exact: NDArray[Any] = (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
+    return exact
 
 
 def check_rounding(rounding: str) -> None:

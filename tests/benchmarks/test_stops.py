@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 from benchmarks import stops
-from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root, whole
+from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
 from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, markdown
 from od_core.evaluation.synthetic_stops import zipf
 from od_core.stops import equal_grid
 from od_core.stops.identity import Identity
+from od_core.stops.whole_counts import whole_counts
 
 CASE = "zipf 1.5, 4 dimensions"
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
@@ -40,7 +41,7 @@ def test_figures_are_medians_over_the_runs_of_means_over_the_queries(monkeypatch
     for row, queries in zip(rows, np.split(asked.ranges, 3), strict=True):
         slices = [tuple(slice(first, last + 1) for first, last in query) for query in queries.tolist()]
         true = np.array([truth[some].sum() for some in slices])
-        for counts, cut in (("noisy", np.array), ("whole", whole)):
+        for counts, cut in (("noisy", np.array), ("whole", whole_counts)):
             cells = [cut(drawn.boxes.noisy).reshape(sizes) for drawn in made]
             answered = [np.array([each[some].sum() for some in slices]) for each in cells]
             for name, floor in (("thousandth", len(points) / 1000), ("one", 1)):
