@@ -171,6 +171,7 @@ def test_a_path_that_has_not_spent_the_budget_exactly_is_refused(place):
         ({"points": trips() - 1}, "OD-STOPS-OFF-GRID"),
         ({"points": trips() / 2}, "OD-STOPS-CELL"),
         ({"mechanism": "privtre"}, "OD-MECHANISM-UNKNOWN"),
+        ({"mechanism": "identity", "grid": (1 << 20, 4, 8)}, "OD-STOPS-TOO-MANY-BOXES"),
         ({"release_id": R1}, "OD-RELEASE-KEY"),
         ({"noise": NoiseNotWanted()}, "OD-NOISE-LAPLACE"),
         ({"noise": "table", "budget": Budget(epsilon="0.0001")}, "OD-NOISE-TOO-WIDE"),

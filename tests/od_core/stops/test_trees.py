@@ -178,10 +178,11 @@ def test_filled_cells_of_large_grids():
     """Numbers of cells that take one word exactly, a bit more than one, and several."""
     generator = np.random.default_rng(3)
     for sizes in ((1 << 31, 1 << 31, 2), (1 << 31, 1 << 31, 3), (1000,) * 7, (256,) * 8, (1 << 31,) * 5):
-        points = generator.integers(0, sizes, (200, len(sizes))).astype(np.int32)
-        points = np.concatenate([points, points[:50], np.array([sizes], dtype=np.int64).astype(np.int64) - 1]).astype(
-            np.int32
-        )
+        points = generator.integers(0, sizes, (200, len(sizes)))
+        beside = points[:50].copy()
+        beside[:, -1] = (beside[:, -1] + 1) % sizes[-1]  # cells that the last word alone tells apart
+        last = np.array([sizes], dtype=np.int64) - 1
+        points = np.concatenate([points, points[:50], beside, last]).astype(np.int32)
         rows = filled_cells(points, Grid(sizes))
         cells, trips = np.unique(points, axis=0, return_counts=True)
         assert rows[:, :-1].tolist() == cells.tolist()
