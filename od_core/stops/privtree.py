@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import count
 from typing import ClassVar
 
@@ -25,15 +26,19 @@ _LN_2 = Fraction(6931471806, 10**10)
 
 LARGEST_THETA = 1 << 53
 
+_STEPS = 1000
+"""Lambda is so many parts of the paper's, or fewer."""
+
 
 @dataclass(frozen=True)
 class PrivTree:
     """Nodes are halved across their relatively widest side while a count, lowered by their depth, stands out of noise.
 
     A node of depth i with c trips splits if max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds
-    theta. With lambda = 3 / epsilon and delta >= lambda ln 2 all splits of a path together cost epsilon at most,
-    however long it is; for whole numbers that is proven anew for the very lambda and delta of a plan, before they are
-    used (:func:`od_core.stops.path_cost.path_cost`). A node of one cell is a leaf without a test.
+    theta. In the paper lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost epsilon at
+    most, however long it is. For whole numbers that is proven anew for the very lambda and delta of a plan, before they
+    are used (:func:`od_core.stops.path_cost.path_cost`), and so less noise is enough. A node of one cell is a leaf
+    without a test.
 
     Attributes:
         tree_share: of the budget, for all splits; the leaves' counts have the rest.
@@ -95,17 +100,29 @@ class PrivTree:
         return Drawn(joined(leaves, [noisy]), (path,), np.zeros(len(noisy), dtype=np.int32))
 
 
+@cache
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
-    """Lambda and delta for a tree that may cost so much, proven to cost no more. Raises OdError where it would."""
-    scale = 3 * sensitivity / epsilon
-    decay = -int(-scale * _LN_2 // 1)
-    if path_cost(scale, decay, sensitivity) > epsilon:
-        raise OdError(
-            "OD-STOPS-PATH-COST",
-            f"the splits of a path with noise of scale {float(scale):.6g} could cost more than epsilon {epsilon}",
-            next_step="report this defect",
-        )
-    return scale, decay
+    """Lambda and delta for a tree that may cost so much, proven to cost no more. Raises OdError where none is.
+
+    The paper's lambda, 3 / epsilon for one trip more or less, costs less than epsilon in whole numbers, and twice as
+    wide, for replaced trips, far less. So lambda is the least multiple of a thousandth of that which is proven.
+    """
+    paper = 3 * sensitivity / epsilon
+    enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
+    for steps in range(max(1, int(enough * _STEPS)), _STEPS + 1):
+        scale = paper * Fraction(steps, _STEPS)
+        if path_cost(scale, _decay(scale), sensitivity) <= epsilon:
+            return scale, _decay(scale)
+    raise OdError(
+        "OD-STOPS-PATH-COST",
+        f"the splits of a path with noise of scale {float(paper):.6g} could cost more than epsilon {epsilon}",
+        next_step="report this defect",
+    )
+
+
+def _decay(scale: Fraction) -> int:
+    """Delta: the least whole number above lambda ln 2."""
+    return -int(-scale * _LN_2 // 1)
 
 
 def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:

@@ -287,7 +287,6 @@ SCALE, DECAY = proven_scale(Fraction(7, 10) * CLAIM, 1)
 
 def test_privtree_tells_no_more_than_claimed_and_nearly_that():
     """Four tests at 2, 1, 0, -1 above their thresholds. Each direction fails with probability 1e-6."""
-    assert (Fraction(10, 7), 1) == (SCALE, DECAY)
     chances = corner_chances(16, 2, SCALE, DECAY)
     assert 2.6 < math.log(chances[1] / chances[0]) < 3
     bound = shown(corner_event(16, 2), runs := 15_000)
