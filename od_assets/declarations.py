@@ -72,8 +72,11 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
+        for name, value in attributes.items():
+            if isinstance(value, bool):  # Dagster would read it as 1 or 0
+                raise _fault(f"{where}: {name}: true and false have no meaning here")
         declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, KeyError, TypeError):
         raise _fault(f"{where} is not a YAML file with a component's attributes") from None
     except ValidationError as error:
         raise _fault(f"{where}: {first_fault(error, component)}") from None

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,21 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from od_core.codes import check_case, check_codes, text_codes
 from od_core.errors import OdError, nearest_known, nearest_only
 
 WHOLE_SPACE = "all"
 
 Numbers = NDArray[np.int32]
-
-_FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
-"""What a spreadsheet may run: a formula's sign, narrow or wide, where a cell begins; cells end at commas in one country
-and at semicolons in another. Codes are published as they are, so such codes are refused: changed in the CSV alone, they
-would no longer be the codes of the other files. A signed number is refused with them, though harmless by itself: one
-rule is easier to trust than one with exceptions, and records whose code is -1 for "elsewhere" can go to ``unknown``.
-"""
-
-MAX_CODE_LENGTH = 250
-"""In characters: what is longer is no code, but a field whose end was not found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +58,7 @@ class Geography:
         if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
             raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the one area {WHOLE_SPACE!r}")
         for level in range(1, self.depth + 1):
-            _check_codes(self.codes[level], self.levels[level - 1])
+            check_codes(self.codes[level], self.levels[level - 1])
             twice = _first_repeated(self.codes[level])
             if twice is not None or not np.issubdtype(np.asarray(self.parents[level]).dtype, np.integer):
                 raise _fault("OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r}: an area twice, or no parents")
@@ -122,12 +111,12 @@ class Geography:
             raise _fault("OD-GEOGRAPHY-COLUMN", f"the zone list has no column {missing[0]!r} ({known})")
         if len(zones) == 0:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
-        columns = [_text_codes(zones[name], name) for name in names]
+        columns = [text_codes(zones[name], name) for name in names]
         twice = _first_repeated(columns[-1])
         if twice is not None:
             raise _fault("OD-GEOGRAPHY-DUPLICATE", f"zone {twice!r} is listed twice")
         for name, codes in zip(names, columns, strict=True):
-            _check_case(codes, name)
+            check_case(codes, name)
 
         frame = pd.DataFrame(dict(enumerate(columns)), dtype=object)
         for level in range(1, len(names)):
@@ -163,9 +152,9 @@ class Geography:
             if column not in areas.columns:
                 raise _fault("OD-GEOGRAPHY-COLUMN", f"the area list has no column {column!r}")
         _check_named_once(areas)
-        code = _text_codes(areas["area"], "area")
+        code = text_codes(areas["area"], "area")
         has_parent = ~areas["parent"].isna().to_numpy()
-        given = iter(_text_codes(areas["parent"][has_parent], "parent"))
+        given = iter(text_codes(areas["parent"][has_parent], "parent"))
         parent_of: dict[str, str] = {}
         for area, listed in zip(code, has_parent, strict=True):
             parent = next(given) if listed else WHOLE_SPACE
@@ -182,7 +171,7 @@ class Geography:
             parent_of[area] = parent
         if not parent_of:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
-        _check_case(list(parent_of), "area")
+        check_case(list(parent_of), "area")
 
         paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
         for area in parent_of:
@@ -333,7 +322,7 @@ def _check_level_names(names: tuple[str, ...]) -> None:
     for name in names:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise _fault("OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not a plain name")
-        _check_codes([name], "level names")
+        check_codes([name], "level names")
         if name == WHOLE_SPACE:
             raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} stands for the whole space")
     twice = _first_repeated(list(names))
@@ -345,49 +334,6 @@ def _check_named_once(table: pd.DataFrame) -> None:
     twice = _first_repeated([str(column) for column in table.columns])
     if twice is not None:
         raise _fault("OD-GEOGRAPHY-COLUMN", f"the list has the column {twice!r} twice")
-
-
-def _text_codes(column: pd.Series, name: str) -> list[str]:
-    """The codes of a public column, checked one by one."""
-    codes = list(column.astype(object))
-    _check_codes(codes, name)
-    return codes
-
-
-def _check_codes(codes: Sequence[Any], name: str) -> None:
-    """Codes are text, not blank, without spaces around them, and cannot run as a formula."""
-    for value in codes:
-        if not isinstance(value, str):
-            if pd.isna(value):
-                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a row without a code")
-            raise _fault(
-                "OD-GEOGRAPHY-NOT-TEXT",
-                f"column {name!r} holds {value!r}, which is not text;"
-                " codes read as numbers lose their leading zeros: read the column as text",
-            )
-        if not value.strip():
-            raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
-        if value != value.strip():
-            raise _fault("OD-GEOGRAPHY-PADDED-CODE", f"column {name!r}: code {value!r} has spaces around it")
-        if len(value) > MAX_CODE_LENGTH:
-            raise _fault(
-                "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r}: the code that begins with {value[:20]!r} has {len(value)} characters,"
-                f" more than {MAX_CODE_LENGTH}",
-            )
-        if _FORMULA.search(value) or not value.isprintable():
-            raise _fault(
-                "OD-GEOGRAPHY-FORMULA",
-                f"column {name!r}: code {value!r} could run as a formula in a spreadsheet, or cannot be printed",
-            )
-
-
-def _check_case(codes: Sequence[str], name: str) -> None:
-    seen: dict[str, str] = {}
-    for code in codes:
-        other = seen.setdefault(code.casefold(), code)
-        if other != code:
-            raise _fault("OD-GEOGRAPHY-CASE", f"column {name!r}: codes {other!r} and {code!r} differ in case alone")
 
 
 def _first_repeated(codes: Sequence[str]) -> str | None:

@@ -46,13 +46,15 @@ def group_size_assets(
     def group_sizes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            geography, staged = warehouse.geography(settings), warehouse.staged_group_sizes(key)
+            plan, geography = warehouse.plan(settings, key), warehouse.geography(settings)
+            staged = warehouse.staged_group_sizes(key)
             try:
                 groups = settings.grouping.count(staged.records, geography, key.period, settings.fault_threshold)
             except OdError as error:
                 raise error.in_file(settings.records_path(key.period).name) from None
             hold_to_input(warehouse.confidential, key, groups, drawn=warehouse.ledger.is_drawn(key))
             staged.save_groups(groups)
+            staged.counted_for(plan)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     @dg.asset(
@@ -70,7 +72,9 @@ def group_size_assets(
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, ledger = warehouse.plan(settings, key), warehouse.ledger
-            groups = warehouse.staged_group_sizes(key).groups()
+            staged = warehouse.staged_group_sizes(key)
+            staged.refuse_other_plan(plan)
+            groups = staged.groups()
             warehouse.refuse_older_ledger(key)
             ledger.declare(settings.domain)
             measurements = begin_release(

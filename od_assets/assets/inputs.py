@@ -87,6 +87,7 @@ def input_assets(
                 raise error.in_file(settings.records_path(key.period).name) from None
             hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))
             staged.save_trip_counts(trips)
+            staged.counted_for(plan)
             root = published_root(plan, trips)
             if root is not None:
                 staged.save_estimate(0, [root])

@@ -79,6 +79,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
             step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
+            staged.refuse_other_plan(plan)
             trips = staged.trip_counts()
             parents = staged.nodes_above(plan, step)
             warehouse.refuse_older_ledger(key)

@@ -39,13 +39,18 @@ def stops_assets(
     def trip_cells(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            places, staged = warehouse.geography(settings), warehouse.staged_stops(key)
+            plan, places, staged = (
+                warehouse.plan(settings, key),
+                warehouse.geography(settings),
+                warehouse.staged_stops(key),
+            )
             try:
                 trips = place_records(staged.records, places, settings.fault_threshold)
             except OdError as error:
                 raise error.in_file(settings.records_path(key.period).name) from None
             hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))
             staged.save_trips(trips)
+            staged.counted_for(plan)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     @dg.asset(
@@ -63,7 +68,9 @@ def stops_assets(
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, ledger = warehouse.plan(settings, key), warehouse.ledger
-            trips = warehouse.staged_stops(key).trips(plan.grid)
+            staged = warehouse.staged_stops(key)
+            staged.refuse_other_plan(plan)
+            trips = staged.trips(plan.grid)
             warehouse.refuse_older_ledger(key)
             ledger.declare(settings.domain)
             measurements = begin_release(

@@ -9,7 +9,15 @@ from pydantic import Field
 from od_assets.assets.group_sizes import group_size_assets
 from od_assets.checks.group_size_checks import group_size_checks
 from od_assets.components.section import Number, Section
-from od_assets.components.series import FaultThreshold, PureEpsilon, Series, Zones, example_domain, share
+from od_assets.components.series import (
+    FaultThreshold,
+    PureEpsilon,
+    Series,
+    Zones,
+    example_domain,
+    refuse_options_of_no_mechanism,
+    share,
+)
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.project import project_root
 from od_core import Budget
@@ -85,7 +93,7 @@ class OdGroupSizes(Series):
     groups: GroupList | None = Field(None, description="Public list of groups; leave out where the days of areas are.")
     privacy: PureEpsilon
     mechanism: str | None = Field(None, description="Left out, a rule on public numbers chooses it.")
-    mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
+    mechanism_options: dict[str, bool | str | int | float] = Field(default_factory=dict)
     top_code: int | EstimatedTopCode = Field(
         ..., description="Largest size that is told apart: public, not read off the records; or how it is estimated."
     )
@@ -98,9 +106,10 @@ class OdGroupSizes(Series):
     def settings(self) -> GroupSizeSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
         columns = self.trips.columns
-        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None)
+        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         code = columns.area if self.groups is None else columns.group
         grouping = self._grouping()
+        refuse_options_of_no_mechanism(self.mechanism, self.mechanism_options)
         return GroupSizeSettings(
             name=self.name,
             records=self.trips.files,

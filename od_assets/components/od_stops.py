@@ -78,7 +78,7 @@ class OdStops(Series):
     map: PlaceMap
     privacy: PureEpsilon
     mechanism: str = "privtree"
-    mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
+    mechanism_options: dict[str, bool | str | int | float] = Field(default_factory=dict)
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -88,7 +88,7 @@ class OdStops(Series):
     def settings(self) -> StopsSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
         columns, places = self.trips.columns, self.map
-        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None)
+        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         if len(columns.places) < 2:
             raise OdError("OD-CONFIG", "a trip has two places at least", next_step="name the columns of its places")
         if places.edges is not None and len(places.edges) != 4:

@@ -1,7 +1,7 @@
 """What every scheduled release series has in common, whatever it releases: declaration, checks, jobs, schedules."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +15,7 @@ from od_assets.components.periods import Periods, check_files, monthly_schedule
 from od_assets.components.section import Number, Section
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.noise import noise_named
@@ -72,11 +73,20 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """The months of the series. Raises OdError as its periods."""
         return self.periods.partitions()
 
-    def checked_domain(self, files: str, *, has_dates: bool, max_trips: int | None = None) -> PrivacyDomain:
+    def checked_domain(
+        self, files: str, *, has_dates: bool, trips_alone: bool = False, max_trips: int | None = None
+    ) -> PrivacyDomain:
         """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
         first = ReleaseKey(self.name, self.periods.first_month, self.revision)
         check_files(files, has_dates=has_dates)
-        domain = read_domain(self.domain).domain(max_trips)
+        declared = read_domain(self.domain)
+        if trips_alone and declared.unit != "trip":
+            raise OdError(
+                "OD-UNIT-UNKNOWN",
+                f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect single trips alone",
+                next_step="release flows, which have user units",
+            )
+        domain = declared.domain(max_trips)
         charged_periods(first.period, domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         return domain
@@ -110,6 +120,14 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
             asset_checks=[*check_definitions(checks, partitions), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],
+        )
+
+
+def refuse_options_of_no_mechanism(mechanism: str | None, options: Mapping[str, object]) -> None:
+    """Options without the mechanism that they are of would be ignored. Raises OdError."""
+    if mechanism is None and options:
+        raise OdError(
+            "OD-MECHANISM-OPTIONS", "there are mechanism_options without a mechanism", next_step="name the mechanism"
         )
 
 

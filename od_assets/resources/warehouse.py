@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
@@ -23,7 +24,7 @@ from od_core.archive.staging import StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep
-from od_core.group_sizes.release import GroupSizeRelease, frame_of
+from od_core.group_sizes.release import GroupSizeRelease, estimated
 from od_core.group_sizes.staging import StagedGroupSizes
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.store import is_stored, stored_releases
@@ -159,11 +160,19 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return finish(plan, leaves, self.measured(plan, key), noise=ledger.noise(key), spent=ledger.spent(key, plan))
 
     def group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
-        """The group-size table from its staged histograms and stored measurements."""
+        """The group-size table as it is staged. Raises OdError where its measurements give another one."""
         plan, ledger = self.plan(settings, key), self.ledger
         measured = self.measured_group_sizes(plan, key)
-        histograms = self.staged_group_sizes(key).histograms(frame_of(plan, measured))
-        return GroupSizeRelease(plan, tuple(histograms), tuple(measured), ledger.spent(key, plan), ledger.noise(key))
+        release = estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+        staged = self.staged_group_sizes(key).histograms(release.frame)
+        if not all(map(np.array_equal, release.histograms, staged)):
+            raise OdError(
+                "OD-STAGED-FILE-CHANGED",
+                f"the staged histograms of {key} are not what its measurements give",
+                next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
+                spent="what was set aside before stays charged",
+            )
+        return release
 
     def measured_group_sizes(self, plan: GroupSizePlan, key: ReleaseKey) -> list[tuple[LaplaceStep, NoisyVector]]:
         """The stored measurements of a group-size table, in the order of its steps."""

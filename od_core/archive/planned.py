@@ -57,6 +57,11 @@ class Planned(Protocol):
         """What the whole release costs, each step drawn once."""
         ...
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the facts."""
+        ...
+
     def to_frame(self) -> pd.DataFrame:
         """One row a step: what is measured, with how much noise, at which charge."""
         ...

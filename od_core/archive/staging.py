@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.archive.files import write_durably
+from od_core.archive.planned import Planned
 from od_core.archive.row_groups import ROWS, write_batches
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.plan import ReleasePlan, Step
 from od_core.trips import TripCounts
 
+_COUNTED_FOR = "counted_for"
 _COUNTS = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
@@ -36,6 +38,22 @@ class StagedFiles:
     def data_docs(self) -> Path:
         """Great Expectations pages about the records."""
         return self.folder / "data_docs"
+
+    def counted_for(self, plan: Planned) -> None:
+        """Remember the plan that the records were counted for, before anything is counted."""
+        digest = self.folder / _COUNTED_FOR
+        write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
+
+    def refuse_other_plan(self, plan: Planned) -> None:
+        """Refuse what was counted for another plan: its areas may have other numbers. Raises OdError."""
+        digest = self.folder / _COUNTED_FOR
+        if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
+            raise OdError(
+                "OD-STAGED-OTHER-PLAN",
+                "the records were counted for another geography, or with other settings",
+                next_step="run the whole release: it counts them anew",
+                spent="what was set aside before stays charged",
+            )
 
     def path(self, name: str) -> Path:
         """The file of that name. Raises OdError where it is absent."""

@@ -49,7 +49,8 @@ def differing_group_sizes(
 ) -> Iterator[str]:
     """What the database says of a table otherwise than its bundle."""
     row = _row(release, key, certificate)
-    yield from differing_entry(database, key, "group_size_releases", row, certificate["checks"])
+    areas = [release.plan.frame.geography]
+    yield from differing_entry(database, key, "group_size_releases", row, certificate["checks"], areas)
     yield from (f"it holds other {table}" for table in differing_tables(database, key, _tables(release)))
 
 

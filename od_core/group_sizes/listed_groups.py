@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from od_core.codes import check_case, text_codes
 from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.group_sizes.counting import count_by_group
@@ -50,6 +51,10 @@ class ListedGroups:
         table = pa.table({"code": codes, "number": numbers})
         return self._sizes(geography, count_by_group(records, table, len(codes), fault_threshold))
 
+    @property
+    def _columns(self) -> dict[str, str]:
+        return {"group": self.group, "area": self.area}
+
     def _sizes(self, geography: Geography, sizes: Counts) -> GroupSizes:
         return GroupSizes.from_frame(self._listed(geography).assign(size=sizes), geography)
 
@@ -63,14 +68,11 @@ class ListedGroups:
                 f"{self.file.name} has no column {missing[0]!r}",
                 next_step="correct the list of groups, or the columns named in the configuration",
             )
-        if not pd.api.types.is_string_dtype(listed[self.group].dtype):
-            raise OdError(
-                "OD-GROUPS-NAME",
-                f"{self.file.name}: column {self.group!r} holds numbers; codes are text, and numbers lose their zeros",
-                next_step="correct the list of groups",
-            )
-        groups = pd.DataFrame({"group": listed[self.group], "area": listed[self.area]})
         try:
+            groups = pd.DataFrame(
+                {name: text_codes(listed[mine], mine) for name, mine in self._columns.items()}, dtype="str"
+            )
+            check_case(list(groups["group"]), self.group)
             GroupSizes.from_frame(groups.assign(size=0), geography)
         except OdError as error:
             raise error.in_file(self.file.name) from None

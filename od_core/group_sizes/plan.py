@@ -25,6 +25,9 @@ SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 """L1 sensitivity of one level to one member more or less: it moves one group from size j to j + 1, which are two cells
 of H, one of H_c and one of H_g (spec 4). A replaced member is one less and one more: twice as much."""
 
+MOST_CELLS = 1 << 28
+"""Most cells of a table: 2 GB for each array over all of them."""
+
 TOP_CODE_LEVEL = 0
 """Level of the step that estimates K: the whole space, of which nothing else is measured."""
 
@@ -205,6 +208,7 @@ def plan_group_sizes(
             next_step="name a mechanism, or give a public top code",
         )
     frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
+    _refuse_unusable(frame)
     used = mechanism_for(mechanism, frame, unit, budget)
     for_top_code = Fraction(0) if estimate is None else estimate.share * budget.epsilon
     levels = measured_levels(frame, used)
@@ -214,6 +218,19 @@ def plan_group_sizes(
     if estimate is not None:
         steps.insert(0, _step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, for_top_code))
     return GroupSizePlan(frame, unit, budget, used, tuple(steps), estimate)
+
+
+def _refuse_unusable(frame: Frame) -> None:
+    """No groups, or tables that would not fit into memory: found out after a draw, the charge would be lost."""
+    if not frame.groups.any():
+        raise OdError("OD-GROUPS-NONE", "there is no group in any area", next_step="correct the list of groups")
+    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
+    if cells > MOST_CELLS:
+        raise OdError(
+            "OD-GROUPS-CELLS",
+            f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most",
+            next_step="give a smaller top code, or fewer areas",
+        )
 
 
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:

@@ -48,11 +48,12 @@ class StagedGroupSizes(StagedFiles):
 
     def histograms(self, frame: Frame) -> list[Counts]:
         """The histograms of all levels, top first; shape (areas, K + 1) each. Raises OdError where they are absent."""
-        cells = {name: np.array(column) for name, column in self.histogram_table().to_pydict().items()}
+        table = self.histogram_table()
+        cells = {name: np.asarray(table[name]) for name in _CELLS.names}
         tables = []
         for level in frame.levels:
-            table = np.zeros((frame.geography.size(level), frame.top_code + 1), dtype=np.int64)
+            histograms = np.zeros((frame.geography.size(level), frame.top_code + 1), dtype=np.int64)
             here = cells["level"] == level
-            table[cells["area"][here], cells["size"][here]] = cells["groups"][here]
-            tables.append(table)
+            histograms[cells["area"][here], cells["size"][here]] = cells["groups"][here]
+            tables.append(histograms)
         return tables

@@ -108,9 +108,9 @@ def _release_row(release: Release, key: ReleaseKey, certificate: dict[str, Any])
 
 def differing_facts(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
     """What the database says of a release beside its flows and noisy values, where that is not what its bundle says."""
-    yield from differing_entry(
-        database, key, "releases", _release_row(release, key, certificate), certificate["checks"]
-    )
+    tree, row = release.plan.tree, _release_row(release, key, certificate)
+    areas = (tree.origin, tree.destination)
+    yield from differing_entry(database, key, "releases", row, certificate["checks"], areas)
     variances = {step.level: float_above(step.variance) for step in release.plan.steps}
     with opened(database, read_only=True) as connection:
         query = "SELECT DISTINCT level, variance FROM measurements WHERE release = ?"

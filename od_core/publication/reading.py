@@ -84,6 +84,8 @@ _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
 def _from_bundle(folder: Path, asked: _Asked) -> _Contents:
+    if not (folder / BUNDLE_TABLES[1]).exists() and (folder / CERTIFICATE).exists():
+        raise _absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
     missing = [name for name in (*BUNDLE_TABLES, CERTIFICATE) if not (folder / name).exists()]
     if missing:
         raise _absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")

@@ -62,7 +62,7 @@ class Contents:
 
 
 def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
-    """Put a checked release into the database, in one transaction; the same release again changes nothing.
+    """Put a checked release into the database, in one transaction; the same again adds what is missing, if anything.
 
     Raises:
         OdError: the database holds other figures under that name; another process holds it for longer than a minute;
@@ -71,28 +71,36 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
     with opened(database) as connection:
         connection.execute(_SHARED + contents.schema)
         connection.execute("BEGIN TRANSACTION")
-        if _holds(connection, contents.facts_table, key):
-            for table, rows in contents.tables.items():
-                _refuse_other(connection, key, table, rows)
-            return
         for geography in contents.geographies:
             connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
             _insert(connection, "areas", areas_table(geography))
-        _insert(connection, contents.facts_table, pa.Table.from_pylist([dict(contents.facts)]))
-        for table, rows in {**contents.tables, **contents.derived}.items():
-            _insert(connection, table, rows, key)
-        _insert(connection, "checks", pa.Table.from_pylist(list(contents.checks), schema=_CHECKS), key)
+        if not _holds(connection, contents.facts_table, key):
+            _insert(connection, contents.facts_table, pa.Table.from_pylist([dict(contents.facts)]))
+        for table, rows in contents.tables.items():
+            if _holds(connection, table, key):
+                _refuse_other(connection, key, table, rows)
+            else:
+                _insert(connection, table, rows, key)
+        checks = pa.Table.from_pylist(list(contents.checks), schema=_CHECKS)
+        for table, rows in {**contents.derived, "checks": checks}.items():
+            if not _holds(connection, table, key):
+                _insert(connection, table, rows, key)
         connection.execute("COMMIT")
 
 
 def differing_entry(
-    database: Path, key: ReleaseKey, facts_table: str, facts: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
+    database: Path,
+    key: ReleaseKey,
+    facts_table: str,
+    facts: Mapping[str, Any],
+    checks: Sequence[Mapping[str, Any]],
+    geographies: Sequence[Geography] = (),
 ) -> Iterator[str]:
     """What the database says of a release beside its figures, where that is not what its bundle says."""
     with opened(database, read_only=True) as connection:
 
         def found(columns: str, table: str) -> list[tuple[Any, ...]]:
-            query = f"SELECT DISTINCT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
+            query = f"SELECT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
             return connection.execute(query, [str(key)]).fetchall()
 
         (stored,) = found(", ".join(facts), facts_table) or [(None,) * len(facts)]
@@ -101,6 +109,12 @@ def differing_entry(
         stated = sorted((check["subject"], check["check"], check["passed"]) for check in checks)
         if sorted(found('subject, "check", passed', "checks")) != stated:
             yield "it holds other checks"
+        for geography in geographies:
+            columns = "level, level_name, area, parent, position"
+            query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names above
+            areas = areas_table(geography).select(columns.split(", ")).to_pylist()
+            if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
+                yield "it holds other areas"
 
 
 def stored_releases(database: Path) -> list[ReleaseKey]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from od_core.codes import check_case, text_codes
 from od_core.errors import OdError
 from od_core.stops.grid import Points
 from od_core.stops.map_grid import MapGrid
@@ -63,11 +64,10 @@ class PlaceList:
         for name in (columns.code, columns.longitude, columns.latitude):
             if name not in places.columns:
                 raise _fault("OD-STOPS-PLACES", f"the list of places has no column {name!r}")
-        code = places[columns.code]
-        if not pd.api.types.is_string_dtype(code.dtype) or code.isna().any() or (code == "").any():
-            raise _fault("OD-STOPS-PLACES", f"a code in column {columns.code!r} is missing or is no text")
-        if code.duplicated().any():
-            raise _fault("OD-STOPS-PLACES", f"place {code[code.duplicated()].iloc[0]!r} is listed twice")
+        codes = pd.Series(text_codes(places[columns.code], columns.code), dtype=object)
+        if codes.duplicated().any():
+            raise _fault("OD-STOPS-PLACES", f"place {codes[codes.duplicated()].iloc[0]!r} is listed twice")
+        check_case(list(codes), columns.code)
         longitude, latitude = places[columns.longitude], places[columns.latitude]
         on_map = MapGrid.around(longitude, latitude, side, stages)
         if edges is not None:

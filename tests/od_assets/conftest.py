@@ -107,15 +107,17 @@ class Project:
             partition_key=period, instance=self.instance, raise_on_error=False, run_config=SILENT
         )
 
-    def materialize(self, *keys: str, period: str = "2001-01") -> dg.ExecuteInProcessResult:
-        definitions = self.definitions(self.component())
-        graph = definitions.resolve_implicit_global_asset_job_def()
+    def materialize(
+        self, *keys: str, period: str = "2001-01", component: Series | None = None
+    ) -> dg.ExecuteInProcessResult:
+        component = component or self.component()
+        graph = self.definitions(component).resolve_implicit_global_asset_job_def()
         return graph.execute_in_process(
             partition_key=period,
             instance=self.instance,
             raise_on_error=False,
             run_config=SILENT,
-            asset_selection=[dg.AssetKey(["trips", *key.split("/")]) for key in keys],
+            asset_selection=[dg.AssetKey([component.name, *key.split("/")]) for key in keys],
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.plan import GroupSizePlan
 from od_core.group_sizes.publication import open_group_sizes
 
-from .conftest import Project, failure_text, records
+from .conftest import ZONES, Project, failure_text, records
 from .test_release_job import public_bytes
 
 KEY = ReleaseKey("departures", "2001-01")
@@ -140,6 +141,59 @@ def test_changed_records_are_refused_after_a_draw(month: Project) -> None:
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(month.run(month.group_sizes()))
 
 
+@pytest.mark.parametrize("kind", ["component", "group_sizes", "stops"])
+def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month: Project, kind: str) -> None:
+    """Area numbers mean other areas there; no draw is charged."""
+    zones = ZONES.assign(longitude=range(6), latitude=range(6))
+    zones.to_csv(month.root / "zones.csv", index=False)
+    changes = {"trips__columns": {"places": ["origin", "destination"], "date": "date"}} if kind == "stops" else {}
+    component = getattr(month, kind)(**changes)
+    name = component.name
+    counts = {"component": "trip_counts", "group_sizes": "group_sizes", "stops": "trip_cells"}[kind]
+    measured = {"component": "levels/noisy_measurement_1", "group_sizes": "noisy_measurements", "stops": "noisy_boxes"}
+    assert month.materialize("geography", "raw_trips", counts, component=component).success
+    zones.assign(region=zones["region"].tolist()[::-1], longitude=[9, *range(1, 6)]).to_csv(
+        month.root / "zones.csv", index=False
+    )
+    assert month.materialize("geography", component=component).success
+    refused = month.materialize(measured[kind], component=component)
+    assert "OD-STAGED-OTHER-PLAN" in failure_text(refused)
+    assert Ledger(month.var / "ledger.sqlite").draws(ReleaseKey(name, "2001-01"), 1) == 0
+    assert month.run(component).success
+
+
+def test_a_staged_table_that_its_measurements_do_not_give_is_not_published(month: Project) -> None:
+    assert month.run(month.group_sizes()).success
+    warehouse = Warehouse()
+    settings = month.group_sizes().settings()
+    release = warehouse.group_sizes(settings, KEY)
+    other = [np.roll(table, 1, axis=1) for table in release.histograms]
+    warehouse.staged_group_sizes(KEY).save_histograms(release.frame, other)
+    with pytest.raises(OdError, match="OD-STAGED-FILE-CHANGED"):
+        warehouse.group_sizes(settings, KEY)
+
+
+def test_a_list_without_groups_is_refused_before_anything_is_charged(project: Project) -> None:
+    (project.root / "taxis.csv").write_text("group,area\n", encoding="utf-8")
+    with pytest.raises(OdError, match="OD-GROUPS-NONE"):
+        planned(project.group_sizes(groups={"file": "taxis.csv"}, trips__columns={"group": "taxi"}))
+
+
+def test_figures_without_their_release_are_completed_and_missing_areas_told(month: Project) -> None:
+    """A damaged database: what is missing is added, what is there must be the same."""
+    assert month.run(month.group_sizes()).success
+    with duckdb.connect(str(month.var / "release.duckdb")) as connection:
+        connection.execute("DELETE FROM areas WHERE level = 2")
+        connection.execute("DELETE FROM group_size_releases")
+    [row] = verified()
+    assert "database" in row["faults"]
+    assert month.run(month.group_sizes()).success
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    with duckdb.connect(str(month.var / "release.duckdb")) as connection:
+        connection.execute("UPDATE areas SET parent = 'R2' WHERE area = 'Z00'")
+    assert "it holds other areas" in verified()[0]["faults"]["database"]
+
+
 def one_group_less(tables: list[np.ndarray]) -> None:
     tables[1][0, np.nonzero(tables[1][0])[0][0]] -= 1
 
@@ -198,6 +252,8 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
     [
         ({"top_code": 0}, "OD-GROUPS-TOP-CODE"),
         ({"top_code": {"most": 0}}, "OD-GROUPS-TOP-CODE"),
+        ({"top_code": 2**31 - 1}, "OD-GROUPS-CELLS"),
+        ({"mechanism": None, "mechanism_options": {"leaf": "sizes"}}, "OD-MECHANISM-OPTIONS"),
         ({"top_code": {"most": 50}, "mechanism": None}, "OD-GROUPS-CHOICE"),
         ({"privacy__epsilon": "0"}, "OD-BUDGET-EPSILON"),
         ({"mechanism": "cumulativ"}, "OD-MECHANISM-UNKNOWN"),
@@ -207,7 +263,7 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
         ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
         ({"groups": {"file": "taxis.csv"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
-        ({"domain__unit": "user", "domain__column": "person"}, "OD-UNIT-MAX-TRIPS"),
+        ({"domain__unit": "user", "domain__column": "person"}, "OD-UNIT-UNKNOWN"),
         ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )
@@ -224,6 +280,9 @@ def test_a_mistake_in_the_declaration_is_one_line(project: Project, changes: dic
         (["taxi,stand", "t1,Z00", "t1,Z01"], "OD-GROUPS-TWICE"),
         (["taxi,stand", "t1,Z99"], "OD-GROUPS-AREA"),
         (["taxi,zone", "t1,Z00"], "OD-GROUPS-COLUMN"),
+        (["taxi,stand", ",Z00"], "OD-GEOGRAPHY-BLANK-CODE"),
+        (["taxi,stand", "t1 ,Z00"], "OD-GEOGRAPHY-PADDED-CODE"),
+        (["taxi,stand", "t1,Z00", "T1,Z00"], "OD-GEOGRAPHY-CASE"),
     ],
 )
 def test_a_mistake_in_the_list_of_groups_is_one_line_with_its_file(project: Project, lines: list, code: str) -> None:

@@ -1,4 +1,3 @@
-import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -16,24 +15,6 @@ from tests.od_core.group_sizes.trees import cost, random_case, random_geography
 def chain() -> Geography:
     """One area in three levels."""
     return Geography.from_frame(pd.DataFrame({"a": ["x"], "b": ["y"], "c": ["z"]}), ["a", "b", "c"])
-
-
-def test_is_optimal_by_brute_force():
-    """Every way to share up to four groups among the cells of up to two leaf areas."""
-    rng = np.random.default_rng(4)
-    for _ in range(100):
-        frame, noisy, _ = random_case(rng, most_groups=2, most_sizes=3, max_fan_out=2)
-        leaves, sizes = len(frame.groups), frame.top_code + 1
-        if leaves * sizes > 6:
-            continue
-        most = int(frame.groups.sum())
-        best = None
-        for values in itertools.product(range(most + 1), repeat=leaves * sizes):
-            table = np.array(values).reshape(leaves, sizes)
-            if (frame.sums(table, 1).sum(axis=1) == frame.totals(1)).all():
-                found = cost(noisy, [frame.sums(table, level) for level in frame.levels])
-                best = found if best is None else min(best, found)
-        assert cost(noisy, nearest_histograms(frame, noisy, 1)) == best
 
 
 def test_a_feasible_answer_on_a_cut_end_is_not_taken_for_the_optimum():

@@ -53,8 +53,11 @@ def test_a_list_is_read_again_as_it_was_written(tmp_path):
     ("changes", "code"),
     [
         ({"zone": ["a", "a", "b", "c"]}, "OD-STOPS-PLACES"),
-        ({"zone": ["a", None, "b", "c"]}, "OD-STOPS-PLACES"),
-        ({"zone": [1, 2, 3, 4]}, "OD-STOPS-PLACES"),
+        ({"zone": ["a", None, "b", "c"]}, "OD-GEOGRAPHY-MISSING-CODE"),
+        ({"zone": ["a", " a", "b", "c"]}, "OD-GEOGRAPHY-PADDED-CODE"),
+        ({"zone": ["a", "A", "b", "c"]}, "OD-GEOGRAPHY-CASE"),
+        ({"zone": ["=a", "A", "b", "c"]}, "OD-GEOGRAPHY-FORMULA"),
+        ({"zone": [1, 2, 3, 4]}, "OD-GEOGRAPHY-NOT-TEXT"),
         ({"latitude": ["40", "", "50", "60"]}, "OD-STOPS-MAP"),
         ({"latitude": ["40", "95", "50", "60"]}, "OD-STOPS-MAP"),
         ({"latitude": ["40", "nan", "50", "60"]}, "OD-STOPS-MAP"),

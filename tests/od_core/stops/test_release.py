@@ -18,6 +18,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.stops import Grid, Trajectories, plan_stops, release_stops
 from od_core.stops.daf_entropy import DAFEntropy
 from od_core.stops.mechanisms import MECHANISMS, mechanism_named
+from od_core.stops.privtree import proven_scale
 from od_core.stops.release import estimated, run_plan
 from tests.od_core.archive.ledger_rows import rows
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
@@ -85,7 +86,13 @@ def test_the_default_is_privtree_and_plans_say_what_is_public():
         "delta": "0",
         "grid": [8, 4, 8],
         "steps": [
-            {"level": 1, "sensitivity": 2, "scale_of_splits": "600/7", "scale_of_leaves": "200/3", "epsilon": "1/10"}
+            {
+                "level": 1,
+                "sensitivity": 2,
+                "scale_of_splits": str(proven_scale(Fraction(7, 100), 2)[0]),
+                "scale_of_leaves": "200/3",
+                "epsilon": "1/10",
+            }
         ],
     }
     assert plan.digest != plan_stops((8, 4, 9), unit=BOUNDED, budget=Budget(epsilon="0.1")).digest

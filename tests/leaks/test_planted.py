@@ -19,9 +19,8 @@ import od_assets.components.od_release
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
-
-from .canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
-from .conftest import SILENT, Project, failure_text
+from tests.od_assets.canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
+from tests.od_assets.conftest import SILENT, Project, failure_text
 
 KEY = ReleaseKey("trips", "2001-01")
 

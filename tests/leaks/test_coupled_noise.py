@@ -22,9 +22,8 @@ from od_assets.components.series import Series
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
 from od_core.group_sizes.mechanism import Query
+from tests.od_assets.conftest import ZONES, Project, records
 from tests.od_core.archive.ledger_rows import rows
-
-from .conftest import ZONES, Project, records
 
 TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
 
