@@ -1,7 +1,7 @@
 # make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
-FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
+FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
 SLOW := $(wildcard tests/faults tests/browser tests/benchmarks)
 
 .PHONY: install release ui test test-slow lint comparison
@@ -24,7 +24,7 @@ test: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
 test-slow: install
-	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/statistical tests/leaks
+	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/statistical tests/leaks tests/jobs
 	$(BIN)/python -m pytest -q $(SLOW)
 
 lint: install

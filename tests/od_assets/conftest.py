@@ -163,3 +163,8 @@ def failure_text(result: dg.ExecuteInProcessResult) -> str:
         for event in result.all_events
         if event.is_step_failure and event.step_failure_data.user_failure_data is not None
     )
+
+
+def public_bytes(var: Path) -> dict[str, bytes]:
+    """All files of all bundles."""
+    return {str(p.relative_to(var)): p.read_bytes() for p in (var / "releases").rglob("*") if p.is_file()}

@@ -22,8 +22,7 @@ from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.plan import GroupSizePlan
 from od_core.group_sizes.publication import open_group_sizes
 
-from .conftest import ZONES, Project, failure_text, records
-from .test_release_job import public_bytes
+from .conftest import ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("departures", "2001-01")
 

@@ -17,8 +17,7 @@ from od_core.errors import OdError
 from od_core.stops.publication import open_stops
 from od_core.stops.release import StopsRelease
 
-from .conftest import ZONES, Project, failure_text, records
-from .test_release_job import public_bytes
+from .conftest import ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("journeys", "2001-01")
 

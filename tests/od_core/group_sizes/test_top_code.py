@@ -214,10 +214,9 @@ def test_a_mechanism_is_told_the_noise_of_the_levels(name):
         np.testing.assert_array_equal(table, expected)
 
 
-def test_without_groups_the_largest_size_is_zero():
-    release = released(groups().iloc[:0], mechanism="sizes", top_code=HALF, noise=NoiseOnTheLargest(0))
-    assert release.measurements["noisy"].tolist() == [0]
-    assert release.histogram.empty
+def test_without_groups_nothing_is_drawn():
+    with pytest.raises(OdError, match="OD-GROUPS-NONE"):
+        released(groups().iloc[:0], mechanism="sizes", top_code=HALF, noise=NoiseOnTheLargest(0))
 
 
 def declared(folder):

@@ -15,9 +15,8 @@ from od_core import FlowTree, PrivacyUnit
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.staging import StagedRelease
 from od_core.trips import count_trips
-
-from .canary import USER, leaks
-from .conftest import Project, failure_text, records
+from tests.od_assets.canary import USER, leaks
+from tests.od_assets.conftest import Project, failure_text, records
 
 UNIT = PrivacyUnit("user_period", "bounded", column="person", max_trips=2)
 

@@ -24,14 +24,9 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.publication.verification import verify_release
-
-from .conftest import SILENT, ZONES, Project, failure_text, records
+from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("trips", "2001-01", 1)
-
-
-def public_bytes(var: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(var)): p.read_bytes() for p in (var / "releases").rglob("*") if p.is_file()}
 
 
 def database_content(var: Path) -> dict[str, list[tuple[Any, ...]]]:
