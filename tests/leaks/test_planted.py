@@ -20,7 +20,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
-from tests.od_assets.conftest import SILENT, Project, failure_text
+from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text
 
 KEY = ReleaseKey("trips", "2001-01")
 
@@ -94,6 +94,25 @@ def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
         context.setattr("od_assets.assets.group_sizes.estimated", quoting)
         kept_project.write_records(planted().drop(columns="trips"))
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(kept_project.group_sizes()))
+    assert found() == []
+
+
+def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
+    kept_project: Project, found: Callable[[], list[str]]
+) -> None:
+    """A place that is not listed, below the threshold; then all records of it; then a defect in the boxes."""
+    places = ZONES.assign(longitude=range(6), latitude=range(6))
+    places.to_csv(kept_project.root / "zones.csv", index=False)
+    stops = kept_project.stops(trips__columns={"places": ["origin", "destination"], "date": "date"})
+    kept_project.write_records(planted().drop(columns="trips"))
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr("od_assets.assets.stops.place_records", quoting)
+        assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(stops))
+    assert found() == []
+    assert kept_project.run(stops).success
+    assert found() == []
+    kept_project.write_records(planted().drop(columns="trips").assign(origin=ZONE))
+    assert not kept_project.run(stops).success
     assert found() == []
 
 
