@@ -21,7 +21,7 @@ import pytest
 from od_core import OdError, open_release
 from od_core.archive import chain
 from od_core.privacy.opendp_noise import OpenDPNoise
-from od_core.publication import database
+from od_core.publication import database, store
 from tests.faults.account import assert_account, drawn, measurement_files
 from tests.faults.publisher import publish
 from tests.faults.worker import LEVEL_RHO, R1, RHO, declare, side_file, watched
@@ -116,7 +116,7 @@ def begun(tmp_path, monkeypatch, request) -> Path:
         publish(tmp_path)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
     monkeypatch.setattr(chain, "_LOCK_SECONDS", 0.2)
-    monkeypatch.setattr(database, "_LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(store, "_LOCK_SECONDS", 0.2)
     return tmp_path
 
 
@@ -192,7 +192,7 @@ def test_a_locked_ledger_is_waited_for_and_named(begun):
 def test_a_database_that_somebody_reads_is_waited_for_and_named(begun):
     """What is to be measured is measured meanwhile; nothing of it is public before the reader is gone."""
     with duckdb.connect(str(begun / "release.duckdb")) as connection:
-        connection.execute(database._SCHEMA)
+        connection.execute(store._SHARED + database._SCHEMA)
     public = all_files(begun, "releases")
     for _ in range(2):
         with database_read(begun), pytest.raises(OdError, match=r"OD-DATABASE-LOCKED: .*; next: close the programs"):
