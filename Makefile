@@ -2,7 +2,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
-SLOW := $(wildcard tests/faults tests/browser tests/benchmarks)
+TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
+ALONE := $(wildcard tests/faults tests/browser)
 
 .PHONY: install release ui test test-slow lint comparison
 
@@ -24,8 +25,8 @@ test: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
 test-slow: install
-	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/statistical tests/leaks tests/jobs
-	$(BIN)/python -m pytest -q $(SLOW)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(TOGETHER)
+	$(BIN)/python -m pytest -q $(ALONE)
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

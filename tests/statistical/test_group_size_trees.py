@@ -23,7 +23,7 @@ def test_is_optimal_on_500_trees_whatever_the_cut():
 def test_is_optimal_by_brute_force():
     """Every way to share up to four groups among the cells of up to two leaf areas."""
     rng = np.random.default_rng(4)
-    for _ in range(100):
+    for _ in range(60):
         frame, noisy, _ = random_case(rng, most_groups=2, most_sizes=3, max_fan_out=2)
         leaves, sizes = len(frame.groups), frame.top_code + 1
         if leaves * sizes > 6:

@@ -238,7 +238,7 @@ def test_daf_homogeneity_tells_no_more_than_claimed_and_nearly_that(two_ways_to_
     """Each direction fails with probability 1e-6."""
     chances = homogeneity_chances(4 / (CLAIM / 100), CLAIM * Fraction(98, 100))
     assert 2.9 < math.log(chances[1] / chances[0]) <= 3
-    bound = shown(homogeneity_event, runs := 20_000)
+    bound = shown(homogeneity_event, runs := 18_500)
     assert bound <= CLAIM
     assert chance_to_miss(chances, NEARLY * CLAIM, runs) <= ALPHA
     assert bound > NEARLY * CLAIM
@@ -251,7 +251,7 @@ def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatc
     """
     free = 2 * CLAIM
     chances = homogeneity_chances(4 / free, CLAIM * Fraction(99, 100))
-    assert chance_to_miss(chances, CLAIM, runs := 15_000) <= ALPHA
+    assert chance_to_miss(chances, CLAIM, runs := 12_500) <= ALPHA
     monkeypatch.setattr(daf_homogeneity, "noisy_minimum", lambda scores, _, path: noisy_minimum(scores, free, path))
     monkeypatch.setattr(density_tree.DensityTree, "choosing", lambda self, depth, share: Fraction(0))
     monkeypatch.setattr(DAFHomogeneity, "choosing", density_tree.DensityTree.choosing)
@@ -289,13 +289,13 @@ def test_privtree_tells_no_more_than_claimed_and_nearly_that():
     """Four tests at 2, 1, 0, -1 above their thresholds. Each direction fails with probability 1e-6."""
     chances = corner_chances(16, 2, SCALE, DECAY)
     assert 2.6 < math.log(chances[1] / chances[0]) < 3
-    bound = shown(corner_event(16, 2), runs := 15_000)
+    bound = shown(corner_event(16, 2), runs := 9_000)
     assert bound <= CLAIM
     assert chance_to_miss(chances, NEARLY * CLAIM, runs) <= ALPHA
     assert bound > NEARLY * CLAIM
 
 
-COSTLY = [(64, 0, SCALE, 0, 30_000), (4, 1, SCALE / 4, DECAY, 12_000)]
+COSTLY = [(64, 0, SCALE, 0, 16_500), (4, 1, SCALE / 4, DECAY, 5_000)]
 
 
 @pytest.mark.parametrize(("side", "trips", "scale", "decay", "runs"), COSTLY)
