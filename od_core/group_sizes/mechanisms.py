@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.group_sizes.bottom_up import BottomUp
 from od_core.group_sizes.bottom_up_posterior import BottomUpPosterior
 from od_core.group_sizes.cumulative import Cumulative
@@ -18,6 +18,7 @@ from od_core.group_sizes.mechanism import GroupSizeMechanism
 from od_core.group_sizes.naive import Naive
 from od_core.group_sizes.sizes import Sizes
 from od_core.group_sizes.sizes_posterior import SizesPosterior
+from od_core.named import mechanism_of
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
 
@@ -48,20 +49,7 @@ VISIBLE = 2
 
 def mechanism_named(name: str, **options: Any) -> GroupSizeMechanism:
     """The mechanism of that name with its options. Raises OdError for an unknown name or option."""
-    if name not in MECHANISMS:
-        raise OdError(
-            "OD-MECHANISM-UNKNOWN",
-            f"there is no mechanism {name!r} for group sizes ({nearest_known(name, tuple(MECHANISMS))})",
-            next_step="choose a known mechanism",
-        )
-    try:
-        return MECHANISMS[name](**options)
-    except TypeError:
-        raise OdError(
-            "OD-MECHANISM-OPTIONS",
-            f"mechanism {name!r} has no such options: {', '.join(options)}",
-            next_step="correct the mechanism's options",
-        ) from None
+    return mechanism_of(MECHANISMS, name, "group sizes", options)
 
 
 def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:

@@ -27,12 +27,10 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
 from od_core.publication.certificate import (
-    PERIODS_OF_A_YEAR,
-    TRIPS_OF_A_PERSON,
     CheckResult,
-    change_of,
     closing_facts,
     identity_facts,
+    pure_sentences,
     refuse_without_guarantee,
     spent_facts,
 )
@@ -91,25 +89,9 @@ def group_size_certificate(
 
 def group_size_sentences(plan: GroupSizePlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
-    many, year = (text_above(times * spent.epsilon, digits=4) for times in (TRIPS_OF_A_PERSON, PERIODS_OF_A_YEAR))
-    return {
-        "protected": (
-            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {change_of(plan.unit)}: the release is {text_above(spent.epsilon)}-differentially private"
-            " for that change."
-        ),
-        "not_protected": (
-            "the period itself; which groups there are, and in which areas, which is public beforehand; a person with"
-            f" many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many}; one with a trip"
-            f" in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: epsilon {year}); what other"
-            " releases from the same records reveal, beyond the cap of the privacy domain."
-        ),
-        "input": (
-            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
-            " the promise holds between inputs that are both accepted."
-        )
-        + _top_coded(plan),
-    }
+    public = "which groups there are, and in which areas"
+    sentences = pure_sentences(plan.unit, spent, fault_threshold, public=public)
+    return sentences | {"input": sentences["input"] + _top_coded(plan)}
 
 
 def _top_coded(plan: GroupSizePlan) -> str:

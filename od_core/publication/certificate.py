@@ -193,6 +193,36 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
     return sentences
 
 
+def pure_sentences(
+    unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction, *, public: str, with_it: str = ""
+) -> dict[str, str]:
+    """The sentences of a release of single trips that promises a pure epsilon; see :func:`guarantee_sentences`.
+
+    Args:
+        unit, spent, fault_threshold: as there.
+        public: what is public beforehand, in words that end a list.
+        with_it: what a trip has beside itself that is protected with it.
+    """
+    many, year = (text_above(times * spent.epsilon, digits=4) for times in (TRIPS_OF_A_PERSON, PERIODS_OF_A_YEAR))
+    return {
+        "protected": (
+            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
+            f" about whether {change_of(unit)}{with_it}: the release is {text_above(spent.epsilon)}-differentially"
+            " private for that change."
+        ),
+        "not_protected": (
+            f"the period itself; {public}, which is public beforehand; a person with many trips as a whole (one with"
+            f" {TRIPS_OF_A_PERSON} trips in the period: epsilon {many}; one with a trip in each of {PERIODS_OF_A_YEAR}"
+            f" such periods, all released like this one: epsilon {year}); what other releases from the same records"
+            " reveal, beyond the cap of the privacy domain."
+        ),
+        "input": (
+            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
+            " the promise holds between inputs that are both accepted."
+        ),
+    }
+
+
 def change_of(unit: PrivacyUnit) -> str:
     """What may have happened to the data without anybody learning it."""
     if unit.kind == "trip":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from od_core.errors import OdError, nearest_known
+from od_core.named import mechanism_of
 from od_core.stops.daf_entropy import DAFEntropy
 from od_core.stops.daf_homogeneity import DAFHomogeneity
 from od_core.stops.ebp import EBP
@@ -30,17 +30,4 @@ MECHANISMS: dict[str, Callable[..., StopsMechanism]] = {
 
 def mechanism_named(name: str, **options: Any) -> StopsMechanism:
     """The mechanism of that name with its options. Raises OdError for an unknown name or option."""
-    if name not in MECHANISMS:
-        raise OdError(
-            "OD-MECHANISM-UNKNOWN",
-            f"there is no mechanism {name!r} for trips with stops ({nearest_known(name, tuple(MECHANISMS))})",
-            next_step="choose a known mechanism",
-        )
-    try:
-        return MECHANISMS[name](**options)
-    except TypeError:
-        raise OdError(
-            "OD-MECHANISM-OPTIONS",
-            f"mechanism {name!r} has no such options: {', '.join(options)}",
-            next_step="correct the mechanism's options",
-        ) from None
+    return mechanism_of(MECHANISMS, name, "trips with stops", options)

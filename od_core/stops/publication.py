@@ -16,17 +16,15 @@ from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
 from od_core.publication.certificate import (
-    PERIODS_OF_A_YEAR,
-    TRIPS_OF_A_PERSON,
     CheckResult,
-    change_of,
     closing_facts,
     identity_facts,
+    pure_sentences,
     refuse_without_guarantee,
     spent_facts,
 )
@@ -81,24 +79,7 @@ def stops_certificate(
 
 def stops_sentences(plan: StopsPlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
-    many, year = (text_above(times * spent.epsilon, digits=4) for times in (TRIPS_OF_A_PERSON, PERIODS_OF_A_YEAR))
-    return {
-        "protected": (
-            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {change_of(plan.unit)}, with all its stops: the release is"
-            f" {text_above(spent.epsilon)}-differentially private for that change."
-        ),
-        "not_protected": (
-            "the period itself; the grid, which is public beforehand; a person with many trips as a whole (one with"
-            f" {TRIPS_OF_A_PERSON} trips in the period: epsilon {many}; one with a trip in each of {PERIODS_OF_A_YEAR}"
-            f" such periods, all released like this one: epsilon {year}); what other releases from the same records"
-            " reveal, beyond the cap of the privacy domain."
-        ),
-        "input": (
-            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
-            " the promise holds between inputs that are both accepted."
-        ),
-    }
+    return pure_sentences(plan.unit, spent, fault_threshold, public="the grid", with_it=", with all its stops")
 
 
 def write_stops_bundle(release: StopsRelease, certificate: dict[str, Any], folder: Path) -> None:

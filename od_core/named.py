@@ -1,0 +1,38 @@
+"""Things that are made by name, with options: mechanisms of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from od_core.errors import OdError, nearest_known
+
+Made = TypeVar("Made")
+
+
+def mechanism_of(makers: Mapping[str, Callable[..., Made]], name: str, tables: str, options: Mapping[str, Any]) -> Made:
+    """The mechanism of that name with its options.
+
+    Args:
+        makers: by name.
+        name: of the mechanism.
+        tables: what it is for, in words.
+        options: of the mechanism.
+
+    Raises:
+        OdError: an unknown name or option.
+    """
+    if name not in makers:
+        raise OdError(
+            "OD-MECHANISM-UNKNOWN",
+            f"there is no mechanism {name!r} for {tables} ({nearest_known(name, tuple(makers))})",
+            next_step="choose a known mechanism",
+        )
+    try:
+        return makers[name](**options)
+    except TypeError:
+        raise OdError(
+            "OD-MECHANISM-OPTIONS",
+            f"mechanism {name!r} has no such options: {', '.join(options)}",
+            next_step="correct the mechanism's options",
+        ) from None
