@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
@@ -18,6 +19,7 @@ from od_core.archive.lock import exclusive
 from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.estimation.intervals import MOST_LISTED
 from od_core.estimation.present_leaves import measure_present, present_leaves
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import Measurement, above_the_leaves, measure, published_root, run_level
@@ -80,19 +82,32 @@ class Release:
         """Leaf flows: origin, destination (zone codes), trips (int64; at least 1, but for ``vanilla_gauss``)."""
         return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
 
-    def flows_at(self, origin_level: str, destination_level: str) -> pd.DataFrame:
+    def flows_at(self, origin_level: str, destination_level: str, *, interval: bool = False) -> pd.DataFrame:
         """Flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
 
-        Pairs whose released trips are 0 are left out. Raises OdError for an unknown level.
+        Pairs whose released trips are 0 are left out; not with their intervals, which add ``lower`` and ``upper``, up
+        to :data:`od_core.estimation.intervals.MOST_LISTED` public pairs. Raises OdError for an unknown level.
         """
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
         origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
+        bounds: dict[str, NDArray[np.int64]] = {}
+        if interval:
+            width, cells = tree.destination.size(d_level), tree.origin.size(o_level) * tree.destination.size(d_level)
+            if cells <= MOST_LISTED:
+                every = np.zeros(cells, dtype=np.int64)
+                every[origin.astype(np.int64) * width + destination] = trips
+                pair = np.arange(cells)
+                origin, destination, trips = (pair // width).astype(np.int32), (pair % width).astype(np.int32), every
+            leaf_pairs = tree.cells(tree.depth) / cells
+            half = np.int64(np.ceil(1.645 * (float(self.plan.steps[-1].variance) * leaf_pairs) ** 0.5))
+            bounds = {"lower": np.maximum(np.minimum(trips, trips - half), 0), "upper": trips + half}
         return pd.DataFrame(
             {
                 "origin": tree.origin.codes_of(o_level, origin),
                 "destination": tree.destination.codes_of(d_level, destination),
                 "trips": trips,
+                **bounds,
             }
         )
 
