@@ -6,12 +6,11 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
@@ -19,7 +18,7 @@ from od_core.archive.lock import exclusive
 from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.estimation.intervals import MOST_LISTED
+from od_core.estimation.intervals import Intervals
 from od_core.estimation.present_leaves import measure_present, present_leaves
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import Measurement, above_the_leaves, measure, published_root, run_level
@@ -91,25 +90,19 @@ class Release:
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
         origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
-        bounds: dict[str, NDArray[np.int64]] = {}
         if interval:
-            width, cells = tree.destination.size(d_level), tree.origin.size(o_level) * tree.destination.size(d_level)
-            if cells <= MOST_LISTED:
-                every = np.zeros(cells, dtype=np.int64)
-                every[origin.astype(np.int64) * width + destination] = trips
-                pair = np.arange(cells)
-                origin, destination, trips = (pair // width).astype(np.int32), (pair % width).astype(np.int32), every
-            leaf_pairs = tree.cells(tree.depth) / cells
-            half = np.int64(np.ceil(1.645 * (float(self.plan.steps[-1].variance) * leaf_pairs) ** 0.5))
-            bounds = {"lower": np.maximum(np.minimum(trips, trips - half), 0), "upper": trips + half}
-        return pd.DataFrame(
-            {
-                "origin": tree.origin.codes_of(o_level, origin),
-                "destination": tree.destination.codes_of(d_level, destination),
-                "trips": trips,
-                **bounds,
-            }
-        )
+            origin, destination, trips, *bounds = self.intervals.around(o_level, d_level, origin, destination, trips)
+        columns = {
+            "origin": tree.origin.codes_of(o_level, origin),
+            "destination": tree.destination.codes_of(d_level, destination),
+            "trips": trips,
+        }
+        return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        """What its measurements say of every cell; made once. Raises OdError where there are none."""
+        return Intervals(self.plan, int(self.leaves.trips.sum()), self.measured)
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Noisy measurements of one level: level, origin, destination (codes), noisy (int64), variance (float).
