@@ -280,6 +280,19 @@ class Geography:
             only_text = asked.map(lambda code: code if isinstance(code, str) else None)
             return zones.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
+    def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
+        """Which zones lie in some areas of a level; shape (zones,). Raises OdError for a code that the level lacks."""
+        known = {code: number for number, code in enumerate(self.codes[level])}
+        missing = next((code for code in codes if code not in known), None)
+        if missing is not None:
+            name = self.level_names[level]
+            raise OdError(
+                "OD-AREA-UNKNOWN",
+                f"level {name!r} has no area {str(missing)[:60]!r}{nearest_only(missing, self.codes[level])}",
+                next_step="name areas of that level; the table of areas lists them",
+            )
+        return np.isin(self.ancestors(level), [known[code] for code in codes])
+
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
         """Codes of area numbers of a level, as text; shape of ``areas``."""
         return pd.Series(self.code_array(level).take(pa.array(areas)), dtype="str")

@@ -99,6 +99,41 @@ class Release:
         }
         return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
 
+    def zero_bound(self, origin_level: str, destination_level: str) -> int:
+        """What a pair of these levels that is released as 0 may have at most: the largest upper bound of any.
+
+        Raises OdError for an unknown level, and as :attr:`intervals`.
+        """
+        tree = self.plan.tree
+        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        return self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
+
+    def trips_between(
+        self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
+    ) -> tuple[int, int, int]:
+        """Released trips from some areas to some areas, and the interval of that sum: (trips, lower, upper).
+
+        The interval of a sum is narrower than the sum of the intervals.
+
+        Args:
+            origin_level, origins: codes of areas of one level.
+            destination_level, destinations: likewise.
+
+        Raises:
+            OdError: an unknown level or area; as :attr:`intervals`.
+        """
+        tree = self.plan.tree
+        meant = [
+            geography.zones_in(geography.level_number(level), codes)
+            for geography, level, codes in (
+                (tree.origin, origin_level, origins),
+                (tree.destination, destination_level, destinations),
+            )
+        ]
+        trips = int(self.leaves.trips[meant[0][self.leaves.origin] & meant[1][self.leaves.destination]].sum())
+        lower, upper = self.intervals.of_sum(*meant)
+        return trips, min(lower, trips), max(upper, trips)
+
     @cached_property
     def intervals(self) -> Intervals:
         """What its measurements say of every cell; made once. Raises OdError where there are none."""

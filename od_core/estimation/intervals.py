@@ -158,19 +158,37 @@ class Intervals:
         """
         width = self._tree.destination.size(destination_level)
         pairs = self._tree.origin.size(origin_level) * width
-        pair = origin.astype(np.int64) * width + destination
         if pairs <= MOST_LISTED:
-            lower, upper = self.of_all(origin_level, destination_level)
             every, listed = np.arange(pairs), np.zeros(pairs, dtype=np.int64)
-            listed[pair] = trips
+            listed[origin.astype(np.int64) * width + destination] = trips
             origin, destination, trips = (every // width).astype(np.int32), (every % width).astype(np.int32), listed
-        else:
-            bounds = self.at(origin_level, destination_level)
-            known = bounds.origin.astype(np.int64) * width + bounds.destination
-            order = np.argsort(known, kind="stable")
-            place = order[np.searchsorted(known, pair, sorter=order)]
-            lower, upper = bounds.lower[place], bounds.upper[place]
+        lower, upper = self.of_cells(origin_level, destination_level, origin, destination)
         return origin, destination, trips, np.minimum(lower, trips), np.maximum(upper, trips)
+
+    def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
+        """The largest upper bound of a cell of a pair of levels other than those given, which are released as 0."""
+        cells = self.at(origin_level, destination_level)
+        width = self._tree.destination.size(destination_level)
+        released = find_pairs(origin, destination, cells.origin, cells.destination, width) >= 0
+        hub, finest = self._span(origin_level, destination_level)
+        above = range(hub if hub == finest else hub + 1)
+        dropped = [np.delete(self._bounds[k], self._levels[k].divided).max(initial=0) for k in above]
+        return int(max([cells.upper[~released].max(initial=0), *dropped]))
+
+    def of_cells(
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
+    ) -> tuple[Counts, Counts]:
+        """Lower and upper bound of any cells of a pair of levels; shape (cells,) each."""
+        cells = self.at(origin_level, destination_level)
+        width = self._tree.destination.size(destination_level)
+        place = find_pairs(cells.origin, cells.destination, origin, destination, width)
+        found = place >= 0
+        lower, upper = np.zeros(len(place), dtype=np.int64), np.zeros(len(place), dtype=np.int64)
+        lower[found], upper[found] = cells.lower[place[found]], cells.upper[place[found]]
+        if not found.all():
+            below = origin[~found], destination[~found]
+            upper[~found] = self._nearest_bound((origin_level, destination_level), *below)
+        return lower, upper
 
     def at(self, origin_level: int, destination_level: int) -> Bounds:
         """Intervals of the cells of a pair of levels, but for those below nodes that were dropped further up."""
@@ -191,25 +209,6 @@ class Intervals:
             each = (np.arange(len(same)) + np.repeat(first - sums.offsets[:-1], count)).astype(np.int32)
             origin, destination = (each, same) if apart == 0 else (same, each)
         return Bounds(origin, destination, lower_bound(estimate, variance), upper_bound(estimate, variance, unseen))
-
-    def of_all(self, origin_level: int, destination_level: int) -> tuple[Counts, Counts]:
-        """Lower and upper bound of every public pair, by origin and then destination; shape (pairs,) each."""
-        shape = self._tree.origin.size(origin_level), self._tree.destination.size(destination_level)
-        bounds = self.at(origin_level, destination_level)
-        lower, upper = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        if len(bounds.origin) < lower.size:
-            hub, _ = self._span(origin_level, destination_level)
-            upper = self._nearest_bounds(hub, (origin_level, destination_level))
-        lower[bounds.origin, bounds.destination] = bounds.lower
-        upper[bounds.origin, bounds.destination] = bounds.upper
-        return lower.ravel(), upper.ravel()
-
-    def most_of_unlisted(self, origin_level: int, destination_level: int) -> int:
-        """The largest upper bound of a cell that :meth:`at` does not list; 0 where it lists all."""
-        hub, finest = self._span(origin_level, destination_level)
-        above = range(hub if hub == finest else hub + 1)
-        dropped = [np.delete(self._bounds[k], self._levels[k].divided).max(initial=0) for k in above]
-        return int(max(dropped, default=0))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Lower and upper bound of the trips from some zones to some zones.
@@ -275,23 +274,20 @@ class Intervals:
             whole, some = whole & (meant == zones), some & (meant > 0)
         return whole, some
 
-    def _nearest_bounds(self, hub: int, levels: tuple[int, int]) -> Counts:
-        """Upper bound of the nearest measured node above every pair of areas of two levels; shape (areas, areas)."""
-        bounds, at = self._bounds[0].reshape(1, 1), (0, 0)
-        for k in range(1, hub + 1):
-            level = self._levels[k]
-            below = self._tree.level_pair(level.nodes.level)
-            bounds, at = self._spread(bounds, at, below), below
-            bounds[level.nodes.origin, level.nodes.destination] = self._bounds[k]
-        return self._spread(bounds, at, levels)
-
-    def _spread(self, values: Counts, at: tuple[int, int], levels: tuple[int, int]) -> Counts:
-        """The value of the pair of areas above, for every pair of areas of two levels."""
-        sides = []
-        for geography, above, level in zip((self._tree.origin, self._tree.destination), at, levels, strict=True):
-            sides.append(geography.ancestors_at(level, above) if above < level else np.arange(geography.size(level)))
-        spread: Counts = values[np.ix_(*sides)]
-        return spread
+    def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
+        """Upper bound of the nearest measured node above cells of two levels below which nothing was measured."""
+        nearest = np.zeros(len(origin), dtype=np.int64)
+        for k in range(self._span(*levels)[0] + 1):
+            nodes, pair = self._levels[k].nodes, self._tree.level_pair(self._levels[k].nodes.level)
+            o, d = (
+                geography.ancestors_at(level, at)[areas] if at < level else areas
+                for geography, level, at, areas in zip(
+                    (self._tree.origin, self._tree.destination), levels, pair, (origin, destination), strict=True
+                )
+            )
+            place = find_pairs(nodes.origin, nodes.destination, o, d, self._tree.destination.size(pair[1]))
+            nearest[place >= 0] = self._bounds[k][place[place >= 0]]
+        return nearest
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
@@ -324,6 +320,17 @@ def _half_width(estimate: Reals, variance: Reals) -> Reals:
     """Deviations to either side; enough for whole numbers, too, that the noise reaches by steps of 1."""
     width = _DEVIATIONS * np.sqrt(variance)
     return np.maximum(width, np.ceil(width - 0.5)) + _TOLERANCE * (1 + np.abs(estimate))
+
+
+def find_pairs(
+    origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int
+) -> NDArray[np.int64]:
+    """Position of each pair among some pairs, -1 where it is none of them; ``width`` is the number of destinations."""
+    known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
+    order = np.argsort(known, kind="stable")
+    known = np.append(known[order], -1)  # what is asked for behind the last meets no pair
+    place = np.searchsorted(known[:-1], asked)
+    return np.where(known[place] == asked, np.append(order, -1)[place], -1)
 
 
 def _side(level: FittedLevel, side: int) -> Numbers:
