@@ -2,32 +2,30 @@
 
 The least-squares estimate of a cell is unbiased and about normal, so that its interval holds the true number of counted
 trips with the stated probability whatever that number is: also where it is small, and released as 0. Cells at pairs of
-levels that the flow tree does not have are sums of its nodes. The variance of a sum of nodes is carried up the tree:
-with a sum's factor c_i at the children of a node, and r_i the variance that arose below them,
-
-    r = sum r_i + c_i^2 v_i - (sum c_i v_i)^2 / S,   c = sum c_i v_i / S
-
-at the node itself, up to the first node that all of the sum lies below: there the variance is r + c^2 V.
+levels that the flow tree does not have are sums of its nodes; so is what a user sums over areas of choice.
 
 What lies below a node that the top-down pass dropped was not measured. A cell there is at most what its nearest
-measured ancestor is at most, and a cell that such a node has a part in may be larger by as much.
+measured ancestor is at most. A sum that has a part in such nodes may have nothing of them, or all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.compiled import kernel
 from od_core.errors import OdError
+from od_core.estimation.dropped_nodes import dropped_trips
 from od_core.estimation.least_squares import FittedLevel, Positions, Reals, least_squares
+from od_core.estimation.node_sums import NodeSums
 from od_core.estimation.top_down import Measurement
 from od_core.geography import Numbers
+from od_core.pipeline import in_order
 from od_core.plan import ReleasePlan
 
 Counts = NDArray[np.int64]
@@ -44,11 +42,11 @@ MOST_MEASURED = 50_000_000
 _DEVIATIONS = 1.6448536269514722
 """Standard deviations of a normal variable on either side that hold nine tenths of it."""
 
+_BLOCK = 1 << 20
+"""Nodes that are summed at a time, by one thread."""
+
 _TOLERANCE = 1e-9
 """Part of an estimate that rounding of floats may have taken or added: intervals are that much wider."""
-
-
-_NOTHING_UNSEEN = np.zeros(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,67 +62,6 @@ class Bounds:
     destination: Numbers
     lower: Counts
     upper: Counts
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """Sums of nodes below each of some nodes, apart for every area of the side that is not summed over.
-
-    Attributes:
-        offsets: those of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas.
-        factor: c, how far a sum follows the estimate of the node.
-        residual: r, its variance beside that.
-        estimate: the sum of the estimates of its nodes.
-        unseen: what nodes that were dropped may add at most.
-    """
-
-    offsets: Positions
-    factor: Reals
-    residual: Reals
-    estimate: Reals
-    unseen: Reals
-
-    @classmethod
-    def of_nodes(cls, estimate: Reals, meant: NDArray[np.bool_], unseen: Reals) -> _Sums:
-        """Each node by itself, or nothing of it."""
-        offsets = np.arange(len(meant) + 1)
-        return cls(offsets, meant.astype(np.float64), np.zeros(len(meant)), estimate * 1.0, unseen * 1.0)
-
-    @classmethod
-    def unseen_below(cls, bounds: Counts, areas: Positions) -> _Sums:
-        """Of nodes below which nothing was measured: in each of so many areas as much as the whole node may have."""
-        offsets = np.concatenate([[0], np.cumsum(areas)])
-        nothing = np.zeros(offsets[-1])
-        return cls(offsets, nothing, nothing.copy(), nothing.copy(), np.repeat(bounds.astype(np.float64), areas))
-
-    def with_divided(self, divided: Positions, theirs: _Sums) -> _Sums:
-        """The same, but for the nodes that were divided: of those, the sums of what lies below them."""
-        steps = np.zeros(len(self.factor) + 1, dtype=np.int64)
-        steps[self.offsets[divided]] += 1
-        steps[self.offsets[divided + 1]] -= 1
-        at = np.cumsum(steps[:-1]) > 0
-        for mine, other in zip(self._values, theirs._values, strict=True):
-            mine[at] = other
-        return self
-
-    def carried(self, level: FittedLevel, area: Positions) -> _Sums:
-        """Sums over the children of each divided node of the level above.
-
-        Args:
-            level: the nodes.
-            area: number of the first area of each node's sums.
-        """
-        first, last = level.offsets[:-1], level.offsets[1:] - 1
-        begin, end = area[first], area[last] + np.diff(self.offsets)[last]
-        own = np.concatenate([[0], np.cumsum(end - begin)])
-        start = area - np.repeat(begin, np.diff(level.offsets))
-        above = np.zeros((4, own[-1]))
-        _carry(level.offsets, level.below, level.siblings, self.offsets, start, own, *self._values, above)
-        return _Sums(own, *above)
-
-    @property
-    def _values(self) -> tuple[Reals, Reals, Reals, Reals]:
-        return self.factor, self.residual, self.estimate, self.unseen
 
 
 class Intervals:
@@ -143,6 +80,7 @@ class Intervals:
         refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
         self._tree = plan.tree
         self._levels = least_squares(plan, total, measured)
+        self._nothing_dropped = all(len(level.divided) == len(level.nodes) for level in self._levels[:-1])
         self._bounds = [upper_bound(level.estimate, level.variance) for level in self._levels]
 
     def around(
@@ -195,20 +133,17 @@ class Intervals:
         hub, finest = self._span(origin_level, destination_level)
         level = self._levels[hub]
         if hub == finest:
-            nodes, estimate, variance, unseen = level.nodes, level.estimate, level.variance, _NOTHING_UNSEEN
-            origin, destination = nodes.origin, nodes.destination
-        else:
-            apart = 1 if origin_level < destination_level else 0
-            apart_level = (origin_level, destination_level)[apart]
-            sums = self._sums(hub, finest, apart, apart_level)
-            count = np.diff(sums.offsets)
-            variance = sums.residual + sums.factor**2 * np.repeat(level.variance[level.divided], count)
-            estimate, unseen = sums.estimate, sums.unseen
-            same = np.repeat(_side(level, 1 - apart)[level.divided], count)
-            first = self._first_areas(hub, apart, apart_level)[_side(level, apart)[level.divided]]
-            each = (np.arange(len(same)) + np.repeat(first - sums.offsets[:-1], count)).astype(np.int32)
-            origin, destination = (each, same) if apart == 0 else (same, each)
-        return Bounds(origin, destination, lower_bound(estimate, variance), upper_bound(estimate, variance, unseen))
+            lower, upper = lower_bound(level.estimate, level.variance), self._bounds[hub]
+            return Bounds(level.nodes.origin, level.nodes.destination, lower, upper)
+        apart = 1 if origin_level < destination_level else 0
+        apart_level = (origin_level, destination_level)[apart]
+        sums = self._sums(hub, finest, apart, apart_level)
+        count = np.diff(sums.offsets)
+        same = np.repeat(_side(level, 1 - apart)[level.divided], count)
+        first = self._first_areas(level, apart, apart_level)[_side(level, apart)[level.divided]]
+        each = (np.arange(len(same)) + np.repeat(first - sums.offsets[:-1], count)).astype(np.int32)
+        origin, destination = (each, same) if apart == 0 else (same, each)
+        return Bounds(origin, destination, *_bounds_of(sums, level.variance[level.divided]))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Lower and upper bound of the trips from some zones to some zones.
@@ -217,19 +152,32 @@ class Intervals:
             origins, destinations: which zones are meant; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
-        sums: _Sums | None = None
-        for k in range(len(self._levels) - 1, -1, -1):
-            level = self._levels[k]
-            whole, some = self._overlap(k, inside)
-            cells = _Sums.of_nodes(whole * level.estimate, whole, np.where(some & ~whole, self._bounds[k], 0))
-            if sums is not None:
-                cells = cells.with_divided(level.divided, sums)
-            sums = cells if k == 0 else cells.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
-        if sums is None:
-            raise _no_levels()
-        variance = sums.residual + sums.factor**2 * self._levels[0].variance
-        lower, upper = lower_bound(sums.estimate, variance), upper_bound(sums.estimate, variance, sums.unseen)
+        sums = self._selected(len(self._levels) - 1, inside)
+        for k in range(len(self._levels) - 1, 0, -1):
+            below = sums.carried(self._levels[k], np.zeros(len(self._levels[k].nodes), dtype=np.int64))
+            sums = self._selected(k - 1, inside, below)
+        lower, upper = _bounds_of(sums, self._levels[0].variance)
         return int(lower[0]), int(upper[0])
+
+    def _selected(self, k: int, inside: Sequence[Positions], below: NodeSums | None = None) -> NodeSums:
+        """Sums of what is meant below each node of a level, of which those that are meant wholly stand for themselves.
+
+        Args:
+            k: the level.
+            inside: see :meth:`_overlap`.
+            below: the sums below its divided nodes.
+        """
+        level = self._levels[k]
+        whole, some = self._overlap(k, inside)
+        sums = self._single(level, whole)
+        if below is None:
+            return sums
+        split = some & ~whole
+        taken = split[level.divided]
+        sums.values[:, level.divided[taken]] += below.values[:, taken]
+        if self._nothing_dropped:
+            return sums
+        return sums.with_unseen(*(np.where(split, values, 0.0) for values in _unseen(level)))
 
     def _span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
         """The finest measured level that cells of a pair of levels lie below, and the one that they are sums of."""
@@ -239,30 +187,63 @@ class Intervals:
         numbers = [level.nodes.level for level in self._levels]
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
-    def _sums(self, hub: int, finest: int, apart: int, apart_level: int) -> _Sums:
+    def _sums(self, hub: int, finest: int, apart: int, apart_level: int) -> NodeSums:
         """Sums of the nodes of a level below each divided node of a level above.
+
+        Two levels at a time below some nodes: there are the most cells there, and few of the sums.
 
         Args:
             hub, finest: the level above, and the level of the nodes.
             apart: the side that is not summed over, 0 for origins.
             apart_level: its level.
         """
-        level = self._levels[finest]
-        nodes = len(level.nodes)
-        sums = _Sums.of_nodes(level.estimate, np.ones(nodes, dtype=np.bool_), np.zeros(nodes))
-        for k in range(finest, hub, -1):
-            level, first = self._levels[k], self._first_areas(k, apart, apart_level)
-            if k < finest:
-                areas = np.diff(first)[_side(level, apart)]
-                sums = _Sums.unseen_below(self._bounds[k], areas).with_divided(level.divided, sums)
-            sums = sums.carried(level, first[_side(level, apart)])
+        middle = max(hub, finest - 2)
+        levels = self._levels[middle + 1 : finest + 1]
+
+        def below(block: tuple[int, int]) -> NodeSums:
+            first, last = block
+            parts = []
+            for level in levels:
+                parts.append(level.below(first, last))
+                first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
+            return self._carried(self._single(parts[-1]), parts, apart, apart_level)
+
+        sums = NodeSums.joined(in_order(below, _blocks(levels)))
+        return self._carried(sums, self._levels[hub + 1 : middle + 1], apart, apart_level, summed=True)
+
+    def _carried(
+        self, sums: NodeSums, levels: Sequence[FittedLevel], apart: int, apart_level: int, *, summed: bool = False
+    ) -> NodeSums:
+        """Sums carried up through some levels, top first.
+
+        Args:
+            sums: of the nodes of the last level; or, where it is ``summed``, of those below its divided nodes.
+            levels, apart, apart_level: see :meth:`_sums`.
+            summed: see there.
+        """
+        for level in reversed(levels):
+            first = self._first_areas(level, apart, apart_level)
+            if summed:
+                sums = NodeSums.nothing(np.diff(first)[_side(level, apart)]).with_divided(level.divided, sums)
+                if not self._nothing_dropped:
+                    sums = sums.with_unseen(*_unseen(level))
+            sums, summed = sums.carried(level, first[_side(level, apart)]), True
         return sums
 
-    def _first_areas(self, k: int, side: int, level: int) -> Positions:
+    def _single(self, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
+        """Nodes of a level to be summed.
+
+        Where nodes were dropped, those that were kept were chosen for their noise: only what was drawn below them
+        afterwards is unbiased.
+        """
+        fitted = self._nothing_dropped or level.noise == 0
+        return NodeSums.of_fitted(level, meant) if fitted else NodeSums.of_noisy(level, meant)
+
+    def _first_areas(self, level: FittedLevel, side: int, apart_level: int) -> Positions:
         """Where the areas of a level of one side begin below each area of a measured level; one more than these."""
         geography = (self._tree.origin, self._tree.destination)[side]
-        above = min(level, self._tree.level_pair(self._levels[k].nodes.level)[side])
-        return np.searchsorted(geography.first_zone[level], geography.first_zone[above])
+        above = min(apart_level, self._tree.level_pair(level.nodes.level)[side])
+        return np.searchsorted(geography.first_zone[apart_level], geography.first_zone[above])
 
     def _overlap(self, k: int, inside: Sequence[Positions]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which nodes of a level lie between the zones that are meant: with all of their pairs, with some."""
@@ -311,9 +292,38 @@ def lower_bound(estimate: Reals, variance: Reals) -> Counts:
     return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
 
 
-def upper_bound(estimate: Reals, variance: Reals, unseen: Reals = _NOTHING_UNSEEN) -> Counts:
-    """Upper end, at least 0; with what may come on top of it unseen."""
-    return (np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0) + unseen).astype(np.int64)
+def upper_bound(estimate: Reals, variance: Reals) -> Counts:
+    """Upper end, at least 0."""
+    return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
+
+
+def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
+    """Of every node of a level, if it was dropped: what it may have at most, has on average, and the variance."""
+    most = upper_bound(level.estimate, level.variance).astype(np.float64)
+    most[level.divided] = 0
+    return most, *dropped_trips(level)
+
+
+def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
+    """Consecutive parents of the first of some levels, with about ``_BLOCK`` nodes of the last below them."""
+    ends = levels[0].offsets
+    for above, level in pairwise(levels):
+        ends = level.offsets[np.searchsorted(above.divided, ends)]
+    starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], _BLOCK), side="right")) - 1
+    return pairwise([*starts.tolist(), len(ends) - 1])
+
+
+def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
+    """Lower and upper bound of sums below nodes of these variances.
+
+    Of the dropped nodes that a sum has a part in it may have nothing, or everything: what each of them may have by
+    itself, or what they are likely to have together, whichever is less.
+    """
+    estimate, spread = sums.estimate, sums.variance(variance)
+    most, unseen, doubt = sums.unseen
+    alone = upper_bound(estimate, spread) + most.astype(np.int64)
+    together = upper_bound(estimate + np.maximum(unseen, 0), spread + doubt)
+    return lower_bound(estimate, spread), np.where(most > 0, np.minimum(alone, together), alone)
 
 
 def _half_width(estimate: Reals, variance: Reals) -> Reals:
@@ -335,30 +345,3 @@ def find_pairs(
 
 def _side(level: FittedLevel, side: int) -> Numbers:
     return level.nodes.destination if side else level.nodes.origin
-
-
-def _no_levels() -> OdError:
-    return OdError("OD-INTERVAL-EMPTY", "nothing was measured", next_step="report this defect")
-
-
-@kernel
-def _carry(offsets, below, siblings, cells, start, own, factor, residual, estimate, unseen, above):  # type: ignore[no-untyped-def]  # compiled
-    """Sums of the children of every node, cell by cell: its factor, residual, estimate and unseen part.
-
-    ``above`` has a row for each of these; the cells of child ``i`` are ``cells[i]:cells[i + 1]``, of which the first
-    is number ``start[i]`` among those of its parent ``p``, which are ``own[p]:own[p + 1]``.
-    """
-    for parent in range(len(siblings)):
-        for child in range(offsets[parent], offsets[parent + 1]):
-            v = below[child]
-            to = own[parent] + start[child]
-            for cell in range(cells[child], cells[child + 1]):
-                above[0, to] += factor[cell] * v
-                above[1, to] += residual[cell] + factor[cell] * factor[cell] * v
-                above[2, to] += estimate[cell]
-                above[3, to] += unseen[cell]
-                to += 1
-        for to in range(own[parent], own[parent + 1]):
-            follows = above[0, to]
-            above[0, to] = follows / siblings[parent]
-            above[1, to] = max(0.0, above[1, to] - follows * above[0, to])

@@ -42,7 +42,9 @@ class FittedLevel:
         splits_origin: whether they divide the origin area of their parent (else the destination).
         offsets: those below divided parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         divided: positions of those below which there are measurements, too; shape (divided,).
-        below: v, what a node's own value and those below it leave uncertain; shape (nodes,).
+        noisy: x, its own noisy value; shape (nodes,).
+        noise: s2, the variance of these; 0 of a root that is public, infinite of a level that was not measured.
+        own: v, what a node's own value and those below it leave uncertain; shape (nodes,).
         siblings: S, the sum of v over the children of each divided parent; shape (parents,).
         estimate: h; shape (nodes,).
         variance: V; shape (nodes,).
@@ -52,10 +54,29 @@ class FittedLevel:
     splits_origin: bool
     offsets: Positions
     divided: Positions
-    below: Reals
+    noisy: Reals
+    noise: float
+    own: Reals
     siblings: Reals
     estimate: Reals
     variance: Reals
+
+    def below(self, first: int, last: int) -> FittedLevel:
+        """Those below the divided parents ``first:last`` alone."""
+        nodes = slice(self.offsets[first], self.offsets[last])
+        divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
+        return FittedLevel(
+            Pairs(self.nodes.level, self.nodes.origin[nodes], self.nodes.destination[nodes]),
+            self.splits_origin,
+            self.offsets[first : last + 1] - nodes.start,
+            self.divided[divided] - nodes.start,
+            self.noisy[nodes],
+            self.noise,
+            self.own[nodes],
+            self.siblings[first:last],
+            self.estimate[nodes],
+            self.variance[nodes],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +120,8 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
                 level.splits_origin,
                 level.offsets,
                 level.divided,
+                level.noisy,
+                level.noise,
                 v[k],
                 siblings,
                 estimate,

@@ -1,4 +1,4 @@
-"""How often the intervals of releases hold the truth, and how wide they are. NOT private: it compares with the truth."""
+"""How often intervals hold the truth, and how wide they are. NOT private: it compares with the truth."""
 
 from __future__ import annotations
 

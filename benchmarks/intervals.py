@@ -1,0 +1,164 @@
+"""Coverage, width, time and memory of the intervals of published cells.
+
+    python -m benchmarks.intervals --markdown
+    python -m benchmarks.intervals --case flights --epsilon 1 --runs 20 --json
+
+Every run is an independent draw of the certified noise: there is no seed. Cells are told apart by TRUE size, which
+is known here since all data are public or made up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.estimator import DELTA, EPSILONS, NOISE, data_set
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from od_core import Budget, PrivacyUnit, Release, plan_release
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.evaluation.coverage import SIZE_CLASSES, coverage
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.flow_tree import Nodes
+from od_core.mechanisms import MECHANISMS
+from od_core.privacy.noise import noise_named
+from od_core.release import run_plan
+
+CASES = ("flights", "binary", "random", "italy")
+RUNS = {"flights": 40, "binary": 20, "random": 20, "italy": 3}
+
+LEAST_CELLS = 300
+"""Cells of a class in all runs together from which its coverage is known to about 3 percentage points or better."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A mechanism with its options; what is measured of it is all that decides on the intervals."""
+
+    name: str
+    mechanism: str = "inftda_refined"
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+VARIANTS = (
+    Variant("default"),
+    Variant("nodes dropped", options=(("keep_all_cap", 0),)),
+)
+
+
+def released(variant: Variant, epsilon: str, data: KnownFlows) -> Release:
+    """One release with noise of its own."""
+    mechanism = MECHANISMS[variant.mechanism](**dict(variant.options))
+    budget = Budget(epsilon, DELTA)
+    plan = plan_release(data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+    return run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())
+
+
+def true_leaves(data: KnownFlows) -> Nodes:
+    """The true trips of all pairs that have any, in tree order."""
+    pairs = data.truth.tree.pairs_at(data.trips.rank)
+    return Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
+
+
+def measured(variant: Variant, case: str, epsilon: str, data: KnownFlows, runs: int) -> dict[str, Any]:
+    """Coverage and widths over some runs, and time and memory of all level pairs of one release."""
+    truth = true_leaves(data)
+    table = coverage((released(variant, epsilon, data) for _ in range(runs)), truth)
+    release = released(variant, epsilon, data)
+    reset_peak_memory()
+    start = time.perf_counter()
+    for origin_level, destination_level in product(data.geography.level_names, repeat=2):
+        release.flows_at(origin_level, destination_level, interval=True)
+    seconds = time.perf_counter() - start
+    return {
+        "case": case,
+        "variant": variant.name,
+        "epsilon": epsilon,
+        "runs": runs,
+        "seconds_of_all_intervals": seconds,
+        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "classes": table.to_dict("records"),
+    }
+
+
+def least_covered(row: dict[str, Any]) -> dict[str, Any]:
+    """One line: of each class the least and most coverage over the level pairs, and the leaf pair's mean width."""
+    classes = pd.DataFrame(row["classes"])
+    last = classes.iloc[-1]
+    leaf = classes[(classes.origin_level == last.origin_level) & (classes.destination_level == last.destination_level)]
+    line = {name: row[name] for name in ("case", "variant", "epsilon", "runs")}
+    for least in SIZE_CLASSES:
+        some = classes[(classes.least_trips == least) & (classes.cells * row["runs"] >= LEAST_CELLS)]
+        width = leaf[leaf.least_trips == least].width
+        text = "-" if some.empty else f"{some.covered.min():.1%} to {some.covered.max():.1%}"
+        line[_class_name(least)] = text + (f" ({width.iloc[0]:.0f})" if len(width) else "")
+    return line
+
+
+def by_level(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """One line a level pair: coverage and mean width of every class that has enough cells."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for entry in row["classes"]:
+        pair = entry["origin_level"], entry["destination_level"]
+        line = lines.setdefault(
+            pair, {"origin": pair[0], "destination": pair[1]} | {_class_name(c): "" for c in SIZE_CLASSES}
+        )
+        few = "" if entry["cells"] * row["runs"] >= LEAST_CELLS else "*"
+        line[_class_name(entry["least_trips"])] = f"{entry['covered']:.1%}{few} ({entry['width']:.0f})"
+    return list(lines.values())
+
+
+def _class_name(least: int) -> str:
+    above = {low: high - 1 for low, high in pairwise(SIZE_CLASSES)}
+    if least not in above:
+        return f"{least}+"
+    return str(least) if above[least] == least else f"{least}-{above[least]}"
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The summary, and a table of the level pairs of each data set, at epsilon 1."""
+    text = [*_table([least_covered(row) for row in rows]), ""]
+    for row in rows:
+        if row["epsilon"] == "1":
+            text += [f"### {row['case']}, {row['variant']}, epsilon 1", "", *_table(by_level(row)), ""]
+    return "\n".join(text)
+
+
+def _table(lines: Sequence[dict[str, Any]]) -> list[str]:
+    head = list(lines[0])
+    return [
+        f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *(list(x.values()) for x in lines))
+    ]
+
+
+def main() -> None:
+    """Measure every data set and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
+    parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
+    parser.add_argument("--runs", type=int, help="of each, instead of 40 (flights), 20, and 3 (Italy)")
+    options = parser.parse_args()
+    rows = []
+    for case, epsilon, variant in steps(list(product(options.case, options.epsilon, VARIANTS)), "intervals"):
+        runs = options.runs or (1 if options.small else RUNS[case])
+        if case == "italy" and not options.small and variant != VARIANTS[0]:
+            continue  # its default drops nodes: it has too many pairs
+        rows.append(measured(variant, case, epsilon, data_set(case, None, small=options.small), runs))
+    if options.markdown:
+        print(markdown(rows))
+        return
+    results: dict[str, Any] = {"machine": machine(), "delta": DELTA, "noise": NOISE}
+    printed(results | {"cases": rows if options.json else [least_covered(row) for row in rows]}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
