@@ -91,7 +91,7 @@ def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
     assert not refused.success
     assert found() == []
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.assets.group_sizes.estimated", quoting)
+        context.setattr("od_assets.resources.warehouse.estimated", quoting)
         kept_project.write_records(planted().drop(columns="trips"))
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(kept_project.group_sizes()))
     assert found() == []
@@ -179,7 +179,7 @@ FAILING = [
     "od_assets.assets.inputs.load_records",
     "od_assets.checks.asset_checks.records_meet_expectations",
     "od_assets.assets.inputs.count_records",
-    "od_assets.assets.levels.begin_release",
+    "od_assets.resources.warehouse.begin_release",
     "od_core.privacy.opendp_noise.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
     "od_assets.assets.levels.refine",

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_assets.assets import group_sizes as assets
 from od_assets.assets.metadata import ALLOWED
 from od_assets.components import OdGroupSizes
+from od_assets.resources import warehouse
 from od_assets.resources.warehouse import Warehouse
 from od_assets.verifying import verified
 from od_core.archive.ledger import Ledger
@@ -222,14 +222,14 @@ DAMAGES = {
 def test_checks_find_a_table_that_is_not_what_it_should_be(
     month: Project, monkeypatch: pytest.MonkeyPatch, damage
 ) -> None:
-    real = assets.estimated
+    real = warehouse.estimated
 
     def damaged(*arguments, **named):  # type: ignore[no-untyped-def]  # as the real one
         release = real(*arguments, **named)
         damage(list(release.histograms))
         return release
 
-    monkeypatch.setattr(assets, "estimated", damaged)
+    monkeypatch.setattr(warehouse, "estimated", damaged)
     result = month.run(month.group_sizes())
     failed = {check.check_name for check in result.get_asset_check_evaluations() if not check.passed}
     assert failed == DAMAGES[damage]
