@@ -153,6 +153,7 @@ def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Cal
         plant(kept_project)
         result = kept_project.run(of_flows(kept_project))
         assert code in failure_text(result), plant.__name__
+        assert "2001-01.csv" in failure_text(result), plant.__name__
         assert found() == [], plant.__name__
     too_many_faults(kept_project)
     result = kept_project.run()  # a row a trip: here the check of the records fails before they are counted
