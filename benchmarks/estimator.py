@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
 from benchmarks.release import FLIGHTS
+from benchmarks.tables import markdown_table
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.known_flows import SEED, KnownFlows, us_flights
@@ -227,9 +228,7 @@ def markdown(rows: Sequence[dict[str, Any]], skipped: Sequence[str] = ()) -> str
     """One table an epsilon, and what was skipped."""
     text = [LEGEND]
     for title, lines in summaries(rows).items():
-        head = list(lines[0])
-        cells = [head, ["---"] * len(head), *(list(line.values()) for line in lines)]
-        text += [f"### {title}", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
+        text += [f"### {title}", "", *markdown_table(lines)]
     text += [f"Skipped: {'; '.join(skipped)}."] if skipped else []
     return "\n".join(text)
 

@@ -24,8 +24,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.measuring import (
+    fresh_process,
+    machine,
+    peak_memory_gigabytes,
+    printed,
+    read_again,
+    reset_peak_memory,
+    steps,
+)
 from benchmarks.release import FLIGHTS
+from benchmarks.tables import figure, markdown_table
 from od_core import Budget, PrivacyUnit
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.group_size_figures import draw_figures
@@ -189,13 +198,13 @@ def markdown(results: dict[str, Any]) -> str:
     """Tables of the times, and of the errors of every data set and epsilon."""
     text = []
     if results["speed"]:
-        text += ["### Times", "", *_table(_speed_line(row) for row in results["speed"])]
+        text += ["### Times", "", *markdown_table(_speed_line(row) for row in results["speed"])]
     if results["errors"]:
-        text += ["### The choice of the rule", "", *_table(choices(results["errors"]))]
+        text += ["### The choice of the rule", "", *markdown_table(choices(results["errors"]))]
     for case, epsilon in dict.fromkeys((row["case"], row["epsilon"]) for row in results["errors"]):
         rows = [row for row in results["errors"] if (row["case"], row["epsilon"]) == (case, epsilon)]
         names = " / ".join(rows[0]["level_names"])
-        text += [f"### {case}, epsilon {epsilon}", "", *_table(_error_line(row, names) for row in rows)]
+        text += [f"### {case}, epsilon {epsilon}", "", *markdown_table(_error_line(row, names) for row in rows)]
     return "\n".join(text)
 
 
@@ -247,17 +256,7 @@ def _error_line(row: dict[str, Any], names: str) -> dict[str, str]:
 
 
 def _figure(value: float | None) -> str:
-    """To two digits or whole; a dash for none."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
-
-
-def _table(lines: Any) -> list[str]:
-    rows = list(lines)
-    head = list(rows[0])
-    cells = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-    return [*(f"| {' | '.join(line)} |" for line in cells), ""]
+    return figure(value, whole=".0f")
 
 
 def in_short(results: dict[str, Any]) -> dict[str, Any]:
@@ -314,8 +313,7 @@ def main() -> None:
         print(json.dumps([speed(contender, small=options.small)]))
         return
     if options.read:
-        parts = [json.loads(file.read_text(encoding="utf-8")) for file in options.read]
-        results = parts[0] | {name: [row for part in parts for row in part[name]] for name in ("speed", "errors")}
+        results = read_again(options.read, ("speed", "errors"))
     else:
         epsilons = options.epsilon or (ALL_EPSILONS if options.all else EPSILONS)
         runs = options.runs or (2 if options.small else RUNS)

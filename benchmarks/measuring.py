@@ -66,6 +66,12 @@ def fresh_process(module: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+def read_again(files: Sequence[Path], lists: Sequence[str]) -> dict[str, Any]:
+    """Figures that were printed as JSON, in one file or in parts: ``lists`` of all, and all else of the first."""
+    parts: list[dict[str, Any]] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return parts[0] | {name: [row for part in parts for row in part[name]] for name in lists}
+
+
 def printed(results: dict[str, Any], *, as_json: bool) -> None:
     """Print the figures as JSON; or rows and groups of figures as tables, all else one line each."""
     if as_json:

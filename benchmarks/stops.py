@@ -27,7 +27,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.measuring import (
+    fresh_process,
+    machine,
+    peak_memory_gigabytes,
+    printed,
+    read_again,
+    reset_peak_memory,
+    steps,
+)
 from benchmarks.release import FLIGHTS
 from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, in_short, markdown
 from od_core.errors import OdError
@@ -292,8 +300,7 @@ def main() -> None:
         print(json.dumps([scale(case, CONTENDERS[labels.index(label)], small=options.small)]))
         return
     if options.read:
-        parts = [json.loads(file.read_text(encoding="utf-8")) for file in options.read]
-        results = parts[0] | {name: [row for part in parts for row in part[name]] for name in ("scale", "errors")}
+        results = read_again(options.read, ("scale", "errors"))
     else:
         some = [contender for contender in CONTENDERS if contender.label in options.contender]
         runs = options.runs or (2 if options.small else RUNS)

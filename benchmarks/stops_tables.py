@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
+
+from benchmarks.tables import figure, markdown_table
 
 REFERENCE = "daf_entropy, nearest"
 """The paper's best, with its m to the nearest whole number: what the others are compared with."""
@@ -37,9 +39,9 @@ def compared(rows: Sequence[Row], queries: str) -> list[dict[str, str]]:
             lines.append(
                 {
                     "mechanism": label,
-                    f"error over that of {REFERENCE}, median": _figure(statistics.median(ratios)),
-                    "geometric mean": _figure(statistics.geometric_mean(ratios)) if min(ratios) > 0 else "-",
-                    "least..most": f"{_figure(min(ratios))}..{_figure(max(ratios))}",
+                    f"error over that of {REFERENCE}, median": figure(statistics.median(ratios)),
+                    "geometric mean": figure(statistics.geometric_mean(ratios)) if min(ratios) > 0 else "-",
+                    "least..most": f"{figure(min(ratios))}..{figure(max(ratios))}",
                     "data sets": f"{len(ratios)} of {len(by_case)}",
                 }
             )
@@ -51,7 +53,7 @@ def markdown(results: Row) -> str:
     rows, text = results["errors"], []
     for queries in dict.fromkeys(row["queries"] for row in rows):
         if lines := compared(rows, queries):
-            text += [f"### Against the paper's best: {queries} queries", "", *_table(lines)]
+            text += [f"### Against the paper's best: {queries} queries", "", *markdown_table(lines)]
     epsilons = list(dict.fromkeys(row["epsilon"] for row in rows))
     for epsilon, queries, counts, floor in product(epsilons, KINDS, COUNTS, FLOORS):
         headline = (queries, floor) == (KINDS[0], "thousandth")
@@ -60,13 +62,13 @@ def markdown(results: Row) -> str:
         some = _chosen(rows, epsilon, queries)
         cells = [_error(row, f"{counts}_{floor}", spread=headline and counts == "noisy") for row in some]
         text += [f"### Epsilon {epsilon}, {queries} queries, {counts} counts, floor {FLOORS[floor]}", ""]
-        text += _table(_by_case(some, cells))
+        text += markdown_table(_by_case(some, cells))
     for name, cell in (("Boxes", _boxes), ("Seconds", _seconds)):
         some = [row for row in _chosen(rows, epsilons[0], KINDS[0]) if row["contender"] != ANSWER_ZERO] if rows else []
         if some:
-            text += [f"### {name} at epsilon {epsilons[0]}", "", *_table(_by_case(some, list(map(cell, some))))]
+            text += [f"### {name} at epsilon {epsilons[0]}", "", *markdown_table(_by_case(some, list(map(cell, some))))]
     if results["scale"]:
-        text += ["### Large releases", "", *_table(_scale_line(row) for row in results["scale"])]
+        text += ["### Large releases", "", *markdown_table(_scale_line(row) for row in results["scale"])]
     return "\n".join(text)
 
 
@@ -88,9 +90,9 @@ def _error(row: Row, column: str, *, spread: bool) -> str:
     value = row[column]
     if value is None:
         return "-"
-    text = _figure(value) + ("*" if "refused" in row else "")
+    text = figure(value) + ("*" if "refused" in row else "")
     if spread and row["runs"] > 1:
-        text += f" ({_figure(row[f'{column}_least'])}..{_figure(row[f'{column}_most'])})"
+        text += f" ({figure(row[f'{column}_least'])}..{figure(row[f'{column}_most'])})"
     return text
 
 
@@ -99,7 +101,7 @@ def _boxes(row: Row) -> str:
 
 
 def _seconds(row: Row) -> str:
-    return _figure(row.get("seconds"))
+    return figure(row.get("seconds"))
 
 
 def _scale_line(row: Row) -> dict[str, str]:
@@ -110,22 +112,8 @@ def _scale_line(row: Row) -> dict[str, str]:
         "boxes": _boxes(row),
         "seconds": _seconds(row),
         "GB": "-" if memory is None else f"{memory:.2f}",
-        "seconds for 1,000 queries": _figure(row.get("query_seconds")),
+        "seconds for 1,000 queries": figure(row.get("query_seconds")),
     }
-
-
-def _figure(value: float | None) -> str:
-    """To two digits or whole; a dash for none."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
-
-
-def _table(lines: Iterable[dict[str, str]]) -> list[str]:
-    rows = list(lines)
-    head = list(rows[0])
-    cells = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-    return [*(f"| {' | '.join(line)} |" for line in cells), ""]
 
 
 def in_short(results: Row) -> Row:

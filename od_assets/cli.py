@@ -41,10 +41,10 @@ def plan(
 ) -> None:
     """What a release would spend, and the noise of every level. Reads no record and spends nothing."""
     from od_assets.declarations import declaration
-    from od_assets.running import chosen_periods
+    from od_assets.running import planned_period
 
     component = declaration(release)
-    settings, period = component.settings(), chosen_periods(component, period, every=False)[0]
+    settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
     spent, domain = planned.spent, settings.domain
     guarantee = settings.kind.guarantee(planned, spent, settings.fault_threshold)

@@ -69,6 +69,18 @@ def chosen_periods(component: Series, period: str | None, *, every: bool) -> lis
     return [period or periods[-1]]
 
 
+def planned_period(component: Series, period: str | None) -> str:
+    """The period to plan for, as :func:`chosen_periods`; the first where none has ended, since a plan reads no record.
+
+    Raises:
+        OdError: a period that is asked for and is not there.
+    """
+    first = component.periods.first_month
+    if period in (None, first) and not component.partitions().get_partition_keys():
+        return first
+    return chosen_periods(component, period, every=False)[0]
+
+
 def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period; progress goes to standard error unless ``quiet``."""
     from od_assets.definitions import defs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -12,11 +12,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.charged import charged_to, draw_release
 from od_core.archive.ledger import Ledger
-from od_core.archive.lock import exclusive
-from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
-from od_core.archive.release_key import ReleaseKey
+from od_core.archive.measurements import Measurements
 from od_core.errors import OdError
 from od_core.estimation.intervals import Intervals
 from od_core.estimation.present_leaves import measure_present, present_leaves
@@ -204,20 +202,11 @@ def release_flows(
     refuse_too_wide(source, (step.widest for step in plan.steps))
     if plan.has_threshold:
         laplace_source(source)
-    if (ledger is None) != (release_id is None):
-        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
-    if ledger is None or release_id is None:
-        trips = count_trips(flows, plan.tree, unit=unit, key=secrets.token_bytes(32), fault_threshold=fault_threshold)
-        return run_plan(plan, trips, source, MemoryMeasurements())
-    refuse_uncertified(source)
-    key, confidential = ReleaseKey.parse(release_id), ConfidentialFolder(ledger.path.parent / "confidential")
-    trips = count_trips(
-        flows, plan.tree, unit=unit, key=confidential.key(), period=key.period, fault_threshold=fault_threshold
-    )
-    with exclusive(ledger.path.parent), ledger.kept_open():
-        measurements = begin_release(confidential, ledger, key, key.release, plan, trips, backend_name(source))
-        release = run_plan(plan, trips, source, measurements)
-        return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+    charged = charged_to(ledger, release_id, source)
+    key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
+    period = "" if charged is None else charged.key.period
+    trips = count_trips(flows, plan.tree, unit=unit, key=key, period=period, fault_threshold=fault_threshold)
+    return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
@@ -256,16 +245,6 @@ def finish(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
         )
     return Release(plan, leaves, tuple(measured), spent, noise)
-
-
-def refuse_uncertified(noise: NoiseSource) -> None:
-    """What is charged or published is drawn by a backend of this library alone. Raises OdError for any other."""
-    if backend_name(noise) is None:
-        raise OdError(
-            "OD-NOISE-UNCERTIFIED",
-            "this noise source is no backend of this library, so nothing can be charged or published with it",
-            next_step="use a named noise backend",
-        )
 
 
 def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:

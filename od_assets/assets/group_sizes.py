@@ -1,5 +1,6 @@
 """A group-size table: the sizes of its groups, its noisy measurements, its histograms, its bundle."""
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -12,10 +13,7 @@ from od_assets.checks.group_size_checks import group_size_checks
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.files import file_digest
-from od_core.archive.identity import hold_to_input
-from od_core.archive.measurements import begin_release
-from od_core.errors import OdError
-from od_core.group_sizes.release import estimated, measure_plan
+from od_core.group_sizes.release import measure_plan
 from od_core.privacy.noise import noise_named
 
 HISTOGRAM_COLUMNS = dg.TableSchema(
@@ -48,13 +46,8 @@ def group_size_assets(
         with failures_without_values(warehouse.confidential):
             plan, geography = warehouse.plan(settings, key), warehouse.geography(settings)
             staged = warehouse.staged_group_sizes(key)
-            try:
-                groups = settings.grouping.count(staged.records, geography, key.period, settings.fault_threshold)
-            except OdError as error:
-                raise error.in_file(settings.records_path(key.period).name) from None
-            hold_to_input(warehouse.confidential, key, groups, drawn=warehouse.ledger.is_drawn(key))
-            staged.save_groups(groups)
-            staged.counted_for(plan)
+            count = partial(settings.grouping.count, staged.records, geography, key.period, settings.fault_threshold)
+            warehouse.count(settings, plan, key, staged, count, staged.save_groups)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     @dg.asset(
@@ -71,16 +64,12 @@ def group_size_assets(
     def noisy_measurements(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
-            staged = warehouse.staged_group_sizes(key)
+            plan, staged = warehouse.plan(settings, key), warehouse.staged_group_sizes(key)
             staged.refuse_other_plan(plan)
             groups = staged.groups()
-            warehouse.refuse_older_ledger(key)
-            ledger.declare(settings.domain)
-            measurements = begin_release(
-                warehouse.confidential, ledger, key, settings.domain.name, plan, groups, settings.noise
-            )
+            measurements = warehouse.begin(settings, plan, key, groups)
             measured = measure_plan(plan, groups, noise_named(settings.noise), measurements)
+            ledger = warehouse.ledger
             digests = [ledger.measured_digest(key, step.level) for step in plan.steps]
         return dg.MaterializeResult(
             data_version=dg.DataVersion(".".join(digests)),
@@ -102,11 +91,9 @@ def group_size_assets(
     def histograms(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
-            measured = warehouse.measured_group_sizes(plan, key)
-            release = estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+            release = warehouse.estimated_group_sizes(settings, key)
             path = warehouse.staged_group_sizes(key).save_histograms(release.frame, release.histograms)
-            balance = ledger.balance(settings.domain.name, key.period)
+            balance = warehouse.ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(path)),
             metadata=group_size_metadata(release, balance) | allowed(dagster__row_count=len(release.histogram)),

@@ -9,11 +9,10 @@ from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
-from od_core.archive.identity import hold_to_input
-from od_core.errors import OdError
 from od_core.estimation.top_down import published_root
 from od_core.readers.counting import count_records
 from od_core.readers.records import load_records
+from od_core.trips import TripCounts
 
 
 def source_assets(
@@ -74,8 +73,9 @@ def input_assets(
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
             staged = warehouse.staged(key)
-            try:
-                trips = count_records(
+
+            def count() -> TripCounts:
+                return count_records(
                     staged.records,
                     plan.tree,
                     unit=settings.unit,
@@ -83,11 +83,8 @@ def input_assets(
                     period=key.period,
                     fault_threshold=settings.fault_threshold,
                 )
-            except OdError as error:
-                raise error.in_file(settings.records_path(key.period).name) from None
-            hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))
-            staged.save_trip_counts(trips)
-            staged.counted_for(plan)
+
+            trips = warehouse.count(settings, plan, key, staged, count, staged.save_trip_counts)
             root = published_root(plan, trips)
             if root is not None:
                 staged.save_estimate(0, [root])

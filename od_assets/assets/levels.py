@@ -11,7 +11,6 @@ from od_assets.assets.metadata import allowed, step_metadata
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
-from od_core.archive.measurements import begin_release
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate_pieces, measure
 from od_core.plan import ReleasePlan
@@ -78,18 +77,14 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             plan = warehouse.plan(settings, key)
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
-            step, staged, ledger = plan.step(level), warehouse.staged(key), warehouse.ledger
+            step, staged = plan.step(level), warehouse.staged(key)
             staged.refuse_other_plan(plan)
             trips = staged.trip_counts()
             parents = staged.nodes_above(plan, step)
-            warehouse.refuse_older_ledger(key)
-            ledger.declare(settings.domain)
-            measurements = begin_release(
-                warehouse.confidential, ledger, key, settings.domain.name, plan, trips, settings.noise
-            )
+            measurements = warehouse.begin(settings, plan, key, trips)
             noise = noise_named(settings.noise)
             noisy = measurements.once(step, partial(measure, plan, step, parents, trips, noise))
-            digest = ledger.measured_digest(key, level)
+            digest = warehouse.ledger.measured_digest(key, level)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(digest),
             metadata=step_metadata(plan, step) | allowed(measured_cells=len(noisy)),

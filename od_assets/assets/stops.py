@@ -13,9 +13,6 @@ from od_assets.checks.stops_checks import stops_checks
 from od_assets.resources.warehouse import Warehouse
 from od_assets.stops_settings import StopsSettings
 from od_core.archive.files import file_digest
-from od_core.archive.identity import hold_to_input
-from od_core.archive.measurements import begin_release
-from od_core.errors import OdError
 from od_core.privacy.noise import noise_named
 from od_core.stops.placing import place_records
 from od_core.stops.release import measure
@@ -44,13 +41,8 @@ def stops_assets(
                 warehouse.geography(settings),
                 warehouse.staged_stops(key),
             )
-            try:
-                trips = place_records(staged.records, places, settings.fault_threshold)
-            except OdError as error:
-                raise error.in_file(settings.records_path(key.period).name) from None
-            hold_to_input(warehouse.confidential, key, trips, drawn=warehouse.ledger.is_drawn(key))
-            staged.save_trips(trips)
-            staged.counted_for(plan)
+            count = partial(place_records, staged.records, places, settings.fault_threshold)
+            warehouse.count(settings, plan, key, staged, count, staged.save_trips)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     @dg.asset(
@@ -67,17 +59,12 @@ def stops_assets(
     def noisy_boxes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan, ledger = warehouse.plan(settings, key), warehouse.ledger
-            staged = warehouse.staged_stops(key)
+            plan, staged = warehouse.plan(settings, key), warehouse.staged_stops(key)
             staged.refuse_other_plan(plan)
             trips = staged.trips(plan.grid)
-            warehouse.refuse_older_ledger(key)
-            ledger.declare(settings.domain)
-            measurements = begin_release(
-                warehouse.confidential, ledger, key, settings.domain.name, plan, trips, settings.noise
-            )
+            measurements = warehouse.begin(settings, plan, key, trips)
             noisy = measurements.once(plan.step, partial(measure, plan, trips, noise_named(settings.noise)))
-            digest = ledger.measured_digest(key, plan.step.level)
+            digest = warehouse.ledger.measured_digest(key, plan.step.level)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(digest),
             metadata=allowed(measured_cells=len(noisy) // (2 * plan.grid.dimensions + 1), plan=table(plan.to_frame())),

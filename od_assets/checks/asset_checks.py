@@ -12,6 +12,8 @@ from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import SeriesSettings, TreeSettings
+from od_core.archive.planned import Planned
+from od_core.archive.release_key import ReleaseKey
 from od_core.publication.certificate import CheckResult
 from od_core.readers.zones import read_zones
 
@@ -99,6 +101,13 @@ def record_checks(settings: SeriesSettings[Any, Any], listed: Callable[[Warehous
 
     asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."
     return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
+
+
+def spend_violations(warehouse: Warehouse, plan: Planned, key: ReleaseKey) -> int:
+    """1 where the ledger charged a level anything but what was planned, once for each of its draws."""
+    ledger = warehouse.ledger
+    planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
+    return int(ledger.spent(key, plan).levels != planned)
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from od_assets.checks.asset_checks import AssetChecks, geography_checks, record_checks
+from od_assets.checks.asset_checks import AssetChecks, geography_checks, record_checks, spend_violations
 from od_assets.checks.invariants import group_size_violations
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.resources.warehouse import Warehouse
@@ -20,17 +20,16 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
 
 def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key, ledger = settings.key(period), warehouse.ledger
+        key = settings.key(period)
         plan = warehouse.plan(settings, key)
         mechanism, table = plan.mechanism, warehouse.staged_group_sizes(key).histogram_table()
         frame = frame_of(plan, warehouse.measured_group_sizes(plan, key))
         violations = group_size_violations(frame, table)
-        planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
         return {
             "are_counts": violations["group_sizes_are_counts"],
             "sum_to_totals": violations["group_sizes_sum_to_totals"] if mechanism.keeps_totals else 0,
             "add_up": violations["group_sizes_add_up"] if mechanism.adds_up else 0,
-            "spend_is_plan": int(ledger.spent(key, plan).levels != planned),
+            "spend_is_plan": spend_violations(warehouse, plan, key),
         }
 
     asks = {

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_assets.assets.levels import estimate_key, refined_key
-from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks
+from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks, spend_violations
 from od_assets.checks.expectations import flows_meet_expectations
 from od_assets.checks.invariants import flow_violations, level_violations
 from od_assets.resources.warehouse import Warehouse
@@ -70,7 +70,7 @@ def _level_checks(
 def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
         key = settings.key(period)
-        plan, staged, ledger = warehouse.plan(settings, key), warehouse.staged(key), warehouse.ledger
+        plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
         tree, table = plan.tree, pd.read_parquet(staged.flows)
         zones = {
             "origin": tree.origin.zone_numbers(table["origin"]),
@@ -80,7 +80,6 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
         total = staged.trip_counts().total if plan.publishes_total else int(estimate.trips.sum())
-        planned = tuple(step.rho * ledger.draws(key, step.level) for step in plan.steps)
         met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
         return {
             "meets_expectations": any_unmet(met),
@@ -89,7 +88,7 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
                 for level in _estimated_levels(plan)
             ),
             "total_is_n": abs(int(table["trips"].sum()) - total),
-            "spend_is_plan": int(ledger.spent(key, plan).levels != planned),
+            "spend_is_plan": spend_violations(warehouse, plan, key),
         }
 
     asks = {

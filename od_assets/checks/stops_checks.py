@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from od_assets.checks.asset_checks import AssetChecks, record_checks
+from od_assets.checks.asset_checks import AssetChecks, record_checks, spend_violations
 from od_assets.checks.invariants import box_violations, place_violations
 from od_assets.resources.warehouse import Warehouse
 from od_assets.stops_settings import StopsSettings
@@ -28,15 +28,14 @@ def _place_checks(settings: StopsSettings) -> AssetChecks:
 
 def _box_checks(settings: StopsSettings) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key, ledger = settings.key(period), warehouse.ledger
+        key = settings.key(period)
         plan = warehouse.plan(settings, key)
         violations = box_violations(plan.grid, warehouse.staged_stops(key).boxes())
-        planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
         return {
             "fill_the_grid": violations["boxes_fill_the_grid"],
             "are_counts": violations["box_counts_are_counts"],
             "keep_the_total": violations["box_counts_keep_the_total"],
-            "spend_is_plan": int(ledger.spent(key, plan).levels != planned),
+            "spend_is_plan": spend_violations(warehouse, plan, key),
         }
 
     asks = {

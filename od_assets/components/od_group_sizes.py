@@ -10,12 +10,11 @@ from od_assets.assets.group_sizes import group_size_assets
 from od_assets.checks.group_size_checks import group_size_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import (
-    FaultThreshold,
     PureEpsilon,
+    Records,
     Series,
     Zones,
     example_domain,
-    refuse_options_of_no_mechanism,
     share,
 )
 from od_assets.group_size_settings import GroupSizeSettings
@@ -39,12 +38,10 @@ class MemberColumns(Section):
     date: str | None = Field(None, description="Date or local time of a record; leave out where a file is one period.")
 
 
-class Members(Section):
+class Members(Records):
     """Where the confidential records are: each is a member of a group."""
 
-    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
     columns: MemberColumns
-    fault_threshold: Number = FaultThreshold
 
 
 class GroupList(Section):
@@ -109,7 +106,12 @@ class OdGroupSizes(Series):
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         code = columns.area if self.groups is None else columns.group
         grouping = self._grouping()
-        refuse_options_of_no_mechanism(self.mechanism, self.mechanism_options)
+        if self.mechanism is None and self.mechanism_options:  # they would be ignored
+            raise OdError(
+                "OD-MECHANISM-OPTIONS",
+                "there are mechanism_options without a mechanism",
+                next_step="name the mechanism",
+            )
         return GroupSizeSettings(
             name=self.name,
             records=self.trips.files,

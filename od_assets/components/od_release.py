@@ -11,7 +11,7 @@ from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
-from od_assets.components.series import FaultThreshold, Series, Zones, example_domain, share
+from od_assets.components.series import Records, Series, Zones, example_domain, share
 from od_assets.settings import ReleaseSettings
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
@@ -28,12 +28,10 @@ class Columns(Section):
     trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
 
 
-class Trips(Section):
+class Trips(Records):
     """Where the confidential records are."""
 
-    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
     columns: Columns = Columns()  # type: ignore[call-arg]  # every column has a default
-    fault_threshold: Number = FaultThreshold
 
 
 class Privacy(Section):

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from od_assets.assets.stops import stops_assets
 from od_assets.checks.stops_checks import stops_checks
-from od_assets.components.section import Number, Section
-from od_assets.components.series import FaultThreshold, PureEpsilon, Series, example_domain, share
+from od_assets.components.section import Section
+from od_assets.components.series import PureEpsilon, Records, Series, example_domain, share
 from od_assets.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
@@ -25,12 +25,10 @@ class PlacesOfTrips(Section):
     date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
 
 
-class StopTrips(Section):
+class StopTrips(Records):
     """Where the confidential records are: one row a trip."""
 
-    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
     columns: PlacesOfTrips = PlacesOfTrips()  # type: ignore[call-arg]  # every column has a default
-    fault_threshold: Number = FaultThreshold
 
 
 class PlaceMap(Section):

@@ -1,7 +1,7 @@
 """What every scheduled release series has in common, whatever it releases: declaration, checks, jobs, schedules."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -22,8 +22,6 @@ from od_core.privacy.noise import noise_named
 from od_core.trip_faults import check_fault_threshold
 from od_core.trips import FAULT_THRESHOLD
 
-FaultThreshold = Field(str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused.")
-
 _DOMAIN_EXAMPLE = """\
 # The privacy domain of this data set: declared once, charged by all its releases.
 name: {name}
@@ -38,6 +36,15 @@ def example_domain(name: str) -> None:
     """Write the domain of a data set where there is none, for its owner to change."""
     if not (domain := DOMAINS / f"{name}.yaml").exists():
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
+
+
+class Records(Section):
+    """Where the confidential records are; a kind of release adds the columns that it reads."""
+
+    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
+    fault_threshold: Number = Field(
+        str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
+    )
 
 
 class Zones(Section):
@@ -120,14 +127,6 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
             asset_checks=[*check_definitions(checks, partitions), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],
-        )
-
-
-def refuse_options_of_no_mechanism(mechanism: str | None, options: Mapping[str, object]) -> None:
-    """Options without the mechanism that they are of would be ignored. Raises OdError."""
-    if mechanism is None and options:
-        raise OdError(
-            "OD-MECHANISM-OPTIONS", "there are mechanism_options without a mechanism", next_step="name the mechanism"
         )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
 import numpy as np
@@ -15,12 +15,14 @@ from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
 from od_assets.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core import Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import Ledger
 from od_core.archive.lock import LOCK_SECONDS, exclusive
-from od_core.archive.measurements import DurableMeasurements
+from od_core.archive.measurements import DurableMeasurements, begin_release
 from od_core.archive.noisy_vector import NoisyVector
+from od_core.archive.planned import Counted
 from od_core.archive.release_key import ReleaseKey
-from od_core.archive.staging import StagedRelease
+from od_core.archive.staging import StagedFiles, StagedRelease
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep
@@ -34,6 +36,8 @@ from od_core.stops.plan import StopsPlan
 from od_core.stops.release import StopsRelease
 from od_core.stops.release import estimated as boxes_of
 from od_core.stops.staging import StagedStops
+
+C = TypeVar("C", bound=Counted)
 
 
 class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -149,6 +153,49 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         measurements = self.confidential.path / key.folder
         return Published(key, self.bundle(key), self.database, ledger, measurements)
 
+    def count(
+        self,
+        settings: SeriesSettings[P, Any],
+        plan: P,
+        key: ReleaseKey,
+        staged: StagedFiles,
+        count: Callable[[], C],
+        save: Callable[[C], None],
+    ) -> C:
+        """The input of a release, counted, held to what was drawn from, and kept for this plan.
+
+        Args:
+            settings, plan, key: of the release.
+            staged: its files.
+            count: counts the staged records.
+            save: keeps what was counted.
+
+        Raises:
+            OdError: as ``count`` says, with the name of the file; the input is not what was drawn from.
+        """
+        try:
+            counted = count()
+        except OdError as error:
+            raise error.in_file(settings.records_path(key.period).name) from None
+        hold_to_input(self.confidential, key, counted, drawn=self.ledger.is_drawn(key))
+        save(counted)
+        staged.counted_for(plan)
+        return counted
+
+    def begin(
+        self, settings: SeriesSettings[P, Any], plan: P, key: ReleaseKey, counted: Counted
+    ) -> DurableMeasurements:
+        """The measurements of a release whose data set is declared, and which is set aside; the same at every resume.
+
+        Raises:
+            OdError: the ledger is older than what is public; as :meth:`od_core.archive.ledger.Ledger.declare` and
+                :func:`od_core.archive.measurements.begin_release`.
+        """
+        self.refuse_older_ledger(key)
+        ledger, domain = self.ledger, settings.domain
+        ledger.declare(domain)
+        return begin_release(self.confidential, ledger, key, domain.name, plan, counted, settings.noise)
+
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
         """The stored measurements of a release."""
         return DurableMeasurements(self.confidential.subfolder(key.folder), self.ledger, key)
@@ -161,9 +208,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
 
     def group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
         """The group-size table as it is staged. Raises OdError where its measurements give another one."""
-        plan, ledger = self.plan(settings, key), self.ledger
-        measured = self.measured_group_sizes(plan, key)
-        release = estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+        release = self.estimated_group_sizes(settings, key)
         staged = self.staged_group_sizes(key).histograms(release.frame)
         if not all(map(np.array_equal, release.histograms, staged)):
             raise OdError(
@@ -173,6 +218,12 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
                 spent="what was set aside before stays charged",
             )
         return release
+
+    def estimated_group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
+        """The group-size table from its stored measurements."""
+        plan, ledger = self.plan(settings, key), self.ledger
+        measured = self.measured_group_sizes(plan, key)
+        return estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
     def measured_group_sizes(self, plan: GroupSizePlan, key: ReleaseKey) -> list[tuple[LaplaceStep, NoisyVector]]:
         """The stored measurements of a group-size table, in the order of its steps."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from od_core.evaluation.known_flows import Marking, refuse_unmarked
 from od_core.readers.zones import read_zones
 from od_core.stops.grid import Grid, Points
+from od_core.stops.map_grid import MapGrid
 
 TRIPS = 1_000_000
 """Points of the paper's clouds."""
@@ -147,11 +148,9 @@ def _normal(generator: np.random.Generator, centre: int, deviation: float, side:
 
 def _airport_cells(folder: Path) -> Points:
     """Cell of each airport on the map, in the order of the public list; shape (airports, 2)."""
-    degrees = read_zones(folder / "airports.csv")[["longitude", "latitude"]].to_numpy(dtype=np.float64)
-    least, most = degrees.min(axis=0), degrees.max(axis=0)
-    cells = np.floor((degrees - least) / (most - least) * MAP_SIDE)
-    on_map: Points = np.minimum(cells, MAP_SIDE - 1).astype(np.int32)  # the last degree belongs to the last cell
-    return on_map
+    airports = read_zones(folder / "airports.csv")
+    degrees = airports["longitude"], airports["latitude"]
+    return MapGrid.around(*degrees, MAP_SIDE, ("origin", "destination")).cells(*degrees)
 
 
 def _legs(folder: Path, month: str) -> pd.DataFrame:

@@ -69,7 +69,11 @@ class GroupSizes:
         if (area < 0).any():
             unlisted = groups["area"][area < 0].iloc[0]
             raise _fault("OD-GROUPS-AREA", f"area {unlisted!r} is not a leaf area of the geography")
-        size = _whole_sizes(groups["size"])
+        return cls.of(area, _whole_sizes(groups["size"]))
+
+    @classmethod
+    def of(cls, area: Numbers, size: Counts) -> GroupSizes:
+        """Of groups in any order: leaf area number and members of each, both of shape (groups,)."""
         order = np.lexsort((size, area))
         return cls(area[order], size[order])
 

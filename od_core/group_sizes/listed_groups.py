@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from od_core.codes import check_case, text_codes
 from od_core.errors import OdError
-from od_core.geography import Geography
+from od_core.geography import Geography, Numbers
 from od_core.group_sizes.counting import count_by_group
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
@@ -36,30 +36,24 @@ class ListedGroups:
 
     def codes(self, geography: Geography) -> Sequence[str]:
         """As :meth:`od_core.group_sizes.grouping.Grouping.codes`. Raises OdError for a list that does not fit."""
-        return list(self._listed(geography)["group"])
+        return self._listed(geography)[0]
 
     def per_area(self, geography: Geography, period: str) -> Counts:  # the list is of all periods
         """As :meth:`od_core.group_sizes.grouping.Grouping.per_area`. Raises OdError for a list that does not fit."""
-        return self._sizes(geography, np.zeros(len(self._listed(geography)), dtype=np.int64)).per_area(geography)
+        area = self._listed(geography)[1]
+        return GroupSizes.of(area, np.zeros(len(area), dtype=np.int64)).per_area(geography)
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
         """As :meth:`od_core.group_sizes.grouping.Grouping.count`. Raises OdError for a list that does not fit, too."""
-        codes = pa.array(self.codes(geography), pa.string())
+        codes, area = self._listed(geography)
         numbers = pa.array(np.arange(len(codes), dtype=np.int64))
-        table = pa.table({"code": codes, "number": numbers})
-        return self._sizes(geography, count_by_group(records, table, len(codes), fault_threshold))
+        table = pa.table({"code": pa.array(codes, pa.string()), "number": numbers})
+        return GroupSizes.of(area, count_by_group(records, table, len(codes), fault_threshold))
 
-    @property
-    def _columns(self) -> dict[str, str]:
-        return {"group": self.group, "area": self.area}
-
-    def _sizes(self, geography: Geography, sizes: Counts) -> GroupSizes:
-        return GroupSizes.from_frame(self._listed(geography).assign(size=sizes), geography)
-
-    def _listed(self, geography: Geography) -> pd.DataFrame:
-        """The list with columns group and area, as text. Raises OdError naming the fault."""
+    def _listed(self, geography: Geography) -> tuple[list[str], Numbers]:
+        """Code and leaf area number of each group, in the order of the list. Raises OdError naming the fault."""
         listed = read_zones(self.file)
         missing = [name for name in (self.group, self.area) if name not in listed.columns]
         if missing:
@@ -69,11 +63,10 @@ class ListedGroups:
                 next_step="correct the list of groups, or the columns named in the configuration",
             )
         try:
-            groups = pd.DataFrame(
-                {name: text_codes(listed[mine], mine) for name, mine in self._columns.items()}, dtype="str"
-            )
+            columns = {"group": self.group, "area": self.area}
+            groups = pd.DataFrame({name: text_codes(listed[mine], mine) for name, mine in columns.items()}, dtype="str")
             check_case(list(groups["group"]), self.group)
             GroupSizes.from_frame(groups.assign(size=0), geography)
         except OdError as error:
             raise error.in_file(self.file.name) from None
-        return groups
+        return list(groups["group"]), geography.zone_numbers(groups["area"])

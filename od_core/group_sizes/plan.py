@@ -187,19 +187,12 @@ def plan_group_sizes(
         OdError: a user unit; a budget that is not a pure epsilon; no top code, or one that is no number of members; an
             estimated top code without the name of a mechanism.
     """
-    if unit.kind != "trip":
-        raise OdError(
-            "OD-GROUPS-UNIT",
-            "group sizes protect single members: a user with several trips would change a cumulative histogram in up to"
-            " as many cells as there are sizes, and no scale here covers that",
-            next_step="use PrivacyUnit('trip'), or release flows, which have user units",
-        )
-    if budget.epsilon is None or budget.delta != 0:
-        raise OdError(
-            "OD-BUDGET-KIND",
-            "group-size tables promise a pure epsilon, without rho and delta",
-            next_step="give the budget as epsilon alone",
-        )
+    unit.refuse_users(
+        "OD-GROUPS-UNIT",
+        "group sizes protect single members: a user with several trips would change a cumulative histogram in up to as"
+        " many cells as there are sizes, and no scale here covers that",
+    )
+    promised = budget.pure_epsilon("group-size tables")
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
     if estimate is not None and mechanism is None:
         raise OdError(
@@ -210,10 +203,10 @@ def plan_group_sizes(
     frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
     _refuse_unusable(frame)
     used = mechanism_for(mechanism, frame, unit, budget)
-    for_top_code = Fraction(0) if estimate is None else estimate.share * budget.epsilon
+    for_top_code = Fraction(0) if estimate is None else estimate.share * promised
     levels = measured_levels(frame, used)
     sensitivity = SENSITIVITY[used.query] * (2 if unit.neighbours == "bounded" else 1)
-    epsilon = (budget.epsilon - for_top_code) / len(levels)
+    epsilon = (promised - for_top_code) / len(levels)
     steps = [_step(level, sensitivity, epsilon) for level in levels]
     if estimate is not None:
         steps.insert(0, _step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, for_top_code))

@@ -9,13 +9,10 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
-from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.charged import charged_to, draw_release
 from od_core.archive.ledger import Ledger
-from od_core.archive.lock import exclusive
-from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
+from od_core.archive.measurements import Measurements
 from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.release_key import ReleaseKey
-from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.groups import GroupSizes
@@ -26,7 +23,6 @@ from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
-from od_core.release import refuse_uncertified
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,16 +156,8 @@ def release_group_sizes(
     per_area = counted.per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
     refuse_too_wide(source, (step.widest for step in plan.steps))
-    if (ledger is None) != (release_id is None):
-        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
-    if ledger is None or release_id is None:
-        return run_plan(plan, counted, source, MemoryMeasurements())
-    refuse_uncertified(source)
-    key, confidential = ReleaseKey.parse(release_id), ConfidentialFolder(ledger.path.parent / "confidential")
-    with exclusive(ledger.path.parent), ledger.kept_open():
-        measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend_name(source))
-        release = run_plan(plan, counted, source, measurements)
-        return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+    charged = charged_to(ledger, release_id, source)
+    return draw_release(partial(run_plan, plan, counted, source), charged, plan, counted, source)
 
 
 def run_plan(

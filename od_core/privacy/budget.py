@@ -107,6 +107,16 @@ class Budget:
             return privacy_loss.rho_for_epsilon_exact(self.epsilon, self.delta, shares, shifted_cells)
         return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
+    def pure_epsilon(self, released: str) -> Fraction:
+        """The epsilon of a budget that is epsilon alone. Raises OdError for any other, naming what is ``released``."""
+        if self.epsilon is None or self.delta != 0:
+            raise OdError(
+                "OD-BUDGET-KIND",
+                f"{released} promise a pure epsilon, without rho and delta",
+                next_step="give the budget as epsilon alone",
+            )
+        return self.epsilon
+
     def shares_text(self, default: str) -> str | list[str]:
         """The rule of shares as JSON-ready text, which :class:`Budget` reads back."""
         rule = self.shares if self.shares is not None else default

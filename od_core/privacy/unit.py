@@ -84,6 +84,11 @@ class PrivacyUnit:
         """Squared sensitivity of n: 0 where it is an invariant, else m^2 (spec 1, column "root")."""
         return 0 if self.publishes_total else self.contribution_bound**2
 
+    def refuse_users(self, code: str, reason: str) -> None:
+        """Refuse the user units where single trips alone can be protected, for a stated reason. Raises OdError."""
+        if self.kind != "trip":
+            raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
+
 
 TRIP = PrivacyUnit("trip")
 """One record: none is cut."""

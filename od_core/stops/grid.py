@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,3 +51,18 @@ class Grid:
     def cells(self) -> int:
         """Number of cells of the whole space, which may be too many to list."""
         return math.prod(self.sizes)
+
+
+def cells_of(
+    coordinates: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64], sizes: Sequence[int]
+) -> Points:
+    """Cell of each point where each dimension has cells of equal width; the greatest coordinate lies in the last cell.
+
+    Args:
+        coordinates: within the bounds; shape (points, dimensions).
+        least, most: bounds of each dimension, the least below the greatest; shape (dimensions,).
+        sizes: number of cells of each dimension.
+    """
+    number = np.array(sizes)
+    cells: Points = np.minimum(np.floor((coordinates - least) / (most - least) * number), number - 1).astype(np.int32)
+    return cells

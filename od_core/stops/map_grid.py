@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.stops.grid import MAX_SIDE, Counts, Grid, Points
+from od_core.stops.grid import MAX_SIDE, Counts, Grid, Points, cells_of
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,7 @@ class MapGrid:
         least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
         if (degrees < least).any() or (degrees > most).any():
             raise _fault("a listed place is not on the map")
-        on_map: Points = np.minimum(np.floor((degrees - least) / (most - least) * self.side), self.side - 1).astype(
-            np.int32
-        )
-        return on_map
+        return cells_of(degrees, least, most, (self.side, self.side))
 
     def degrees(self, lower: Counts, upper: Counts) -> list[tuple[float, float, float, float]]:
         """West, south, east and north of a box's rectangle for each place; bounds of cells, inclusive, shape (2 k,)."""

@@ -139,27 +139,20 @@ def plan_stops(
     Raises:
         OdError: a user unit; a budget that is not a pure epsilon; a bad grid, or one that the mechanism refuses.
     """
-    if unit.kind != "trip":
-        raise OdError(
-            "OD-STOPS-UNIT",
-            "trips with stops are protected one by one: a user with several trips would be on several paths, and no"
-            " scale here covers that",
-            next_step="use PrivacyUnit('trip'), or release flows, which have user units",
-        )
-    if budget.epsilon is None or budget.delta != 0:
-        raise OdError(
-            "OD-BUDGET-KIND",
-            "trips with stops promise a pure epsilon, without rho and delta",
-            next_step="give the budget as epsilon alone",
-        )
+    unit.refuse_users(
+        "OD-STOPS-UNIT",
+        "trips with stops are protected one by one: a user with several trips would be on several paths, and no scale"
+        " here covers that",
+    )
+    epsilon = budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
     of_space = grid.grid if isinstance(grid, MapGrid) else grid
     space = of_space if isinstance(of_space, Grid) else Grid(of_space)
     used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
     used.refuse(space)
     sensitivity = _sensitivity(unit)
-    scales = tuple(used.scales(budget.epsilon, sensitivity).items())
-    return StopsPlan(space, unit, budget, used, StopsStep(sensitivity, budget.epsilon, scales), on_map)
+    scales = tuple(used.scales(epsilon, sensitivity).items())
+    return StopsPlan(space, unit, budget, used, StopsStep(sensitivity, epsilon, scales), on_map)
 
 
 def _sensitivity(unit: PrivacyUnit) -> int:

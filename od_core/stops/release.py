@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.charged import charged_to, draw_release
 from od_core.archive.ledger import Ledger
-from od_core.archive.lock import exclusive
-from od_core.archive.measurements import Measurements, MemoryMeasurements, begin_release
+from od_core.archive.measurements import Measurements
 from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
-from od_core.release import refuse_uncertified
 from od_core.stops.box_index import BoxIndex
 from od_core.stops.boxes import Boxes, Drawn
 from od_core.stops.grid import Counts, Grid
@@ -138,16 +135,8 @@ def release_stops(
     if trips.grid != plan.grid:
         raise OdError("OD-STOPS-GRID", "the trips are points of another grid", next_step="give the grid of the trips")
     refuse_too_wide(source, [plan.step.widest])
-    if (ledger is None) != (release_id is None):
-        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
-    if ledger is None or release_id is None:
-        return run_plan(plan, trips, source, MemoryMeasurements())
-    refuse_uncertified(source)
-    key, confidential = ReleaseKey.parse(release_id), ConfidentialFolder(ledger.path.parent / "confidential")
-    with exclusive(ledger.path.parent), ledger.kept_open():
-        measurements = begin_release(confidential, ledger, key, key.release, plan, trips, backend_name(source))
-        release = run_plan(plan, trips, source, measurements)
-        return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key))
+    charged = charged_to(ledger, release_id, source)
+    return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:

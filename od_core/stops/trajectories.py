@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
 from od_core.stops.filled_cells import keys
-from od_core.stops.grid import Counts, Grid, Points
+from od_core.stops.grid import Counts, Grid, Points, cells_of
 
 MAX_TRIPS = (1 << 31) - 1
 """Trips of a cell are counted in 32 bits, and a product of two such counts in 64."""
@@ -96,9 +96,7 @@ class Trajectories:
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
         if (values < limits[:, 0]).any() or (values > limits[:, 1]).any():
             raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds")
-        sizes = np.array(grid.sizes)
-        cells = np.floor((values - limits[:, 0]) / (limits[:, 1] - limits[:, 0]) * sizes)
-        return cls(np.minimum(cells, sizes - 1).astype(np.int32), grid)
+        return cls(cells_of(values, limits[:, 0], limits[:, 1], grid.sizes), grid)
 
     @classmethod
     def from_zones(cls, trips: pd.DataFrame, zones: Sequence[str]) -> Trajectories:

@@ -16,12 +16,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from od_assets import declarations
+from od_assets.cli import app
 from od_assets.components import OdRelease, domain
 from od_assets.declarations import DEFS, declaration, read_declaration
 from od_core.errors import OdError
 
-from .conftest import ATTRIBUTES, DOMAIN
+from .conftest import ATTRIBUTES, DOMAIN, Project
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +46,26 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     leaf, first = (Fraction(plan["steps"][k]["rho"]) for k in (-1, 0))
     assert first / leaf == (1 - Fraction(1, 5)) / Fraction(3, 2)  # the largest number of divisions of a region is 5
     assert not list(tmp_path.iterdir())
+
+
+def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
+    plan = project.component().settings()
+    expected = plan.plan(plan.read_geography(), "2001-01").facts()
+    declared = {**ATTRIBUTES, "periods": {"first": "2150-06"}}
+    folder = project.root / "defs" / "trips"
+    folder.mkdir(parents=True)
+    (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
+    monkeypatch.setattr(declarations, "DEFS", folder.parent)
+    for chosen in ([], ["--period", "2150-06"]):
+        result = CliRunner().invoke(app, ["plan", "trips", "--json", *chosen])
+        assert result.exit_code == 0, result.exception
+        assert json.loads(result.stdout).items() >= expected.items()
+    for refused in (["plan", "trips", "--period", "2150-07"], ["run", "trips"]):
+        error = CliRunner().invoke(app, refused).exception
+        assert isinstance(error, OdError)
+        assert error.code == "OD-PERIOD"
+    assert not (project.var / "ledger.sqlite").exists()
 
 
 @pytest.mark.parametrize(

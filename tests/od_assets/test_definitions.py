@@ -150,3 +150,12 @@ def test_workspace_and_dg_name_the_same_location() -> None:
     module = workspace["load_from"][0]["python_module"]
     assert module["location_name"] == configured["code_location_name"]
     assert module["module_name"] == configured["code_location_target_module"]
+
+
+def test_declarations_are_read_without_a_solver() -> None:
+    """Every command line reads them, and SciPy's solvers take a second to import (Numba imports SciPy without them)."""
+    program = "import sys, od_assets.declarations; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(result.stdout.split())
+    assert "od_assets.declarations" in loaded
+    assert not loaded & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}
