@@ -21,6 +21,7 @@ import pandas as pd
 
 from benchmarks.estimator import DELTA, EPSILONS, NOISE, data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.tables import markdown_table
 from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.coverage import SIZE_CLASSES, coverage
@@ -31,10 +32,10 @@ from od_core.privacy.noise import noise_named
 from od_core.release import run_plan
 
 CASES = ("flights", "binary", "random", "italy")
-RUNS = {"flights": 40, "binary": 20, "random": 20, "italy": 3}
+RUNS = {"flights": 100, "binary": 50, "random": 50, "italy": 5}
 
-LEAST_CELLS = 300
-"""Cells of a class in all runs together from which its coverage is known to about 3 percentage points or better."""
+LEAST_CELLS = 1000
+"""Cells of a class in all runs together from which its coverage is known to about 2 percentage points."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,12 @@ def measured(variant: Variant, case: str, epsilon: str, data: KnownFlows, runs: 
     }
 
 
-def least_covered(row: dict[str, Any]) -> dict[str, Any]:
+def least_covered(row: dict[str, Any]) -> dict[str, str]:
     """One line: of each class the least and most coverage over the level pairs, and the leaf pair's mean width."""
     classes = pd.DataFrame(row["classes"])
     last = classes.iloc[-1]
     leaf = classes[(classes.origin_level == last.origin_level) & (classes.destination_level == last.destination_level)]
-    line = {name: row[name] for name in ("case", "variant", "epsilon", "runs")}
+    line = {name: str(row[name]) for name in ("case", "variant", "epsilon", "runs")}
     for least in SIZE_CLASSES:
         some = classes[(classes.least_trips == least) & (classes.cells * row["runs"] >= LEAST_CELLS)]
         width = leaf[leaf.least_trips == least].width
@@ -101,9 +102,9 @@ def least_covered(row: dict[str, Any]) -> dict[str, Any]:
     return line
 
 
-def by_level(row: dict[str, Any]) -> list[dict[str, Any]]:
+def by_level(row: dict[str, Any]) -> list[dict[str, str]]:
     """One line a level pair: coverage and mean width of every class that has enough cells."""
-    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    lines: dict[tuple[str, str], dict[str, str]] = {}
     for entry in row["classes"]:
         pair = entry["origin_level"], entry["destination_level"]
         line = lines.setdefault(
@@ -123,18 +124,11 @@ def _class_name(least: int) -> str:
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The summary, and a table of the level pairs of each data set, at epsilon 1."""
-    text = [*_table([least_covered(row) for row in rows]), ""]
+    text = markdown_table(least_covered(row) for row in rows)
     for row in rows:
         if row["epsilon"] == "1":
-            text += [f"### {row['case']}, {row['variant']}, epsilon 1", "", *_table(by_level(row)), ""]
+            text += [f"### {row['case']}, {row['variant']}, epsilon 1", "", *markdown_table(by_level(row))]
     return "\n".join(text)
-
-
-def _table(lines: Sequence[dict[str, Any]]) -> list[str]:
-    head = list(lines[0])
-    return [
-        f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *(list(x.values()) for x in lines))
-    ]
 
 
 def main() -> None:
@@ -145,7 +139,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
-    parser.add_argument("--runs", type=int, help="of each, instead of 40 (flights), 20, and 3 (Italy)")
+    parser.add_argument("--runs", type=int, help="of each, instead of 100 (flights), 50, and 5 (Italy)")
     options = parser.parse_args()
     rows = []
     for case, epsilon, variant in steps(list(product(options.case, options.epsilon, VARIANTS)), "intervals"):
