@@ -125,14 +125,13 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         self.ledger.hold_to_plan(key, settings.domain.name, plan)
         return plan
 
-    def refuse_older_ledger(self, key: ReleaseKey) -> None:
+    def _refuse_older_ledger(self, ledger: Ledger, key: ReleaseKey) -> None:
         """A public release that the ledger knows nothing of: the ledger is lost or old, and must not begin anew.
 
         Raises:
             OdError: bundle or database hold this release, though it was never drawn under this ledger; or the ledger
                 lacks an entry that the certificate of any public bundle names.
         """
-        ledger = self.ledger
         if not ledger.is_drawn(key) and (self.bundle(key).exists() or is_stored(self.database, key)):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -191,8 +190,8 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             OdError: the ledger is older than what is public; as :meth:`od_core.archive.ledger.Ledger.declare` and
                 :func:`od_core.archive.measurements.begin_release`.
         """
-        self.refuse_older_ledger(key)
         ledger, domain = self.ledger, settings.domain
+        self._refuse_older_ledger(ledger, key)
         ledger.declare(domain)
         return begin_release(self.confidential, ledger, key, domain.name, plan, counted, settings.noise)
 
