@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,8 +178,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         except OdError as error:
             raise error.in_file(settings.records_path(key.period).name) from None
         hold_to_input(self.confidential, key, counted, drawn=self.ledger.is_drawn(key))
-        save(counted)
-        staged.counted_for(plan)
+        staged.keep_counted(plan, partial(save, counted))
         return counted
 
     def begin(

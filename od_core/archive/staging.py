@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.archive.files import write_durably
+from od_core.archive.files import sync, write_durably
 from od_core.archive.planned import Planned
 from od_core.archive.row_groups import ROWS, write_batches
 from od_core.errors import OdError
@@ -39,9 +39,16 @@ class StagedFiles:
         """Great Expectations pages about the records."""
         return self.folder / "data_docs"
 
-    def counted_for(self, plan: Planned) -> None:
-        """Remember the plan that the records were counted for, before anything is counted."""
+    def keep_counted(self, plan: Planned, save: Callable[[], None]) -> None:
+        """Save what was counted, and remember the plan that it was counted for.
+
+        What was remembered before is forgotten first: a crash in between leaves counts of no plan, which are refused.
+        """
         digest = self.folder / _COUNTED_FOR
+        if digest.exists():
+            digest.unlink()
+            sync(self.folder)
+        save()
         write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
 
     def refuse_other_plan(self, plan: Planned) -> None:
