@@ -18,7 +18,7 @@ from od_core.archive.files import file_digest, write_durably
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_folder
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
@@ -116,7 +116,8 @@ def bundle_asset(
                     spent="what was set aside before stays charged",
                 )
             release, ledger = released(warehouse, key), warehouse.ledger
-            facts = kind.certificate(
+            facts = certificate(
+                kind,
                 release,
                 key,
                 settings.domain.name,

@@ -10,8 +10,7 @@ import pandas as pd
 
 from od_core.group_sizes.database import differing_group_sizes, store_group_sizes
 from od_core.group_sizes.publication import (
-    FORMAT,
-    group_size_certificate,
+    group_size_facts,
     group_size_sentences,
     open_group_sizes,
     write_group_size_bundle,
@@ -60,10 +59,10 @@ def _summary(release: GroupSizeRelease) -> pd.DataFrame:
 
 GROUP_SIZES: Kind[GroupSizeRelease] = Kind(
     contents="group sizes",
-    format=FORMAT,
+    format="od-release group-size certificate 1",
     guarantee=group_size_sentences,
     summary=_summary,
-    certificate=group_size_certificate,
+    facts=group_size_facts,
     write_bundle=write_group_size_bundle,
     store=store_group_sizes,
     open=open_group_sizes,

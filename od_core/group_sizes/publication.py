@@ -12,9 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
@@ -26,42 +24,17 @@ from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
-from od_core.publication.certificate import (
-    CheckResult,
-    closing_facts,
-    identity_facts,
-    pure_sentences,
-    refuse_without_guarantee,
-    spent_facts,
-)
+from od_core.publication.certificate import pure_sentences
 from od_core.publication.reading import geography_of
 from od_core.publication.tables import areas_table
-
-FORMAT = "od-release group-size certificate 1"
 
 GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"
 
 
-def group_size_certificate(
-    release: GroupSizeRelease,
-    key: ReleaseKey,
-    data_set: str,
-    checks: list[CheckResult],
-    *,
-    record: ReleaseRecord,
-    fault_threshold: Fraction,
-) -> dict[str, Any]:
-    """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
-    refuse_without_guarantee(has_guarantee=release.has_guarantee)
+def group_size_facts(release: GroupSizeRelease) -> dict[str, Any]:
+    """What the certificate of a group-size table says beside what all say."""
     plan, frame = release.plan, release.frame
     return {
-        "format": FORMAT,
-        **identity_facts(key, data_set, record),
-        "guarantee": group_size_sentences(plan, release.spent, fault_threshold),
-        "unit": plan.unit.kind,
-        "neighbours": plan.unit.neighbours,
-        "contribution_bound": plan.unit.contribution_bound,
-        "spent": spent_facts(release.spent, plan.spent, record),
         "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
         "levels": [
             {
@@ -78,12 +51,6 @@ def group_size_certificate(
         "invariants": [GROUPS_INVARIANT, *(["the top code"] if plan.top_code_estimate is None else [])],
         "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
         "geographies": {"areas": frame.geography.digest},
-        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
-        "noise": release.noise,
-        "plan": plan.facts(),
-        "plan_digest": plan.digest,
-        "fault_threshold": str(fault_threshold),
-        **closing_facts(checks),
     }
 
 

@@ -51,7 +51,7 @@ class Kind(Generic[R]):
         guarantee: what a plan that has spent so much protects, in sentences, with the share of faulty records above
             which an input is refused.
         summary: a release in a few lines: its levels, and their noise.
-        certificate: of a release; as :func:`od_core.publication.certificate.certificate`.
+        facts: what certificates of this kind alone say: contents, levels, invariants and the like.
         write_bundle: the files of a bundle, into an empty folder.
         store: into the release database; the same release again changes nothing.
         open: a bundle read back.
@@ -65,7 +65,7 @@ class Kind(Generic[R]):
     format: str
     guarantee: Callable[[Any, Spent, Fraction], dict[str, str]]
     summary: Callable[[R], pd.DataFrame]
-    certificate: Callable[..., dict[str, Any]]
+    facts: Callable[[R], dict[str, Any]]
     write_bundle: Callable[[R, dict[str, Any], Path], None]
     store: Callable[[Path, R, ReleaseKey, dict[str, Any]], None]
     open: Callable[[Path], R]

@@ -23,7 +23,7 @@ from od_core.archive.planned import PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, differing_files
-from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.kind import Certified, Kind, Look
 from od_core.publication.kinds import kind_of
 
@@ -96,7 +96,8 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
     if not all(check.passed for check in checks):
         yield "a check had failed"
     ledger = published.ledger
-    facts = kind.certificate(
+    facts = certificate(
+        kind,
         replace(rebuilt, spent=ledger.spent(published.key, rebuilt.plan), noise=ledger.noise(published.key)),
         published.key,
         stated["data_set"],

@@ -11,7 +11,7 @@ import pandas as pd
 from od_core.publication.kind import Kind, Look
 from od_core.stops.database import differing_stops, store_stops
 from od_core.stops.partition import fill_the_grid
-from od_core.stops.publication import FORMAT, open_stops, stops_certificate, stops_sentences, write_stops_bundle
+from od_core.stops.publication import open_stops, stops_facts, stops_sentences, write_stops_bundle
 from od_core.stops.release import StopsRelease, flat_boxes
 
 
@@ -52,10 +52,10 @@ def _summary(release: StopsRelease) -> pd.DataFrame:
 
 STOPS: Kind[StopsRelease] = Kind(
     contents="boxes",
-    format=FORMAT,
+    format="od-release stops certificate 1",
     guarantee=stops_sentences,
     summary=_summary,
-    certificate=stops_certificate,
+    facts=stops_facts,
     write_bundle=write_stops_bundle,
     store=store_stops,
     open=open_stops,

@@ -12,68 +12,35 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
-from od_core.publication.certificate import (
-    CheckResult,
-    closing_facts,
-    identity_facts,
-    pure_sentences,
-    refuse_without_guarantee,
-    spent_facts,
-)
+from od_core.publication.certificate import pure_sentences
 from od_core.stops.grid import Grid
 from od_core.stops.map_grid import MapGrid
 from od_core.stops.mechanisms import mechanism_named
 from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.release import StopsRelease, estimated
 
-FORMAT = "od-release stops certificate 1"
 
-
-def stops_certificate(
-    release: StopsRelease,
-    key: ReleaseKey,
-    data_set: str,
-    checks: list[CheckResult],
-    *,
-    record: ReleaseRecord,
-    fault_threshold: Fraction,
-) -> dict[str, Any]:
-    """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
-    refuse_without_guarantee(has_guarantee=release.has_guarantee)
-    plan = release.plan
+def stops_facts(release: StopsRelease) -> dict[str, Any]:
+    """What the certificate of trips with stops says beside what all say."""
+    step = release.plan.step
     return {
-        "format": FORMAT,
-        **identity_facts(key, data_set, record),
-        "guarantee": stops_sentences(plan, release.spent, fault_threshold),
-        "unit": plan.unit.kind,
-        "neighbours": plan.unit.neighbours,
-        "contribution_bound": plan.unit.contribution_bound,
-        "spent": spent_facts(release.spent, plan.spent, record),
         "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
         "levels": [
             {
-                "level": plan.step.level,
-                "sensitivity": plan.step.sensitivity,
-                "epsilon_exact": str(plan.step.epsilon),
-                "scales": {name: float_above(scale) for name, scale in plan.step.scales},
+                "level": step.level,
+                "sensitivity": step.sensitivity,
+                "epsilon_exact": str(step.epsilon),
+                "scales": {name: float_above(scale) for name, scale in step.scales},
                 "measured_cells": len(release.measured),
             }
         ],
         "invariants": ["the grid"],
-        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
-        "noise": release.noise,
-        "plan": plan.facts(),
-        "plan_digest": plan.digest,
-        "fault_threshold": str(fault_threshold),
-        **closing_facts(checks),
     }
 
 

@@ -12,6 +12,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import bundle, database, store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.flows import FLOWS as FLOW_KIND
 from tests.faults.worker import R1, die, released
 from tests.od_core.archive.ledger_rows import FLOWS
 
@@ -48,6 +49,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         ledger = Ledger(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
         facts = certificate(
+            FLOW_KIND,
             release,
             key,
             "commuters",

@@ -12,13 +12,14 @@ from od_core import OdError, PrivacyUnit
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes import TopCodeEstimate
+from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.publication import group_size_certificate, open_group_sizes, write_group_size_bundle
+from od_core.group_sizes.publication import open_group_sizes, write_group_size_bundle
 from od_core.group_sizes.top_code import margin
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import staged_folder
-from od_core.publication.certificate import CheckResult
+from od_core.publication.certificate import CheckResult, certificate
 from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import TOP_CODE, released
 
@@ -31,7 +32,8 @@ def published(folder, mechanism="cumulative", **changes):
     ledger = Ledger(folder / "ledger.sqlite")
     ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
     release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY), **changes)
-    certificate = group_size_certificate(
+    facts = certificate(
+        GROUP_SIZES,
         release,
         KEY,
         "departures",
@@ -39,7 +41,7 @@ def published(folder, mechanism="cumulative", **changes):
         record=ledger.record(KEY),
         fault_threshold=Fraction(1, 1000),
     )
-    return release, certificate
+    return release, facts
 
 
 def bundle(release, certificate, folder):
@@ -143,6 +145,6 @@ def test_a_test_doubles_table_is_not_certified(tmp_path):
     double = released(noise=ListedLaplace([0]))
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        group_size_certificate(
-            double, KEY, "departures", [], record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
+        certificate(
+            GROUP_SIZES, double, KEY, "departures", [], record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
         )

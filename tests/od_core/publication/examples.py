@@ -16,6 +16,7 @@ from od_core.archive.ledger import EntryName, ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.flows import FLOWS
 
 KEY = ReleaseKey("commuters", "2001-06")
 LEVELS = ["region", "county", "zone"]
@@ -100,7 +101,7 @@ CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1
 def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
     """Its certificate."""
     given = {"record": RECORD, "fault_threshold": Fraction(1, 1000)}
-    return certificate(made, key, "survey", CHECKS, **(given | changes))
+    return certificate(FLOWS, made, key, "survey", CHECKS, **(given | changes))
 
 
 def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tuple[str, str], int]:

@@ -23,6 +23,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.database import store_release
+from od_core.publication.flows import FLOWS as FLOW_KIND
 from od_core.publication.verification import Published, verify_release
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import staged_bundle
@@ -38,7 +39,10 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
         flows, GEOGRAPHY, unit=unit, budget=Budget(rho=2, delta="1e-8"), ledger=ledger, release_id=str(KEY)
     )
     checks = [CheckResult("flows", "total_is_n", True)]
-    facts = certificate(release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000))
+    threshold = Fraction(1, 1000)
+    facts = certificate(
+        FLOW_KIND, release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=threshold
+    )
     bundle = root / "releases" / "commuters" / "2001-06" / "r1"
     with staged_bundle(release, facts, bundle):
         store_release(root / "release.duckdb", release, KEY, facts)

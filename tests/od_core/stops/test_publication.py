@@ -15,7 +15,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import staged_folder
-from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
 from od_core.stops.kind import STOPS
@@ -36,8 +36,8 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
         POINTS, grid, unit=unit, budget=Budget(2), mechanism=mechanism, ledger=ledger, release_id=str(KEY)
     )
     checks = [CheckResult("boxes", "fill_the_grid", True)]
-    facts = STOPS.certificate(
-        release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
+    facts = certificate(
+        STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
     )
     bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
     with staged_folder(lambda place: STOPS.write_bundle(release, facts, place), bundle):
@@ -118,7 +118,7 @@ def test_a_test_double_is_never_certified(tmp_path):
         POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="uniform", noise=ListedLaplace([0])
     )
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        STOPS.certificate(release, KEY, "journeys", [], record=None, fault_threshold=Fraction(1))
+        certificate(STOPS, release, KEY, "journeys", [], record=None, fault_threshold=Fraction(1))
 
 
 def test_queries_of_a_release_are_sums_over_its_boxes(tmp_path):
