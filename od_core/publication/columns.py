@@ -107,6 +107,7 @@ UPPER = Column(
     unit="trips",
     minimum=0,
 )
+PERIOD = Column("period", "string", "Period", "Year, month or day that the trips belong to, as 2001-06.")
 NOISY = Column(
     "noisy",
     "integer",
@@ -159,7 +160,7 @@ NOISY_MEASUREMENTS = Table(
             "level",
             "integer",
             "Level of the flow tree",
-            "Number of the level of the flow tree; certificate.json lists the levels of origin and destination of each.",
+            "Number of the level of the flow tree; certificate.json says which levels it joins.",
             minimum=0,
         ),
         ORIGIN,
