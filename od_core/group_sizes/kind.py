@@ -11,9 +11,10 @@ import pandas as pd
 from od_core.group_sizes.database import differing_group_sizes, store_group_sizes
 from od_core.group_sizes.publication import (
     group_size_facts,
+    group_size_files,
+    group_size_notes,
     group_size_sentences,
     open_group_sizes,
-    write_group_size_bundle,
 )
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.privacy.accounting import float_above
@@ -63,7 +64,8 @@ GROUP_SIZES: Kind[GroupSizeRelease] = Kind(
     guarantee=group_size_sentences,
     summary=_summary,
     facts=group_size_facts,
-    write_bundle=write_group_size_bundle,
+    files=group_size_files,
+    notes=group_size_notes,
     store=store_group_sizes,
     open=open_group_sizes,
     measured=lambda release: release.measured,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.errors import OdError
@@ -23,10 +21,12 @@ from od_core.group_sizes.top_code import MISSED, TopCodeEstimate, margin
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
+from od_core.publication import columns
+from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.reading import geography_of
-from od_core.publication.tables import areas_table
+from od_core.publication.tables import areas_table, public_files
 
 GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"
 
@@ -75,22 +75,28 @@ def _top_coded(plan: GroupSizePlan) -> str:
     )
 
 
-def write_group_size_bundle(release: GroupSizeRelease, certificate: dict[str, Any], folder: Path) -> None:
-    """Write the files of a bundle into an empty folder, durably."""
-    tables = {
-        "histogram": release.histogram,
-        "groups_by_area": groups_by_area(release.frame),
-        "areas": areas_table(release.frame.geography).to_pandas(),
-    }
-    writers: dict[str, Callable[[Path], None]] = {}
-    for name, table in tables.items():
-        arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
-        writers[f"{name}.parquet"] = lambda path, arrow=arrow: write_parquet(arrow, path)  # type: ignore[misc]
-        writers[f"{name}.csv"] = lambda path, table=table: write_csv(table, path)  # type: ignore[misc]
-    noisy = pa.Table.from_pandas(release.measurements, preserve_index=False).replace_schema_metadata(None)
-    writers["noisy_measurements.parquet"] = lambda path: write_parquet(noisy, path)
-    writers[CERTIFICATE] = lambda path: write_json(certificate, path)
-    write_files(folder, writers)
+def group_size_files(release: GroupSizeRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
+    """The histograms of all areas, what they were estimated from, the public numbers of groups, and the areas."""
+    frame = release.frame
+    return [
+        *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
+        *public_files(
+            "groups_by_area", groups_by_area(frame), columns.GROUPS_BY_AREA, "Groups of every zone, which are public."
+        ),
+        *public_files(
+            "noisy_measurements",
+            release.measurements,
+            columns.GROUP_MEASUREMENTS,
+            "What was measured, with its noise: for those who make their own estimates.",
+        ),
+        *public_files("areas", areas_table(frame.geography), columns.AREAS, "The areas of every level."),
+    ]
+
+
+def group_size_notes(_release: GroupSizeRelease, certificate: dict[str, Any]) -> list[str]:
+    """What a user of the files must know beside their columns."""
+    top_code = certificate["contents"]["top_code"]
+    return [f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}."]
 
 
 def groups_by_area(frame: Frame) -> pd.DataFrame:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from od_core.estimation.intervals import CONFIDENCE, MOST_LISTED
+
 
 @dataclass(frozen=True)
 class Column:
@@ -89,12 +91,12 @@ TRIPS = Column(
     unit="trips",
     minimum=0,
 )
+_HOLDS = f"The true number of counted trips is from lower to upper with a probability of about {100 * CONFIDENCE} %."
 LOWER = Column(
     "lower",
     "integer",
     "Lower end of the interval",
-    "Least number of trips that is plausible: the true number of counted trips is from lower to upper with a"
-    " probability of about 90 %.",
+    f"Least number of trips that is plausible. {_HOLDS}",
     unit="trips",
     minimum=0,
 )
@@ -102,8 +104,7 @@ UPPER = Column(
     "upper",
     "integer",
     "Upper end of the interval",
-    "Largest number of trips that is plausible: the true number of counted trips is from lower to upper with a"
-    " probability of about 90 %.",
+    f"Largest number of trips that is plausible. {_HOLDS}",
     unit="trips",
     minimum=0,
 )
@@ -144,9 +145,9 @@ FLOWS = Table(
 FLOWS_WITH_INTERVALS = replace(
     FLOWS,
     columns=(*FLOWS.columns, LOWER, UPPER),
-    absent="Up to 5,000,000 pairs of areas of a pair of levels, every pair is listed; above that, only those of which"
-    " trips were released. Zero is a released estimate, not a certainty: upper says how many trips there may be. No"
-    " number is withheld, and none is missing.",
+    absent=f"Up to {MOST_LISTED:,} pairs of areas of a pair of levels, every pair is listed; above that, only those of"
+    " which trips were released. Zero is a released estimate, not a certainty: upper says how many trips there may be."
+    " No number is withheld, and none is missing.",
 )
 
 NOISY_MEASUREMENTS = Table(

@@ -88,7 +88,7 @@ class FlowTables:
     def write_parquet(self, path: Path) -> None:
         """One table, a row group or more for each pair of levels; the same bytes at every call."""
         schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
-        with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for frame in self.frames():
                 writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
 

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from od_core.archive.release_key import ReleaseKey
+from od_core.estimation.intervals import CONFIDENCE
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
 from od_core.privacy.accounting import float_above
-from od_core.publication.bundle import write_bundle
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.database import differing_facts, store_release
+from od_core.publication.flow_files import flow_files, flow_notes
 from od_core.publication.kind import Kind, Look
 from od_core.publication.reading import open_release
 from od_core.release import Release
@@ -29,6 +30,7 @@ def _facts(release: Release) -> dict[str, Any]:
     plan = release.plan
     return {
         "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
+        "interval": str(CONFIDENCE),
         "levels": [
             {
                 "level": m.step.level,
@@ -123,7 +125,8 @@ FLOWS: Kind[Release] = Kind(
     guarantee=lambda plan, spent, fault_threshold: guarantee_sentences(plan.unit, spent, fault_threshold),
     summary=_summary,
     facts=_facts,
-    write_bundle=write_bundle,
+    files=flow_files,
+    notes=flow_notes,
     store=store_release,
     open=open_release,
     measured=lambda release: [(measurement.step, measurement.noisy) for measurement in release.measured],

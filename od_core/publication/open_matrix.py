@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +77,6 @@ def write_matrices(tree: FlowTree, pair: LevelPair, path: Path) -> None:
             lookup.attrs["dim"] = np.int32(dimension)
 
 
-def _numbers(codes: Sequence[str], named: pd.Series) -> NDArray[np.intp]:
+def _numbers(codes: tuple[str, ...], named: pd.Series) -> NDArray[np.intp]:
     """Number of the area of each code."""
-    return pd.Index(codes, dtype=object).get_indexer(pd.Index(named.astype(object)))
+    return pd.Index(list(codes), dtype=object).get_indexer(pd.Index(named.astype(object)))

@@ -7,6 +7,7 @@ area's identifier is its level's number and its code, as ``L4_007``, with every 
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.geography import Geography
-from od_core.publication.columns import PERIOD
+from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
 from od_core.publication.flow_tables import FlowTables
 
 AGENCY = "OD_RELEASE"
@@ -70,8 +71,10 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], path: Path)
         sender=Agency(AGENCY),
     )
     key = ReleaseKey.parse(certificate["release"])
-    text = write_sdmx(structure(tables, key), Format.STRUCTURE_SDMX_JSON_2_0_0, header=header)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    message = json.loads(str(write_sdmx(structure(tables, key), Format.STRUCTURE_SDMX_JSON_2_0_0, header=header)))
+    for definition in message["data"]["dataStructures"]:  # pysdmx writes empty groups, which the standard forbids
+        definition["dataStructureComponents"].pop("groups", None)
+    path.write_text(json.dumps(message, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
@@ -89,16 +92,17 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
         Role,
     )
 
-    def kept(place: str, identifier: str) -> dict[str, str]:
+    def kept(place: str, identifier: str) -> dict[str, Any]:
         urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
         return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
 
     origin, destination = tables.tree.origin, tables.tree.destination
-    lists = ("CL_AREA", "CL_AREA") if origin.digest == destination.digest else ("CL_ORIGIN", "CL_DESTINATION")
+    series, one = dataflow_identifier(key), origin.digest == destination.digest
+    lists = tuple(f"CL_{part}_{series}" for part in (("AREA", "AREA") if one else ("ORIGIN", "DESTINATION")))
     codes = {
         name: Codelist(
             **kept("codelist.Codelist", name),
-            name="Areas" if name == "CL_AREA" else f"Areas of the {side}",
+            name="Areas" if one else f"Areas of the {side}",
             description="The number of an area's level, and its code, which is also the name.",
             items=[
                 Code(identifier, name=code) for level in _identifiers(geography) for code, identifier in level.items()
@@ -109,24 +113,23 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     scheme = kept("conceptscheme.ConceptScheme", "CS_FLOWS")
     within = scheme["urn"].replace("ConceptScheme", "Concept")
     roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
-    columns = [column for column in (*tables.table.columns, PERIOD) if column.name in IDENTIFIERS]
-    columns.sort(key=lambda column: list(IDENTIFIERS).index(column.name))
+    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
     types = {"string": DataType.STRING, "integer": DataType.LONG}
     concepts = {
-        column.name: Concept(
-            IDENTIFIERS[column.name],
-            name=column.title,
-            description=column.description,
-            dtype=DataType.PERIOD if column is PERIOD else types[column.type],
-            urn=f"{within}.{IDENTIFIERS[column.name]}",
+        name: Concept(
+            identifier,
+            name=columns[name].title,
+            description=columns[name].description,
+            dtype=DataType.PERIOD if name == PERIOD.name else types[columns[name].type],
+            urn=f"{within}.{identifier}",
         )
-        for column in columns
+        for name, identifier in IDENTIFIERS.items()
     }
     coded = dict(zip(("origin", "destination"), lists, strict=True))
     components = [
         Component(
             IDENTIFIERS[name],
-            required=name not in ("lower", "upper"),
+            required=name not in (LOWER.name, UPPER.name),
             role=roles.get(name, Role.DIMENSION),
             concept=concept,
             local_dtype=concept.dtype,
@@ -135,16 +138,19 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
             attachment_level="O" if roles.get(name) == Role.ATTRIBUTE else None,
         )
         for name, concept in concepts.items()
+        if tables.interval or name not in (LOWER.name, UPPER.name)
     ]
     definition = DataStructureDefinition(
-        **kept("datastructure.DataStructure", "DSD_FLOWS"), name=tables.table.title, components=Components(components)
+        **kept("datastructure.DataStructure", f"DSD_{series}"),
+        name=tables.table.title,
+        components=Components(components),
     )
     return [
         *codes.values(),
         ConceptScheme(**scheme, name="What flows consist of", items=list(concepts.values())),
         definition,
         Dataflow(
-            **kept("datastructure.Dataflow", dataflow_identifier(key)),
+            **kept("datastructure.Dataflow", series),
             name=f"{tables.table.title}: {key.release}",
             structure=definition,
         ),

@@ -11,7 +11,7 @@ import pandas as pd
 from od_core.publication.kind import Kind, Look
 from od_core.stops.database import differing_stops, store_stops
 from od_core.stops.partition import fill_the_grid
-from od_core.stops.publication import open_stops, stops_facts, stops_sentences, write_stops_bundle
+from od_core.stops.publication import open_stops, stops_facts, stops_files, stops_notes, stops_sentences
 from od_core.stops.release import StopsRelease, flat_boxes
 
 
@@ -56,7 +56,8 @@ STOPS: Kind[StopsRelease] = Kind(
     guarantee=stops_sentences,
     summary=_summary,
     facts=stops_facts,
-    write_bundle=write_stops_bundle,
+    files=stops_files,
+    notes=stops_notes,
     store=store_stops,
     open=open_stops,
     measured=lambda release: [(release.plan.step, flat_boxes(release.measured))],

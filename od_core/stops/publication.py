@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
+from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import pure_sentences
+from od_core.publication.columns import boxes_table
+from od_core.publication.tables import public_files
 from od_core.stops.grid import Grid
 from od_core.stops.map_grid import MapGrid
 from od_core.stops.mechanisms import mechanism_named
@@ -49,18 +51,26 @@ def stops_sentences(plan: StopsPlan, spent: Spent, fault_threshold: Fraction) ->
     return pure_sentences(plan.unit, spent, fault_threshold, public="the grid", with_it=", with all its stops")
 
 
-def write_stops_bundle(release: StopsRelease, certificate: dict[str, Any], folder: Path) -> None:
-    """Write the files of a bundle into an empty folder, durably."""
-    boxes = release.boxes
-    arrow = pa.Table.from_pandas(boxes, preserve_index=False).replace_schema_metadata(None)
-    writers: dict[str, Callable[[Path], None]] = {
-        "boxes.parquet": lambda path: write_parquet(arrow, path),
-        "boxes.csv": lambda path: write_csv(boxes, path),
-    }
-    if (on_map := release.plan.map) is not None:
-        writers["boxes.geojson"] = lambda path: _write_geojson(release, on_map, path)
-    writers[CERTIFICATE] = lambda path: write_json(certificate, path)
-    write_files(folder, writers)
+def stops_files(release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
+    """The boxes; of a map, for maps too."""
+    on_map = release.plan.map
+    table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
+    files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
+    if on_map is None:
+        return files
+    name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
+    return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map))]
+
+
+def stops_notes(release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
+    """What a user of the files must know beside their columns."""
+    if (on_map := release.plan.map) is None:
+        return []
+    return [
+        f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to {on_map.north}"
+        f" degrees of latitude, each cut into {on_map.side:,} cells of one width. Each trip has the places"
+        f" {', '.join(on_map.places)}: cell c of a side begins c widths after the first degree."
+    ]
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, path: Path) -> None:

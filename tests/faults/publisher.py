@@ -57,7 +57,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             record=ledger.record(key),
             fault_threshold=Fraction(1, 1000),
         )
-        with bundle.staged_folder(lambda staged: bundle.write_bundle(release, facts, staged), place):
+        with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, None, staged), place):
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")

@@ -14,11 +14,11 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes import TopCodeEstimate
 from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.publication import open_group_sizes, write_group_size_bundle
+from od_core.group_sizes.publication import open_group_sizes
 from od_core.group_sizes.top_code import margin
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import staged_folder
+from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
 from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import TOP_CODE, released
@@ -45,7 +45,7 @@ def published(folder, mechanism="cumulative", **changes):
 
 
 def bundle(release, certificate, folder):
-    with staged_folder(lambda place: write_group_size_bundle(release, certificate, place), folder):
+    with staged_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, None, place), folder):
         pass
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 

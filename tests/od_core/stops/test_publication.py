@@ -14,7 +14,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import staged_folder
+from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
@@ -40,7 +40,7 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
         STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
     )
     bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
-    with staged_folder(lambda place: STOPS.write_bundle(release, facts, place), bundle):
+    with staged_folder(lambda place: write_bundle(STOPS, release, facts, None, place), bundle):
         STOPS.store(folder / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts))
     return Published(KEY, bundle, folder / "release.duckdb", ledger, folder / "confidential" / KEY.folder)
