@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.archive.files import PUBLIC_FILE_MODE, sync, write_durably
+from od_core.archive.files import sync
 from od_core.archive.ledger import EntryName
 from od_core.errors import OdError
 from od_core.publication.bundle_file import BundleFile
@@ -60,6 +60,7 @@ def staged_folder(write: Callable[[Path], None], target: Path) -> Iterator[None]
             yield
             if not zip_beside(target).exists():
                 _zip(target, target)
+                sync(target.parent)
         else:
             yield
             sync(staged)
@@ -85,9 +86,14 @@ def _refuse_changed(made: Path, public: Path) -> None:
 
 
 def _zip(folder: Path, target: Path) -> None:
-    """The zip file of a bundle appears whole, in one rename."""
-    release = _release(folder)
-    write_durably(zip_beside(target), lambda file: write_zip(folder, release, file), mode=PUBLIC_FILE_MODE)
+    """The zip file of a bundle appears whole, in one rename; what an interrupted run left of it is written over."""
+    staged = target.with_name(f".{target.name}.zip.staged")
+    try:
+        write_zip(folder, _release(folder), staged)
+        sync(staged)
+        staged.replace(zip_beside(target))
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def _release(folder: Path) -> str:

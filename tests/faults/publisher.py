@@ -17,7 +17,15 @@ from tests.faults.worker import R1, die, released
 from tests.od_core.archive.ledger_rows import FLOWS
 
 KEY = ReleaseKey.parse(R1)
-POINTS = ("in the files", "before the store", "in the transaction", "after the store", "after the rename")
+POINTS = (
+    "in the files",
+    "before the store",
+    "in the transaction",
+    "after the store",
+    "in the zip file",
+    "before the rename",
+    "after the rename",
+)
 
 
 def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.DataFrame = FLOWS) -> None:
@@ -29,6 +37,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             die()
 
     write, insert, sync = bundle.write_json, store._insert, bundle.sync
+    write_zip, zipped = bundle.write_zip, bundle._zip
 
     def write_or_die(content: dict, path: Path) -> None:
         reached("in the files")
@@ -44,7 +53,18 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the rename")
         sync(path)
 
+    def zip_or_die(files: Path, release: str, path: Path) -> None:
+        if point == "in the zip file":
+            path.write_bytes(b"PK half")
+        reached("in the zip file")
+        write_zip(files, release, path)
+
+    def renamed_or_die(files: Path, target: Path) -> None:
+        zipped(files, target)
+        reached("before the rename")
+
     bundle.write_json, store._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
+    bundle.write_zip, bundle._zip = zip_or_die, renamed_or_die
     try:
         ledger = Ledger(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
@@ -64,6 +84,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         ledger.publish(key, certificate_digest(facts))
     finally:
         bundle.write_json, store._insert, bundle.sync = write, insert, sync
+        bundle.write_zip, bundle._zip = write_zip, zipped
 
 
 def main(folder: str, point: str = "") -> None:
