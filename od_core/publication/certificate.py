@@ -69,6 +69,7 @@ def certificate(
     *,
     record: ReleaseRecord,
     fault_threshold: Fraction,
+    intervals: bool = True,
 ) -> dict[str, Any]:
     """The certificate of a release of any kind as JSON-ready public facts.
 
@@ -80,13 +81,16 @@ def certificate(
         checks: outcomes of all blocking checks.
         record: what the ledger says of the release.
         fault_threshold: share of faulty records above which the input is refused.
+        intervals: whether flows are published with their intervals, where their mechanism has any.
 
     Raises:
         OdError: the release carries no guarantee.
     """
     _refuse_without_guarantee(release)
     plan, spent = release.plan, release.spent
-    planned = plan.facts()
+    planned, own = plan.facts(), kind.facts(release)
+    if "interval" in own and not intervals:
+        own["interval"] = None
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
@@ -103,7 +107,7 @@ def certificate(
         "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
         "software": {name: version(name) for name in SOFTWARE},
         "known_limitations": list(KNOWN_LIMITATIONS),
-        **kind.facts(release),
+        **own,
     }
 
 

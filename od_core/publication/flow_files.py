@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.row_groups import write_batches
+from od_core.estimation.intervals import CONFIDENCE, MOST_LISTED
 from od_core.publication import columns
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.flow_tables import FlowTables
@@ -52,15 +54,11 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
 
 def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
     """What a user of the files must know beside their columns."""
-    tree = release.plan.tree
-    names = (tree.origin.level_names, tree.destination.level_names)
-    large = [
-        f"{names[0][origin]} by {names[1][destination]}"
-        for origin, destination in matrix_names(tree)
-        if cells(tree, origin, destination) > MOST_CELLS
-    ]
-    bounds = " `lower` and `upper` are the ends of the intervals." if certificate["interval"] is not None else ""
+    interval = certificate["interval"] is not None
+    large = [f"{origin} by {destination}" for origin, destination in _larger(release, MOST_CELLS)]
+    bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
+        *(_unlisted(release) if interval else []),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
         " A pair that is not listed in `flows.csv` is 0 there."
@@ -69,6 +67,22 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
         " of SDMX take codes that look like numbers for numbers (`pysdmx` reads `007` back as 7). Every byte of a code"
         " but letters, digits, `-` and `_` stands as `$` and two hexadecimal digits. The name of each identifier in"
         " the code list of `flows.sdmx.json` is the code itself.",
+    ]
+
+
+def _larger(release: Release, most: int) -> list[tuple[str, str]]:
+    """The pairs of levels, by name, with more than so many pairs of areas."""
+    tree = release.plan.tree
+    pairs = product(enumerate(tree.origin.level_names), enumerate(tree.destination.level_names))
+    return [(origin, destination) for (o, origin), (d, destination) in pairs if cells(tree, o, d) > most]
+
+
+def _unlisted(release: Release) -> list[str]:
+    """What may be in the pairs of areas that are not listed, of pairs of levels that have too many."""
+    return [
+        f"Of flows from {origin} to {destination}, a pair of areas that is not listed has"
+        f" {release.zero_bound(origin, destination):,} trips at most, with a probability of about {100 * CONFIDENCE} %."
+        for origin, destination in _larger(release, MOST_LISTED)
     ]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from od_core.archive.release_key import ReleaseKey
-from od_core.estimation.intervals import CONFIDENCE
+from od_core.errors import OdError
+from od_core.estimation.intervals import CONFIDENCE, refuse_without_intervals
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
@@ -30,7 +31,7 @@ def _facts(release: Release) -> dict[str, Any]:
     plan = release.plan
     return {
         "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
-        "interval": str(CONFIDENCE),
+        "interval": _interval(release),
         "levels": [
             {
                 "level": m.step.level,
@@ -50,6 +51,15 @@ def _facts(release: Release) -> dict[str, Any]:
         "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
         "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
     }
+
+
+def _interval(release: Release) -> str | None:
+    """The confidence of the intervals of its flows; None where its mechanism has none, or they would be too many."""
+    try:
+        refuse_without_intervals(release.plan, max(len(m.noisy) for m in release.measured))
+    except OdError:
+        return None
+    return str(CONFIDENCE)
 
 
 def _made_anew(public: Release, stated: dict[str, Any]) -> tuple[Release, Mapping[str, Look]]:

@@ -105,6 +105,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
         checks,
         record=ledger.record(published.key),
         fault_threshold=Fraction(stated["fault_threshold"]),
+        intervals=stated.get("interval") is not None,
     )
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, rebuilt, facts, None, Path(name))
