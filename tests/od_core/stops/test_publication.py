@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
+import frictionless
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
@@ -48,6 +50,26 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
 
 def faults(place: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
+
+
+@pytest.mark.parametrize("grid", [MAP, (8, 8, 8, 8)])
+def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, grid):
+    """Every file described, every column with its meaning; on a map, by the names of its places."""
+    folder = published(tmp_path, grid=grid).bundle
+    words = {"README.txt", "codebook.md", "certificate.html", "certificate.json", "certificate.schema.json"}
+    named = {"boxes.csv", "boxes.parquet", *(["boxes.geojson"] if grid is MAP else [])}
+    assert {file.name for file in folder.iterdir()} == {*named, *words, "datapackage.json", "SHA256SUMS"}
+    report = frictionless.validate(str(folder / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+    content = {
+        name: json.loads((folder / name).read_text()) for name in ("certificate.json", "certificate.schema.json")
+    }
+    jsonschema.Draft202012Validator(content["certificate.schema.json"]).validate(content["certificate.json"])
+    boxes, codebook = pd.read_parquet(folder / "boxes.parquet"), (folder / "codebook.md").read_text()
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "boxes.csv"), boxes, check_dtype=False)
+    assert all(f"| `{column}` |" in codebook for column in boxes.columns)
+    assert ("along the latitude of place 'destination'" in codebook) == (grid is MAP)
+    assert list(bundle_faults(folder)) == []
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
