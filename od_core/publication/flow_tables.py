@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from od_core.flow_tree import FlowTree
 from od_core.publication.columns import FLOWS, FLOWS_WITH_INTERVALS, Table
+from od_core.publication.csv_text import write_rows
 from od_core.release import Release
 
 _FLOWS_SCHEMA = pa.schema(
@@ -94,6 +95,6 @@ class FlowTables:
 
     def write_csv(self, path: Path) -> None:
         """The same table as RFC 4180 has it, in UTF-8."""
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with path.open("wb") as file:
             for number, frame in enumerate(self.frames()):
-                frame.to_csv(file, index=False, header=number == 0, lineterminator="\r\n")
+                write_rows(file, frame, header=number == 0)

@@ -16,6 +16,7 @@ from typing import Any
 from od_core.archive.release_key import ReleaseKey
 from od_core.geography import Geography
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
+from od_core.publication.csv_text import write_rows
 from od_core.publication.flow_tables import FlowTables
 
 AGENCY = "OD_RELEASE"
@@ -46,7 +47,7 @@ def dataflow_identifier(key: ReleaseKey) -> str:
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, path: Path) -> None:
     """The flows at every pair of levels as SDMX-CSV 2.0; an area's identifier says its level."""
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("wb") as file:
         for number, pair in enumerate(tables.pairs):
             frame = pair.flows.rename(columns=IDENTIFIERS)
             frame["ORIGIN"] = pair.flows["origin"].map(identifiers[0][pair.origin_level])
@@ -55,7 +56,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, path: Path) -> None:
             frame.insert(0, "STRUCTURE", "dataflow")
             frame.insert(1, "STRUCTURE_ID", f"{AGENCY}:{dataflow_identifier(key)}({VERSION})")
             frame.insert(2, "ACTION", "R")
-            frame.to_csv(file, index=False, header=number == 0, lineterminator="\r\n")
+            write_rows(file, frame, header=number == 0)
 
 
 def write_structure(tables: FlowTables, certificate: dict[str, Any], path: Path) -> None:

@@ -172,6 +172,35 @@ def test_a_table_of_another_writer_is_the_same_table(tmp_path):
         pytest.fail("the body ran")
 
 
+def test_words_are_those_of_the_software_that_the_certificate_names(copied):
+    """Where it is the same, they are the same to the byte, whatever the checksums say."""
+    (copied / "codebook.md").write_text("In other words.\n", encoding="utf-8")
+    sealed_again(copied)
+    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), copied):
+        pytest.fail("the body ran")
+    assert refused.value.message.endswith("different: codebook.md")
+    stated = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
+    stated["software"]["pandas"] = "3.0"
+    (copied / "certificate.json").write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(copied)
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    assert (copied / "codebook.md").read_text(encoding="utf-8") == "In other words.\n"
+
+
+def test_a_zip_file_that_was_lost_is_made_again(copied):
+    """From the public folder, as it stands."""
+    place = copied.with_name("r1.zip")
+    whole = place.read_bytes()
+    place.unlink()
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    assert place.read_bytes() == whole
+    place.write_bytes(whole[:-1])
+    with pytest.raises(OdError, match=r"different: r1\.zip"), staged_bundle(release(), facts(release()), copied):
+        pytest.fail("the body ran")
+
+
 def test_a_file_that_does_not_belong_to_a_bundle_is_found(tmp_path):
     (bundled(release(), tmp_path / "r1") / "more.csv").write_text("origin,destination\n")
     with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), tmp_path / "r1"):

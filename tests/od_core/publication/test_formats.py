@@ -209,6 +209,7 @@ def test_areas_have_one_identifier_each():
     codes = ["007", "7", "a b", "a_b", "a$20b", "é", "e", "A", '"', "x,y"]
     identifiers = [area_identifier(level, code) for level in (1, 11) for code in codes]
     assert len(set(identifiers)) == len(identifiers)
+    assert all(re.fullmatch(r"L[0-9]+_[A-Za-z0-9_$-]+", identifier) for identifier in identifiers)
 
 
 def test_the_codebook_names_every_file_and_column(bundle, release):
@@ -272,6 +273,7 @@ def test_sha256sum_and_unzip_find_the_bundle_whole(bundle):
     with zipfile.ZipFile(bundle.with_name("r1.zip")) as archive:
         assert archive.testzip() is None
         held = {name: archive.read(name) for name in archive.namelist()}
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert held == {f"us_flights_2001-06_r1/{path.name}": path.read_bytes() for path in sorted(bundle.iterdir())}
     assert list(held) == sorted(held)
     assert list(bundle_faults(bundle)) == []
@@ -359,6 +361,21 @@ def test_frictionless_validates_every_kind_of_geography(tmp_path, kind):
     made = examples.release(kind)
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
+    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+
+
+def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path):
+    made = release_flows(
+        examples.flows(examples.HOMES, examples.HOMES, size=5),
+        examples.geography(),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho="0.01", delta="1e-8"),
+        mechanism="vanilla_gauss",
+    )
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    assert pd.read_parquet(tmp_path / "r1" / "flows.parquet")["trips"].min() < 0
     report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
 
