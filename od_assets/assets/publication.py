@@ -17,8 +17,8 @@ from od_core.archive.balance import Balance
 from od_core.archive.files import file_digest, write_durably
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.bundle import CERTIFICATE, staged_folder
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
+from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
@@ -116,7 +116,8 @@ def bundle_asset(
                     spent="what was set aside before stays charged",
                 )
             release, ledger = released(warehouse, key), warehouse.ledger
-            facts = kind.certificate(
+            facts = certificate(
+                kind,
                 release,
                 key,
                 settings.domain.name,
@@ -125,7 +126,7 @@ def bundle_asset(
                 fault_threshold=settings.fault_threshold,
             )
             folder = warehouse.bundle(key)
-            with staged_folder(lambda place: kind.write_bundle(release, facts, place), folder):
+            with staged_folder(lambda place: write_bundle(kind, release, facts, None, place), folder):
                 kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)

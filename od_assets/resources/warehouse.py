@@ -145,7 +145,9 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     def public_releases(self) -> list[ReleaseKey]:
         """Every release that anybody can see, in bundles or in the database, whatever the ledger says."""
         folders = (self.var / "releases").glob("*/*/r*")
-        bundles = [ReleaseKey.parse(str(folder.relative_to(self.var / "releases"))) for folder in folders]
+        bundles = [
+            ReleaseKey.parse(str(folder.relative_to(self.var / "releases"))) for folder in folders if folder.is_dir()
+        ]
         return sorted({*bundles, *stored_releases(self.database)})
 
     def published(self, key: ReleaseKey, ledger: Ledger) -> Published:

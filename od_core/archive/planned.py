@@ -58,6 +58,11 @@ class Planned(Protocol):
         ...
 
     @property
+    def spent(self) -> Spent:
+        """What a release spends of which each step is drawn once."""
+        ...
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the facts."""
         ...
@@ -67,7 +72,7 @@ class Planned(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """The whole plan as JSON-ready public facts, the name of its ``mechanism`` among them."""
+        """The whole plan as JSON-ready public facts, its ``mechanism`` and ``mechanism_options`` among them."""
         ...
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:

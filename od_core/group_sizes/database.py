@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication.store import Contents, differing_entry, differing_tables, store
+from od_core.publication.store import Contents, differing_entry, differing_tables, release_facts, store
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS group_size_releases (
@@ -64,18 +63,9 @@ def _tables(release: GroupSizeRelease) -> dict[str, pa.Table]:
 
 def _row(release: GroupSizeRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
     """What the table of releases says of one."""
-    plan = release.plan
+    frame = release.plan.frame
     return {
-        "release": str(key),
-        "series": key.release,
-        "period": key.period,
-        "revision": key.revision,
-        "mechanism": plan.mechanism.name,
-        "unit": plan.unit.kind,
-        "neighbours": plan.unit.neighbours,
-        "epsilon": certificate["spent"]["epsilon"],
-        "groups": int(plan.frame.groups.sum()),
-        "geography": plan.frame.geography.digest,
-        "measured_at": certificate["measured_at"],
-        "certificate": json.dumps(certificate, sort_keys=True),
+        **release_facts(release, key, certificate),
+        "groups": int(frame.groups.sum()),
+        "geography": frame.geography.digest,
     }

@@ -10,11 +10,11 @@ import pandas as pd
 
 from od_core.group_sizes.database import differing_group_sizes, store_group_sizes
 from od_core.group_sizes.publication import (
-    FORMAT,
-    group_size_certificate,
+    group_size_facts,
+    group_size_files,
+    group_size_notes,
     group_size_sentences,
     open_group_sizes,
-    write_group_size_bundle,
 )
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.privacy.accounting import float_above
@@ -60,11 +60,12 @@ def _summary(release: GroupSizeRelease) -> pd.DataFrame:
 
 GROUP_SIZES: Kind[GroupSizeRelease] = Kind(
     contents="group sizes",
-    format=FORMAT,
+    format="od-release group-size certificate 1",
     guarantee=group_size_sentences,
     summary=_summary,
-    certificate=group_size_certificate,
-    write_bundle=write_group_size_bundle,
+    facts=group_size_facts,
+    files=group_size_files,
+    notes=group_size_notes,
     store=store_group_sizes,
     open=open_group_sizes,
     measured=lambda release: release.measured,

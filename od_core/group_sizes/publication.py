@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
@@ -25,43 +21,20 @@ from od_core.group_sizes.top_code import MISSED, TopCodeEstimate, margin
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
-from od_core.publication.certificate import (
-    CheckResult,
-    closing_facts,
-    identity_facts,
-    pure_sentences,
-    refuse_without_guarantee,
-    spent_facts,
-)
+from od_core.publication import columns
+from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate import pure_sentences
 from od_core.publication.reading import geography_of
-from od_core.publication.tables import areas_table
-
-FORMAT = "od-release group-size certificate 1"
+from od_core.publication.tables import areas_table, public_files
 
 GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"
 
 
-def group_size_certificate(
-    release: GroupSizeRelease,
-    key: ReleaseKey,
-    data_set: str,
-    checks: list[CheckResult],
-    *,
-    record: ReleaseRecord,
-    fault_threshold: Fraction,
-) -> dict[str, Any]:
-    """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
-    refuse_without_guarantee(has_guarantee=release.has_guarantee)
+def group_size_facts(release: GroupSizeRelease) -> dict[str, Any]:
+    """What the certificate of a group-size table says beside what all say."""
     plan, frame = release.plan, release.frame
     return {
-        "format": FORMAT,
-        **identity_facts(key, data_set, record),
-        "guarantee": group_size_sentences(plan, release.spent, fault_threshold),
-        "unit": plan.unit.kind,
-        "neighbours": plan.unit.neighbours,
-        "contribution_bound": plan.unit.contribution_bound,
-        "spent": spent_facts(release.spent, plan.spent, record),
         "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
         "levels": [
             {
@@ -78,12 +51,6 @@ def group_size_certificate(
         "invariants": [GROUPS_INVARIANT, *(["the top code"] if plan.top_code_estimate is None else [])],
         "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
         "geographies": {"areas": frame.geography.digest},
-        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
-        "noise": release.noise,
-        "plan": plan.facts(),
-        "plan_digest": plan.digest,
-        "fault_threshold": str(fault_threshold),
-        **closing_facts(checks),
     }
 
 
@@ -108,22 +75,28 @@ def _top_coded(plan: GroupSizePlan) -> str:
     )
 
 
-def write_group_size_bundle(release: GroupSizeRelease, certificate: dict[str, Any], folder: Path) -> None:
-    """Write the files of a bundle into an empty folder, durably."""
-    tables = {
-        "histogram": release.histogram,
-        "groups_by_area": groups_by_area(release.frame),
-        "areas": areas_table(release.frame.geography).to_pandas(),
-    }
-    writers: dict[str, Callable[[Path], None]] = {}
-    for name, table in tables.items():
-        arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
-        writers[f"{name}.parquet"] = lambda path, arrow=arrow: write_parquet(arrow, path)  # type: ignore[misc]
-        writers[f"{name}.csv"] = lambda path, table=table: write_csv(table, path)  # type: ignore[misc]
-    noisy = pa.Table.from_pandas(release.measurements, preserve_index=False).replace_schema_metadata(None)
-    writers["noisy_measurements.parquet"] = lambda path: write_parquet(noisy, path)
-    writers[CERTIFICATE] = lambda path: write_json(certificate, path)
-    write_files(folder, writers)
+def group_size_files(release: GroupSizeRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
+    """The histograms of all areas, what they were estimated from, the public numbers of groups, and the areas."""
+    frame = release.frame
+    return [
+        *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
+        *public_files(
+            "groups_by_area", groups_by_area(frame), columns.GROUPS_BY_AREA, "Groups of every zone, which are public."
+        ),
+        *public_files(
+            "noisy_measurements",
+            release.measurements,
+            columns.GROUP_MEASUREMENTS,
+            "What was measured, with its noise: for those who make their own estimates.",
+        ),
+        *public_files("areas", areas_table(frame.geography), columns.AREAS, "The areas of every level."),
+    ]
+
+
+def group_size_notes(_release: GroupSizeRelease, certificate: dict[str, Any]) -> list[str]:
+    """What a user of the files must know beside their columns."""
+    top_code = certificate["contents"]["top_code"]
+    return [f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}."]
 
 
 def groups_by_area(frame: Frame) -> pd.DataFrame:

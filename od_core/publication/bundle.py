@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.archive.files import sync
 from od_core.archive.ledger import EntryName
-from od_core.archive.row_groups import write_batches
 from od_core.errors import OdError
-from od_core.publication.tables import areas_table, flows_table, measurement_batches
-from od_core.release import MEASUREMENT_SCHEMA, Release
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate_page import certificate_page
+from od_core.publication.checksums import CHECKSUMS, faulty_files, write_checksums
+from od_core.publication.codebook import codebook, readme
+from od_core.publication.datapackage import datapackage
+from od_core.publication.kind import Kind, R
+from od_core.publication.zipped import write_zip, zip_beside, zip_faults
 
 CERTIFICATE = "certificate.json"
-BUNDLE_TABLES = ("areas.parquet", "flows.parquet", "noisy_measurements.parquet")
-"""The tables that a release is read back from."""
+SCHEMA = "certificate.schema.json"
+REPORT = "report.html"
+AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
+"""The tables that a release of flows is read back from."""
+
+WORDS = ("README.txt", "certificate.html", SCHEMA, "codebook.md", "datapackage.json", REPORT)
+"""Files that follow from the certificate and the tables, in the words of the software that made them."""
 
 _SENTENCES = ("guarantee", "known_limitations")
 """Facts of a certificate that are put into words."""
@@ -32,12 +42,13 @@ _SENTENCES = ("guarantee", "known_limitations")
 def staged_folder(write: Callable[[Path], None], target: Path) -> Iterator[None]:
     """Prepare a bundle beside its place; it appears in one rename when the body ends without an error.
 
-    A bundle that is public already is never replaced: the prepared one must have the same files, byte for
-    byte, and is thrown away. (The certificate names the software that first made it; a later version of the
-    software may make it anew only if everything else is equal.)
+    Its zip file, beside it, appears just before: a crash in between leaves a zip file alone, which the next run makes
+    anew. A bundle that is public already is never replaced: the prepared one must have the same files, byte for byte,
+    and is thrown away. (The certificate names the software that first made it; a later version of the software may
+    make it anew only if everything else is equal.)
 
     Raises:
-        OdError: a public bundle differs from what its measurements give.
+        OdError: a public bundle, or its zip file, differs from what its measurements give.
     """
     staged = target.with_name(f".{target.name}.staged")
     shutil.rmtree(staged, ignore_errors=True)
@@ -45,22 +56,56 @@ def staged_folder(write: Callable[[Path], None], target: Path) -> Iterator[None]
     try:
         write(staged)
         if target.exists():
-            changed = differing_files(staged, target)
-            if changed:
-                raise OdError(
-                    "OD-BUNDLE-CHANGED",
-                    f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
-                    next_step="restore the bundle from a copy, or the ledger and measurements that it was made from",
-                    spent="nothing more was spent",
-                )
+            _refuse_changed(staged, target)
             yield
+            if not zip_beside(target).exists():
+                _zip(target, target)
+                sync(target.parent)
         else:
             yield
             sync(staged)
+            _zip(staged, target)
             staged.rename(target)
             sync(target.parent)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
+
+
+def _refuse_changed(made: Path, public: Path) -> None:
+    changed = differing_files(made, public)
+    beside = zip_beside(public)
+    if not changed and beside.exists() and any(zip_faults(public, _release(public), beside)):
+        changed = [beside.name]
+    if changed:
+        raise OdError(
+            "OD-BUNDLE-CHANGED",
+            f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
+            next_step="restore the bundle from a copy, or the ledger and measurements that it was made from",
+            spent="nothing more was spent",
+        )
+
+
+def _zip(folder: Path, target: Path) -> None:
+    """The zip file of a bundle appears whole, in one rename; what an interrupted run left of it is written over."""
+    staged = target.with_name(f".{target.name}.zip.staged")
+    try:
+        write_zip(folder, _release(folder), staged)
+        sync(staged)
+        staged.replace(zip_beside(target))
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _release(folder: Path) -> str:
+    """The release that a bundle is of, by its certificate."""
+    return str(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))["release"])
+
+
+def bundle_faults(folder: Path) -> Iterator[str]:
+    """What is wrong with the files of a bundle and its zip file by themselves, a line each, with the file's name."""
+    yield from (f"{name} {fault}" for name, fault in faulty_files(folder))
+    if _content(folder / CERTIFICATE) is not None:
+        yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
 
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
@@ -74,43 +119,56 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
     return entries
 
 
-def write_bundle(release: Release, certificate: dict[str, Any], folder: Path) -> None:
-    """Write the files of a bundle into an empty folder, durably."""
-    write_files(folder, _writers(release, certificate))
+def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report: str | None, folder: Path) -> None:
+    """Write all files of a bundle of any kind into an empty folder, durably; the checksums last.
+
+    Args:
+        kind: of the release: the files of its tables, and what is to be said of them.
+        release: the release.
+        certificate: its certificate.
+        report: text of ``report.html``; None where there is no report.
+        folder: an empty folder.
+    """
+    tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
+    listed = [*tables, *_pages(certificate, report)]
+    listed += [
+        _words("codebook.md", "What every file and column means.", codebook(kind.contents, certificate, listed, notes)),
+        _words("README.txt", "Where to begin.", readme(kind.contents, certificate, tables)),
+    ]
+
+    def package(path: Path) -> None:
+        write_json(datapackage(kind.contents, certificate, listed, folder), path)
+
+    for file in listed:
+        _write(folder / file.name, file.write)
+    _write(folder / "datapackage.json", package)
+    _write(folder / CHECKSUMS, partial(write_checksums, folder))
 
 
-def write_files(folder: Path, writers: Mapping[str, Callable[[Path], None]]) -> None:
-    """Write named files into a folder, durably."""
-    for name, write in writers.items():
-        write(folder / name)
-        sync(folder / name)
+def _pages(certificate: dict[str, Any], report: str | None) -> list[BundleFile]:
+    """The report, and the certificate in each form."""
+    schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
+    shown = [] if report is None else [_words(REPORT, "The release in pictures and tables.", report)]
+    return [
+        *shown,
+        _words("certificate.html", "What is protected, and what was spent.", certificate_page(certificate)),
+        BundleFile(CERTIFICATE, "The same for programs.", lambda path: write_json(certificate, path)),
+        _words(SCHEMA, "JSON Schema of certificates.", schema),
+    ]
 
 
-def _writers(release: Release, certificate: dict[str, Any]) -> dict[str, Callable[[Path], None]]:
-    tree = release.plan.tree
-    areas = areas_table(tree.origin)
-    if tree.destination.digest != tree.origin.digest:
-        areas = pa.concat_tables([areas, areas_table(tree.destination)])
-    return {
-        "flows.parquet": lambda path: write_parquet(flows_table(release), path),
-        "flows.csv": lambda path: write_csv(release.flows, path),
-        "noisy_measurements.parquet": lambda path: write_batches(
-            path, MEASUREMENT_SCHEMA, measurement_batches(release), compression="zstd"
-        ),
-        "areas.parquet": lambda path: write_parquet(areas, path),
-        "areas.csv": lambda path: write_csv(areas.to_pandas(), path),
-        CERTIFICATE: lambda path: write_json(certificate, path),
-    }
+def _words(name: str, description: str, text: str) -> BundleFile:
+    """A file of text that is made already."""
+
+    def write(path: Path) -> None:
+        path.write_bytes(text.encode())
+
+    return BundleFile(name, description, write)
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """A public table; the same bytes at every call."""
-    pq.write_table(table, path, compression="zstd")
-
-
-def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """A public table as RFC 4180 has it, in UTF-8."""
-    table.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
+def _write(path: Path, write: Callable[[Path], None]) -> None:
+    write(path)
+    sync(path)
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
@@ -119,12 +177,19 @@ def write_json(content: dict[str, Any], path: Path) -> None:
 
 
 def differing_files(made: Path, public: Path) -> list[str]:
-    """Names of the files that differ between two bundles; of the certificates, the software may."""
-    names = {file.name for file in (*made.iterdir(), *public.iterdir())} - {CERTIFICATE}
-    changed = sorted(name for name in names if not _same(made / name, public / name))
+    """Names of the files that differ between two bundles.
+
+    Of the certificates, the software may. Where it does, so may pages and other words that follow from the certificate
+    and the tables: they are held to their checksums alone.
+    """
+    software = [(_content(folder / CERTIFICATE) or {}).get("software") for folder in (made, public)]
+    apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
+    names = {file.name for file in (*made.iterdir(), *public.iterdir())} - apart
+    changed = {name for name in names if not _same(made / name, public / name)}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
-        changed.append(CERTIFICATE)
-    return changed
+        changed.add(CERTIFICATE)
+    faulty = {name for name, _ in faulty_files(public)}
+    return sorted(changed | (faulty & apart) | ({CHECKSUMS} if faulty - apart - changed else set()))
 
 
 def _same(file: Path, public: Path) -> bool:

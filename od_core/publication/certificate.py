@@ -15,9 +15,7 @@ from od_core.errors import OdError
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.release import Release
-
-FORMAT = "od-release certificate 1"
+from od_core.publication.kind import Certified, Kind, R
 
 SOFTWARE = (
     "od-release",
@@ -63,53 +61,59 @@ class CheckResult:
 
 
 def certificate(
-    release: Release,
+    kind: Kind[R],
+    release: R,
     key: ReleaseKey,
     data_set: str,
     checks: list[CheckResult],
     *,
     record: ReleaseRecord,
     fault_threshold: Fraction,
+    intervals: bool = True,
 ) -> dict[str, Any]:
-    """The certificate as JSON-ready public facts.
+    """The certificate of a release of any kind as JSON-ready public facts.
 
     Args:
+        kind: what kind of release it is: its guarantee in words, and the facts that it alone has.
         release: the release, made from noise of this library.
         key: its name.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: what the ledger says of the release.
         fault_threshold: share of faulty records above which the input is refused.
+        intervals: whether flows are published with their intervals, where their mechanism has any.
 
     Raises:
         OdError: the release carries no guarantee.
     """
-    refuse_without_guarantee(has_guarantee=release.has_guarantee)
+    _refuse_without_guarantee(release)
     plan, spent = release.plan, release.spent
+    planned, own = plan.facts(), kind.facts(release)
+    if "interval" in own and not intervals:
+        own["interval"] = None
     return {
-        "format": FORMAT,
-        **identity_facts(key, data_set, record),
-        "guarantee": guarantee_sentences(plan.unit, spent, fault_threshold),
+        "format": kind.format,
+        **_identity(key, data_set, record),
+        "guarantee": kind.guarantee(plan, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
-        "spent": spent_facts(spent, plan.spent, record),
-        "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
-        "levels": _levels(release),
-        "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
-        "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
-        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
+        "spent": _spent(spent, plan.spent, record),
+        "mechanism": {"name": planned["mechanism"], "options": planned["mechanism_options"]},
         "noise": release.noise,
-        "plan": plan.facts(),
+        "plan": planned,
         "plan_digest": plan.digest,
         "fault_threshold": str(fault_threshold),
-        **closing_facts(checks),
+        "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
+        "software": {name: version(name) for name in SOFTWARE},
+        "known_limitations": list(KNOWN_LIMITATIONS),
+        **own,
     }
 
 
-def refuse_without_guarantee(*, has_guarantee: bool) -> None:
+def _refuse_without_guarantee(release: Certified) -> None:
     """A test double's release is never certified. Raises OdError."""
-    if not has_guarantee:
+    if release.noise is None:
         raise OdError(
             "OD-RELEASE-NO-GUARANTEE",
             "the noise of this release came from no backend of this library, so it cannot be certified",
@@ -117,7 +121,7 @@ def refuse_without_guarantee(*, has_guarantee: bool) -> None:
         )
 
 
-def identity_facts(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
+def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
     """Which release it is, and the ledger's entry of its last measurement."""
     return {
         "release": str(key),
@@ -129,7 +133,7 @@ def identity_facts(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dic
     }
 
 
-def spent_facts(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
+def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
     """What was charged, and every epsilon that bounds it, rounded up."""
     return {
         "rho": float_above(spent.rho),
@@ -142,15 +146,6 @@ def spent_facts(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str
         "epsilon_tight": spent.epsilon_tight,
         "epsilon_bun_steinke": spent.epsilon_bun_steinke,
         "epsilon_exact": spent.epsilon_exact,
-    }
-
-
-def closing_facts(checks: list[CheckResult]) -> dict[str, Any]:
-    """How it was checked, what made it, and what nobody has shown."""
-    return {
-        "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
-        "software": {name: version(name) for name in SOFTWARE},
-        "known_limitations": list(KNOWN_LIMITATIONS),
     }
 
 
@@ -250,22 +245,3 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
         f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many};"
         f" one with a trip {every_month})"
     )
-
-
-def _levels(release: Release) -> list[dict[str, Any]]:
-    plan = release.plan
-    return [
-        {
-            "level": m.step.level,
-            "origin_level": plan.tree.level_names[m.step.level][0],
-            "destination_level": plan.tree.level_names[m.step.level][1],
-            "sensitivity_squared": m.step.sensitivity_squared,
-            "variance": float_above(m.step.variance),
-            "variance_exact": str(m.step.variance),
-            "rho": float_above(m.step.rho),
-            "rho_exact": str(m.step.rho),
-            "public_cells": plan.tree.cells(m.step.level),
-            "measured_cells": len(m.noisy),
-        }
-        for m in release.measured
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above
-from od_core.publication.store import Contents, differing_entry, opened, store
+from od_core.publication.store import Contents, differing_entry, opened, release_facts, store
 from od_core.publication.tables import flows_table, measurement_batches
 from od_core.release import MEASUREMENT_SCHEMA, Release
 
@@ -58,7 +57,7 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
         Contents(
             schema=_SCHEMA,
             facts_table="releases",
-            facts=_release_row(release, key, certificate),
+            facts=_row(release, key, certificate),
             geographies=(tree.origin, tree.destination),
             tables={
                 "flows": flows_table(release),
@@ -83,32 +82,22 @@ def _expected_error(release: Release) -> pa.Table:
     )
 
 
-def _release_row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+def _row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
     """What the table of releases says of one."""
-    tree = release.plan.tree
-    spent = certificate["spent"]
+    tree, spent = release.plan.tree, certificate["spent"]
     return {
-        "release": str(key),
-        "series": key.release,
-        "period": key.period,
-        "revision": key.revision,
-        "mechanism": release.plan.mechanism.name,
-        "unit": release.plan.unit.kind,
-        "neighbours": release.plan.unit.neighbours,
+        **release_facts(release, key, certificate),
         "rho": spent["rho"],
-        "epsilon": spent["epsilon"],
         "delta": spent["delta"],
         "trips": int(release.leaves.trips.sum()),
         "origin_geography": tree.origin.digest,
         "destination_geography": tree.destination.digest,
-        "measured_at": certificate["measured_at"],
-        "certificate": json.dumps(certificate, sort_keys=True),
     }
 
 
 def differing_facts(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
     """What the database says of a release beside its flows and noisy values, where that is not what its bundle says."""
-    tree, row = release.plan.tree, _release_row(release, key, certificate)
+    tree, row = release.plan.tree, _row(release, key, certificate)
     areas = (tree.origin, tree.destination)
     yield from differing_entry(database, key, "releases", row, certificate["checks"], areas)
     variances = {step.level: float_above(step.variance) for step in release.plan.steps}

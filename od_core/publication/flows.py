@@ -12,15 +12,54 @@ import numpy as np
 import pandas as pd
 
 from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.estimation.intervals import CONFIDENCE, refuse_without_intervals
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
-from od_core.publication.bundle import write_bundle
-from od_core.publication.certificate import FORMAT, certificate, guarantee_sentences
+from od_core.privacy.accounting import float_above
+from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.database import differing_facts, store_release
+from od_core.publication.flow_files import flow_files, flow_notes
 from od_core.publication.kind import Kind, Look
 from od_core.publication.reading import open_release
 from od_core.release import Release
+
+
+def _facts(release: Release) -> dict[str, Any]:
+    """What the certificate of a table of flows says beside what all say."""
+    plan = release.plan
+    return {
+        "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
+        "interval": _interval(release),
+        "levels": [
+            {
+                "level": m.step.level,
+                "origin_level": plan.tree.level_names[m.step.level][0],
+                "destination_level": plan.tree.level_names[m.step.level][1],
+                "sensitivity_squared": m.step.sensitivity_squared,
+                "variance": float_above(m.step.variance),
+                "variance_exact": str(m.step.variance),
+                "rho": float_above(m.step.rho),
+                "rho_exact": str(m.step.rho),
+                "public_cells": plan.tree.cells(m.step.level),
+                "measured_cells": len(m.noisy),
+            }
+            for m in release.measured
+        ],
+        "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
+        "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
+        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
+    }
+
+
+def _interval(release: Release) -> str | None:
+    """The confidence of the intervals of its flows; None where its mechanism has none, or they would be too many."""
+    try:
+        refuse_without_intervals(release.plan, max(len(m.noisy) for m in release.measured))
+    except OdError:
+        return None
+    return str(CONFIDENCE)
 
 
 def _made_anew(public: Release, stated: dict[str, Any]) -> tuple[Release, Mapping[str, Look]]:
@@ -92,11 +131,12 @@ def _summary(release: Release) -> pd.DataFrame:
 
 FLOWS: Kind[Release] = Kind(
     contents="flows",
-    format=FORMAT,
+    format="od-release certificate 1",
     guarantee=lambda plan, spent, fault_threshold: guarantee_sentences(plan.unit, spent, fault_threshold),
     summary=_summary,
-    certificate=certificate,
-    write_bundle=write_bundle,
+    facts=_facts,
+    files=flow_files,
+    notes=flow_notes,
     store=store_release,
     open=open_release,
     measured=lambda release: [(measurement.step, measurement.noisy) for measurement in release.measured],

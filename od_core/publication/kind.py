@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +14,7 @@ from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.planned import Planned, PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
+from od_core.publication.bundle_file import BundleFile
 
 Look = Callable[[], Iterator[str]]
 """Looks at a part of a published release; yields what is wrong with it, a line each."""
@@ -51,8 +52,9 @@ class Kind(Generic[R]):
         guarantee: what a plan that has spent so much protects, in sentences, with the share of faulty records above
             which an input is refused.
         summary: a release in a few lines: its levels, and their noise.
-        certificate: of a release; as :func:`od_core.publication.certificate.certificate`.
-        write_bundle: the files of a bundle, into an empty folder.
+        facts: what certificates of this kind alone say: contents, levels, invariants and the like.
+        files: what a bundle has of it: the files of its tables.
+        notes: what a user of these files must know beside the meaning of their columns; paragraphs.
         store: into the release database; the same release again changes nothing.
         open: a bundle read back.
         measured: the steps of a release and their noisy values.
@@ -65,8 +67,9 @@ class Kind(Generic[R]):
     format: str
     guarantee: Callable[[Any, Spent, Fraction], dict[str, str]]
     summary: Callable[[R], pd.DataFrame]
-    certificate: Callable[..., dict[str, Any]]
-    write_bundle: Callable[[R, dict[str, Any], Path], None]
+    facts: Callable[[R], dict[str, Any]]
+    files: Callable[[R, dict[str, Any]], Sequence[BundleFile]]
+    notes: Callable[[R, dict[str, Any]], Sequence[str]]
     store: Callable[[Path, R, ReleaseKey, dict[str, Any]], None]
     open: Callable[[Path], R]
     measured: Callable[[R], Iterable[tuple[PlannedStep, NoisyVector]]]

@@ -22,7 +22,7 @@ from od_core.mechanisms import MECHANISMS
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BUNDLE_TABLES, CERTIFICATE
+from od_core.publication.bundle import AREAS_FILE, CERTIFICATE, FLOWS_FILE, MEASUREMENTS_FILE
 from od_core.publication.store import CLOSED
 from od_core.release import Release, finish
 
@@ -84,15 +84,20 @@ _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
 def _from_bundle(folder: Path, asked: _Asked) -> _Contents:
-    if not (folder / BUNDLE_TABLES[1]).exists() and (folder / CERTIFICATE).exists():
+    if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
         raise _absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
-    missing = [name for name in (*BUNDLE_TABLES, CERTIFICATE) if not (folder / name).exists()]
+    missing = [
+        name for name in (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE) if not (folder / name).exists()
+    ]
     if missing:
         raise _absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
-    areas, flows, measurements = (pd.read_parquet(folder / name) for name in BUNDLE_TABLES)
-    return certificate, areas, flows, measurements
+    areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
+    leaves = certificate["levels"][-1]
+    pair = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
+    flows = pd.read_parquet(folder / FLOWS_FILE, columns=["origin", "destination", "trips"], filters=pair)
+    return certificate, areas, flows[flows["trips"] != 0], measurements
 
 
 def _from_database(file: Path, asked: _Asked) -> _Contents:

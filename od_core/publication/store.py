@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pyarrow as pa
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.geography import Geography
+from od_core.publication.kind import Certified
 from od_core.publication.tables import areas_table
 
 _SHARED = """
@@ -86,6 +88,22 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
             if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
         connection.execute("COMMIT")
+
+
+def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+    """What the database says of a release of any kind, in its row of the table of its kind."""
+    return {
+        "release": str(key),
+        "series": key.release,
+        "period": key.period,
+        "revision": key.revision,
+        "mechanism": certificate["mechanism"]["name"],
+        "unit": release.plan.unit.kind,
+        "neighbours": release.plan.unit.neighbours,
+        "epsilon": certificate["spent"]["epsilon"],
+        "measured_at": certificate["measured_at"],
+        "certificate": json.dumps(certificate, sort_keys=True),
+    }
 
 
 def differing_entry(

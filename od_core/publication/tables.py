@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from od_core.geography import Geography
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.columns import Table
 from od_core.release import Release, measured_cells
+
+
+def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
+    """A table as CSV and as Parquet."""
+    arrow = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+    arrow = arrow.replace_schema_metadata(None)
+    return [
+        BundleFile(f"{name}.csv", description, lambda path: write_csv(arrow.to_pandas(), path), table),
+        BundleFile(f"{name}.parquet", "The same table.", lambda path: write_parquet(arrow, path), table),
+    ]
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """A public table; the same bytes at every call."""
+    pq.write_table(table, path, compression="zstd")
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """A public table as RFC 4180 has it, in UTF-8."""
+    table.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
 
 
 def flows_table(release: Release) -> pa.Table:

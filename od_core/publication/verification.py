@@ -22,8 +22,8 @@ from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.planned import PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.bundle import CERTIFICATE, differing_files
-from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.bundle import CERTIFICATE, bundle_faults, differing_files, write_bundle
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.kind import Certified, Kind, Look
 from od_core.publication.kinds import kind_of
 
@@ -62,13 +62,14 @@ class Published:
 
 def verify_release(published: Published) -> list[Finding]:
     """Look at every part of a published release; nothing is changed, and nothing is drawn."""
+    files = Finding("files", _fault(lambda: bundle_faults(published.bundle)))
     try:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         kind = kind_of(stated)
         public = kind.open(published.bundle)
         rebuilt, looks_of_its_kind = kind.made_anew(public, stated)
     except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
-        return [Finding("bundle", _line(error))]
+        return [files, Finding("bundle", _line(error))]
     looks: dict[str, Look] = {
         **looks_of_its_kind,
         "bundle": lambda: _bundle(published, kind, rebuilt, stated),
@@ -76,7 +77,7 @@ def verify_release(published: Published) -> list[Finding]:
         "ledger": lambda: _ledger(published, public, stated),
         "database": lambda: kind.stored(published.database, public, published.key, stated),
     }
-    return [Finding(part, _fault(look)) for part, look in looks.items()]
+    return [files, *(Finding(part, _fault(look)) for part, look in looks.items())]
 
 
 def _fault(look: Look) -> str | None:
@@ -96,16 +97,18 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
     if not all(check.passed for check in checks):
         yield "a check had failed"
     ledger = published.ledger
-    facts = kind.certificate(
+    facts = certificate(
+        kind,
         replace(rebuilt, spent=ledger.spent(published.key, rebuilt.plan), noise=ledger.noise(published.key)),
         published.key,
         stated["data_set"],
         checks,
         record=ledger.record(published.key),
         fault_threshold=Fraction(stated["fault_threshold"]),
+        intervals=stated.get("interval") is not None,
     )
     with TemporaryDirectory(prefix="od-release-verify-") as name:
-        kind.write_bundle(rebuilt, facts, Path(name))
+        write_bundle(kind, rebuilt, facts, None, Path(name))
         for file in differing_files(Path(name), published.bundle):
             yield f"{file} is not what measurements and ledger give"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from od_core.archive.release_key import ReleaseKey
-from od_core.publication.store import Contents, differing_entry, differing_tables, store
+from od_core.publication.store import Contents, differing_entry, differing_tables, release_facts, store
 from od_core.stops.release import StopsRelease
 
 _SCHEMA = """
@@ -57,18 +56,8 @@ def _tables(release: StopsRelease) -> dict[str, pa.Table]:
 
 def _row(release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
     """What the table of releases says of one."""
-    plan = release.plan
     return {
-        "release": str(key),
-        "series": key.release,
-        "period": key.period,
-        "revision": key.revision,
-        "mechanism": plan.mechanism.name,
-        "unit": plan.unit.kind,
-        "neighbours": plan.unit.neighbours,
-        "epsilon": certificate["spent"]["epsilon"],
+        **release_facts(release, key, certificate),
         "trips": int(release.counts.sum()),
-        "grid": list(plan.grid.sizes),
-        "measured_at": certificate["measured_at"],
-        "certificate": json.dumps(certificate, sort_keys=True),
+        "grid": list(release.plan.grid.sizes),
     }

@@ -11,7 +11,7 @@ import pandas as pd
 from od_core.publication.kind import Kind, Look
 from od_core.stops.database import differing_stops, store_stops
 from od_core.stops.partition import fill_the_grid
-from od_core.stops.publication import FORMAT, open_stops, stops_certificate, stops_sentences, write_stops_bundle
+from od_core.stops.publication import open_stops, stops_facts, stops_files, stops_notes, stops_sentences
 from od_core.stops.release import StopsRelease, flat_boxes
 
 
@@ -52,11 +52,12 @@ def _summary(release: StopsRelease) -> pd.DataFrame:
 
 STOPS: Kind[StopsRelease] = Kind(
     contents="boxes",
-    format=FORMAT,
+    format="od-release stops certificate 1",
     guarantee=stops_sentences,
     summary=_summary,
-    certificate=stops_certificate,
-    write_bundle=write_stops_bundle,
+    facts=stops_facts,
+    files=stops_files,
+    notes=stops_notes,
     store=store_stops,
     open=open_stops,
     measured=lambda release: [(release.plan.step, flat_boxes(release.measured))],

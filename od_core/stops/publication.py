@@ -3,77 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE, write_csv, write_files, write_json, write_parquet
-from od_core.publication.certificate import (
-    CheckResult,
-    closing_facts,
-    identity_facts,
-    pure_sentences,
-    refuse_without_guarantee,
-    spent_facts,
-)
+from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate import pure_sentences
+from od_core.publication.columns import boxes_table
+from od_core.publication.tables import public_files
 from od_core.stops.grid import Grid
 from od_core.stops.map_grid import MapGrid
 from od_core.stops.mechanisms import mechanism_named
 from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.release import StopsRelease, estimated
 
-FORMAT = "od-release stops certificate 1"
 
-
-def stops_certificate(
-    release: StopsRelease,
-    key: ReleaseKey,
-    data_set: str,
-    checks: list[CheckResult],
-    *,
-    record: ReleaseRecord,
-    fault_threshold: Fraction,
-) -> dict[str, Any]:
-    """The certificate as JSON-ready public facts; arguments as :func:`od_core.publication.certificate.certificate`."""
-    refuse_without_guarantee(has_guarantee=release.has_guarantee)
-    plan = release.plan
+def stops_facts(release: StopsRelease) -> dict[str, Any]:
+    """What the certificate of trips with stops says beside what all say."""
+    step = release.plan.step
     return {
-        "format": FORMAT,
-        **identity_facts(key, data_set, record),
-        "guarantee": stops_sentences(plan, release.spent, fault_threshold),
-        "unit": plan.unit.kind,
-        "neighbours": plan.unit.neighbours,
-        "contribution_bound": plan.unit.contribution_bound,
-        "spent": spent_facts(release.spent, plan.spent, record),
         "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
         "levels": [
             {
-                "level": plan.step.level,
-                "sensitivity": plan.step.sensitivity,
-                "epsilon_exact": str(plan.step.epsilon),
-                "scales": {name: float_above(scale) for name, scale in plan.step.scales},
+                "level": step.level,
+                "sensitivity": step.sensitivity,
+                "epsilon_exact": str(step.epsilon),
+                "scales": {name: float_above(scale) for name, scale in step.scales},
                 "measured_cells": len(release.measured),
             }
         ],
         "invariants": ["the grid"],
-        "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options},
-        "noise": release.noise,
-        "plan": plan.facts(),
-        "plan_digest": plan.digest,
-        "fault_threshold": str(fault_threshold),
-        **closing_facts(checks),
     }
 
 
@@ -82,18 +51,26 @@ def stops_sentences(plan: StopsPlan, spent: Spent, fault_threshold: Fraction) ->
     return pure_sentences(plan.unit, spent, fault_threshold, public="the grid", with_it=", with all its stops")
 
 
-def write_stops_bundle(release: StopsRelease, certificate: dict[str, Any], folder: Path) -> None:
-    """Write the files of a bundle into an empty folder, durably."""
-    boxes = release.boxes
-    arrow = pa.Table.from_pandas(boxes, preserve_index=False).replace_schema_metadata(None)
-    writers: dict[str, Callable[[Path], None]] = {
-        "boxes.parquet": lambda path: write_parquet(arrow, path),
-        "boxes.csv": lambda path: write_csv(boxes, path),
-    }
-    if (on_map := release.plan.map) is not None:
-        writers["boxes.geojson"] = lambda path: _write_geojson(release, on_map, path)
-    writers[CERTIFICATE] = lambda path: write_json(certificate, path)
-    write_files(folder, writers)
+def stops_files(release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
+    """The boxes; of a map, for maps too."""
+    on_map = release.plan.map
+    table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
+    files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
+    if on_map is None:
+        return files
+    name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
+    return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map))]
+
+
+def stops_notes(release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
+    """What a user of the files must know beside their columns."""
+    if (on_map := release.plan.map) is None:
+        return []
+    return [
+        f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to {on_map.north}"
+        f" degrees of latitude, each cut into {on_map.side:,} cells of one width. Each trip has the places"
+        f" {', '.join(on_map.places)}: cell c of a side begins c widths after the first degree."
+    ]
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, path: Path) -> None:

@@ -12,11 +12,20 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import bundle, database, store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.flows import FLOWS as FLOW_KIND
 from tests.faults.worker import R1, die, released
 from tests.od_core.archive.ledger_rows import FLOWS
 
 KEY = ReleaseKey.parse(R1)
-POINTS = ("in the files", "before the store", "in the transaction", "after the store", "after the rename")
+POINTS = (
+    "in the files",
+    "before the store",
+    "in the transaction",
+    "after the store",
+    "in the zip file",
+    "before the rename",
+    "after the rename",
+)
 
 
 def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.DataFrame = FLOWS) -> None:
@@ -28,6 +37,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             die()
 
     write, insert, sync = bundle.write_json, store._insert, bundle.sync
+    write_zip, zipped = bundle.write_zip, bundle._zip
 
     def write_or_die(content: dict, path: Path) -> None:
         reached("in the files")
@@ -43,11 +53,23 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the rename")
         sync(path)
 
+    def zip_or_die(files: Path, release: str, path: Path) -> None:
+        if point == "in the zip file":
+            path.write_bytes(b"PK half")
+        reached("in the zip file")
+        write_zip(files, release, path)
+
+    def renamed_or_die(files: Path, target: Path) -> None:
+        zipped(files, target)
+        reached("before the rename")
+
     bundle.write_json, store._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
+    bundle.write_zip, bundle._zip = zip_or_die, renamed_or_die
     try:
         ledger = Ledger(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
         facts = certificate(
+            FLOW_KIND,
             release,
             key,
             "commuters",
@@ -55,13 +77,14 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             record=ledger.record(key),
             fault_threshold=Fraction(1, 1000),
         )
-        with bundle.staged_folder(lambda staged: bundle.write_bundle(release, facts, staged), place):
+        with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, None, staged), place):
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")
         ledger.publish(key, certificate_digest(facts))
     finally:
         bundle.write_json, store._insert, bundle.sync = write, insert, sync
+        bundle.write_zip, bundle._zip = write_zip, zipped
 
 
 def main(folder: str, point: str = "") -> None:

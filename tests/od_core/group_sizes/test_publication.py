@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
+import frictionless
+import jsonschema
 import pandas as pd
 import pytest
 
@@ -12,13 +14,14 @@ from od_core import OdError, PrivacyUnit
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes import TopCodeEstimate
+from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.publication import group_size_certificate, open_group_sizes, write_group_size_bundle
+from od_core.group_sizes.publication import open_group_sizes
 from od_core.group_sizes.top_code import margin
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import staged_folder
-from od_core.publication.certificate import CheckResult
+from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
+from od_core.publication.certificate import CheckResult, certificate
 from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import TOP_CODE, released
 
@@ -31,7 +34,8 @@ def published(folder, mechanism="cumulative", **changes):
     ledger = Ledger(folder / "ledger.sqlite")
     ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
     release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY), **changes)
-    certificate = group_size_certificate(
+    facts = certificate(
+        GROUP_SIZES,
         release,
         KEY,
         "departures",
@@ -39,11 +43,11 @@ def published(folder, mechanism="cumulative", **changes):
         record=ledger.record(KEY),
         fault_threshold=Fraction(1, 1000),
     )
-    return release, certificate
+    return release, facts
 
 
 def bundle(release, certificate, folder):
-    with staged_folder(lambda place: write_group_size_bundle(release, certificate, place), folder):
+    with staged_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, None, place), folder):
         pass
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
@@ -63,6 +67,32 @@ def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
     assert again.spent == release.spent
     assert again.plan.digest == release.plan.digest
     assert bundle(again, certificate, tmp_path / "anew") == files
+
+
+@pytest.mark.parametrize("top_code", [TOP_CODE, ESTIMATE])
+def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, top_code):
+    """Every file described, every column with its meaning; tables in both forms agree."""
+    release, stated = published(tmp_path, top_code=top_code)
+    files = bundle(release, stated, tmp_path / "r1")
+    tables = {"histogram", "groups_by_area", "noisy_measurements", "areas"}
+    words = {"README.txt", "codebook.md", "certificate.html", "certificate.json", "certificate.schema.json"}
+    named = {f"{table}.{ending}" for table in tables for ending in ("csv", "parquet")}
+    assert set(files) == {*named, *words, "datapackage.json", "SHA256SUMS"}
+    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+    jsonschema.Draft202012Validator(json.loads(files["certificate.schema.json"])).validate(
+        json.loads(files["certificate.json"])
+    )
+    package = json.loads(files["datapackage.json"])
+    assert {resource["path"] for resource in package["resources"]} == named | words
+    codebook = files["codebook.md"].decode()
+    for table in tables:
+        parquet = pd.read_parquet(tmp_path / "r1" / f"{table}.parquet")
+        text = pd.read_csv(tmp_path / "r1" / f"{table}.csv", dtype=str, keep_default_na=False)
+        assert text.to_numpy().tolist() == parquet.astype(object).fillna("").astype(str).to_numpy().tolist()
+        assert all(f"| `{column}` |" in codebook for column in parquet.columns)
+    assert f"The top code is {release.frame.top_code:,}" in codebook
+    assert list(bundle_faults(tmp_path / "r1")) == []
 
 
 def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
@@ -143,6 +173,6 @@ def test_a_test_doubles_table_is_not_certified(tmp_path):
     double = released(noise=ListedLaplace([0]))
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        group_size_certificate(
-            double, KEY, "departures", [], record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
+        certificate(
+            GROUP_SIZES, double, KEY, "departures", [], record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,9 @@ from od_core.archive.ledger import EntryName, ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
+from od_core.publication.checksums import CHECKSUMS, write_checksums
+from od_core.publication.flows import FLOWS
+from od_core.publication.zipped import write_zip, zip_beside
 
 KEY = ReleaseKey("commuters", "2001-06")
 LEVELS = ["region", "county", "zone"]
@@ -100,7 +104,7 @@ CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1
 def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
     """Its certificate."""
     given = {"record": RECORD, "fault_threshold": Fraction(1, 1000)}
-    return certificate(made, key, "survey", CHECKS, **(given | changes))
+    return certificate(FLOWS, made, key, "survey", CHECKS, **(given | changes))
 
 
 def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tuple[str, str], int]:
@@ -118,4 +122,11 @@ def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tu
 
 def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
-    return staged_folder(lambda folder: write_bundle(release, certificate, folder), target)
+    return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, None, folder), target)
+
+
+def sealed_again(bundle: Path) -> None:
+    """Checksums and zip file of files that were changed, as somebody would make them who wants it unseen."""
+    write_checksums(bundle, bundle / CHECKSUMS)
+    release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
+    write_zip(bundle, release, zip_beside(bundle))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+import shutil
 
 import duckdb
 import pandas as pd
@@ -13,10 +15,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import OdError, open_release
+from od_core.publication.bundle import differing_files
 from od_core.publication.database import store_release
-from tests.od_core.publication.examples import HOMES, KEY, KINDS, WORKS, facts, geography, release, staged_bundle
+from tests.od_core.publication.examples import (
+    HOMES,
+    KEY,
+    KINDS,
+    WORKS,
+    facts,
+    geography,
+    release,
+    sealed_again,
+    staged_bundle,
+)
 
-FILES = {"flows.parquet", "flows.csv", "noisy_measurements.parquet", "areas.parquet", "areas.csv", "certificate.json"}
+NAMES = ("all", "region", "county", "zone")
+FILES = {
+    *("flows.parquet", "flows.csv", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
+    *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
+    *("codebook.md", "datapackage.json", "README.txt", "SHA256SUMS"),
+    *(f"flows_{origin}_{destination}.omx" for origin in NAMES for destination in NAMES),
+}
 
 
 def bundled(made, target):
@@ -37,9 +56,14 @@ def test_the_files_hold_the_release(tmp_path, kind):
     bundle = bundled(made, tmp_path / "r1")
     assert {path.name for path in bundle.iterdir()} == FILES
     rows = list(csv.reader(io.StringIO((bundle / "flows.csv").read_bytes().decode("utf-8"), newline="")))
-    expected = [[o, d, str(n)] for o, d, n in made.flows.itertuples(index=False)]
-    assert rows == [["origin", "destination", "trips"], *expected]
-    for name, frame in (("flows", made.flows), ("noisy_measurements", made.measurements)):
+    flows = [
+        made.flows_at(*pair, interval=True).assign(origin_level=pair[0], destination_level=pair[1])
+        for pair in itertools.product(NAMES, NAMES)
+    ]
+    assert rows[0] == ["origin_level", "destination_level", "origin", "destination", "trips", "lower", "upper"]
+    listed = pd.concat(flows, ignore_index=True)[rows[0]]
+    assert rows[1:] == listed.astype(str).to_numpy().tolist()
+    for name, frame in (("flows", listed), ("noisy_measurements", made.measurements)):
         table = pq.read_table(bundle / f"{name}.parquet")
         assert not table.schema.metadata
         pd.testing.assert_frame_equal(table.to_pandas(), frame, check_dtype=True)
@@ -77,11 +101,26 @@ def test_the_same_measurements_give_the_same_bytes(tmp_path, kind):
         assert content(bundled(other, tmp_path / name / "r1")) == content(first), name
 
 
-@pytest.mark.parametrize("file", sorted(FILES))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return bundled(release(), tmp_path_factory.mktemp("whole") / "r1")
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    """A copy of a whole bundle and its zip file, to be damaged."""
+    shutil.copytree(whole.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "r1"
+
+
+SOME = ("flows.csv", "flows.parquet", "flows_zone_all.omx", "flows.sdmx.json", "certificate.json", "datapackage.json")
+
+
+@pytest.mark.parametrize("file", [*SOME, "codebook.md", "SHA256SUMS"])
 @pytest.mark.parametrize("how", ["a byte", "missing", "cut"])
-def test_a_public_bundle_that_changed_is_refused_and_kept(tmp_path, file, how):
+def test_a_public_bundle_that_changed_is_refused_and_kept(copied, tmp_path, file, how):
     """It is neither repaired nor replaced, and the body does not run."""
-    bundle = bundled(release(), tmp_path / "r1")
+    bundle = copied
     path = bundle / file
     whole = path.read_bytes()
     if how == "missing":
@@ -97,24 +136,22 @@ def test_a_public_bundle_that_changed_is_refused_and_kept(tmp_path, file, how):
     assert refused.value.code == "OD-BUNDLE-CHANGED"
     assert refused.value.message.endswith(f"different: {file}")
     assert content(bundle) == changed
-    assert [path.name for path in tmp_path.iterdir()] == ["r1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
 
 
 WRITER = b"parquet-cpp-arrow version "
 
 
 @pytest.mark.parametrize("file", ["flows.parquet", "noisy_measurements.parquet"])
-def test_a_changed_byte_anywhere_in_a_table_is_found(tmp_path, file):
-    """Data, headers and footer; but for the name of the program that wrote it, which may be an older one."""
-    path = bundled(release(), tmp_path / "r1") / file
-    whole = path.read_bytes()
-    writer = range(whole.rindex(WRITER) - 3, whole.rindex(WRITER) + len(WRITER) + 8)  # with the length before it
-    for place in set(range(3, len(whole), 53)) - set(writer):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), tmp_path / "r1"):
-            pytest.fail("the body ran")
-        assert refused.value.code == "OD-BUNDLE-CHANGED"
-        assert refused.value.message.endswith(f"different: {file}")
+def test_a_changed_byte_anywhere_in_a_table_is_found(whole, copied, file):
+    """Data, headers and footer, also where the checksums are those of the changed file."""
+    path = copied / file
+    bytes_of = path.read_bytes()
+    writer = range(bytes_of.rindex(WRITER) - 3, bytes_of.rindex(WRITER) + len(WRITER) + 8)  # with the length before it
+    for place in set(range(3, len(bytes_of), 53)) - set(writer):
+        path.write_bytes(bytes_of[:place] + bytes([bytes_of[place] ^ 4]) + bytes_of[place + 1 :])
+        sealed_again(copied)
+        assert differing_files(whole, copied) == [file]
 
 
 def test_a_table_of_another_writer_is_the_same_table(tmp_path):
@@ -122,6 +159,7 @@ def test_a_table_of_another_writer_is_the_same_table(tmp_path):
     path = bundled(release(), tmp_path / "r1") / "flows.parquet"
     whole, other = path.read_bytes(), release().flows.assign(trips=lambda flows: flows["trips"] + 1)
     path.write_bytes(whole.replace(WRITER + b"2", WRITER + b"1"))
+    sealed_again(tmp_path / "r1")
     older = path.read_bytes()
     assert older != whole
     with staged_bundle(release(), facts(release()), tmp_path / "r1"):
@@ -129,7 +167,37 @@ def test_a_table_of_another_writer_is_the_same_table(tmp_path):
     assert path.read_bytes() == older
     pq.write_table(pa.Table.from_pandas(other, preserve_index=False).replace_schema_metadata(None), path)
     path.write_bytes(path.read_bytes().replace(WRITER + b"2", WRITER + b"1"))
+    sealed_again(tmp_path / "r1")
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"), staged_bundle(release(), facts(release()), tmp_path / "r1"):
+        pytest.fail("the body ran")
+
+
+def test_words_are_those_of_the_software_that_the_certificate_names(copied):
+    """Where it is the same, they are the same to the byte, whatever the checksums say."""
+    (copied / "codebook.md").write_text("In other words.\n", encoding="utf-8")
+    sealed_again(copied)
+    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), copied):
+        pytest.fail("the body ran")
+    assert refused.value.message.endswith("different: codebook.md")
+    stated = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
+    stated["software"]["pandas"] = "3.0"
+    (copied / "certificate.json").write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(copied)
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    assert (copied / "codebook.md").read_text(encoding="utf-8") == "In other words.\n"
+
+
+def test_a_zip_file_that_was_lost_is_made_again(copied):
+    """From the public folder, as it stands."""
+    place = copied.with_name("r1.zip")
+    whole = place.read_bytes()
+    place.unlink()
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    assert place.read_bytes() == whole
+    place.write_bytes(whole[:-1])
+    with pytest.raises(OdError, match=r"different: r1\.zip"), staged_bundle(release(), facts(release()), copied):
         pytest.fail("the body ran")
 
 
@@ -146,6 +214,7 @@ def test_an_unchanged_bundle_stays_as_it_is(tmp_path):
     older = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
     older["software"]["numpy"] = "1.0"
     (bundle / "certificate.json").write_text(json.dumps(older, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(bundle)
     before, times = content(bundle), {path.name: path.stat().st_mtime_ns for path in bundle.iterdir()}
     ran = []
     with staged_bundle(release(), facts(release()), bundle):
@@ -161,7 +230,8 @@ def test_other_measurements_are_another_bundle(tmp_path):
     other = release("bounded", seed=5)
     with pytest.raises(OdError) as refused, staged_bundle(other, facts(other), bundle):
         pytest.fail("the body ran")
-    assert "flows.csv, flows.parquet, noisy_measurements.parquet" in refused.value.message
+    for name in ("flows.csv", "flows.parquet", "flows.sdmx.csv", "flows_zone_zone.omx", "noisy_measurements.parquet"):
+        assert name in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -192,7 +262,7 @@ def test_what_an_interrupted_run_left_is_cleared_away(tmp_path):
     (tmp_path / ".r1.staged").mkdir()
     (tmp_path / ".r1.staged" / "left_over.parquet").write_bytes(b"half")
     assert {path.name for path in bundled(release(), tmp_path / "r1").iterdir()} == FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["r1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
 
 
 def test_nothing_in_a_bundle_runs_in_a_spreadsheet(tmp_path):

@@ -23,9 +23,10 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.database import store_release
+from od_core.publication.flows import FLOWS as FLOW_KIND
 from od_core.publication.verification import Published, verify_release
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
-from tests.od_core.publication.examples import staged_bundle
+from tests.od_core.publication.examples import sealed_again, staged_bundle
 
 KEY = ReleaseKey("commuters", "2001-06")
 
@@ -38,7 +39,10 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
         flows, GEOGRAPHY, unit=unit, budget=Budget(rho=2, delta="1e-8"), ledger=ledger, release_id=str(KEY)
     )
     checks = [CheckResult("flows", "total_is_n", True)]
-    facts = certificate(release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000))
+    threshold = Fraction(1, 1000)
+    facts = certificate(
+        FLOW_KIND, release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=threshold
+    )
     bundle = root / "releases" / "commuters" / "2001-06" / "r1"
     with staged_bundle(release, facts, bundle):
         store_release(root / "release.duckdb", release, KEY, facts)
@@ -73,7 +77,7 @@ def test_a_whole_release_verifies_without_key_or_records(tmp_path, neighbours):
     for path in (tmp_path / "confidential" / "hmac.key", release.measurements / "identity.json"):
         path.unlink()
     findings = verify_release(release)
-    assert [finding.fault for finding in findings] == [None] * 6
+    assert [finding.fault for finding in findings] == [None] * 7
 
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
@@ -98,8 +102,19 @@ def one_more(column: str) -> Any:
 
 def swap(frame: pd.DataFrame) -> None:
     """The same total: one trip less here and one more there."""
-    frame.loc[0, "trips"] += 1
-    frame.loc[frame["trips"].idxmax(), "trips"] -= 1
+    of_zones = (frame["origin_level"] == "zone") & (frame["destination_level"] == "zone")
+    leaves = frame.index[of_zones & (frame["trips"] > 1)]
+    frame.loc[leaves[0], "trips"] += 1
+    frame.loc[leaves[-1], "trips"] -= 1
+
+
+def one_more_above(frame: pd.DataFrame) -> None:
+    """A flow between two regions: nothing is read back from it, so that only its bytes tell."""
+    frame.loc[frame.index[frame["origin_level"] == "region"][0], "trips"] += 1
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
 
 
 def in_certificate(*path: str, value: Any) -> Any:
@@ -134,6 +149,15 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
         lambda r: rewrite(r.bundle / "flows.parquet", swap),
         {"flows", "invariants", "bundle", "database"},
     ),
+    "a trip more between regions": (
+        lambda r: rewrite(r.bundle / "flows.parquet", one_more_above),
+        {"files", "bundle"},
+    ),
+    "a wider interval": (lambda r: rewrite(r.bundle / "flows.parquet", one_more("upper")), {"files", "bundle"}),
+    "a matrix cut": (lambda r: cut(r.bundle / "flows_zone_zone.omx"), {"files", "bundle"}),
+    "a table cut": (lambda r: cut(r.bundle / "flows.parquet"), {"files", "bundle"}),
+    "the zip file cut": (lambda r: cut(r.bundle.with_name("r1.zip")), {"files"}),
+    "the zip file gone": (lambda r: r.bundle.with_name("r1.zip").unlink(), {"files"}),
     "a trip more": (lambda r: rewrite(r.bundle / "flows.parquet", one_more("trips")), {"bundle"}),
     "a measurement changed": (
         lambda r: rewrite(r.bundle / "noisy_measurements.parquet", one_more("noisy")),
@@ -210,7 +234,7 @@ def test_parquet_of_other_bytes_is_found(copy):
     """The same table, written with another codec by the same software, is not what was published."""
     path = copy.bundle / "flows.parquet"
     pq.write_table(pq.read_table(path), path, compression="none")
-    assert set(faults(copy)) == {"bundle"}
+    assert set(faults(copy)) == {"files", "bundle"}
 
 
 def test_certificates_name_the_entry_of_their_ledger(whole):
@@ -233,6 +257,7 @@ def older(**changes: Any) -> Any:
         facts = json.loads(file.read_text(encoding="utf-8"))
         facts["software"]["od-release"] = "0.0.1"
         file.write_text(json.dumps(facts | changes), encoding="utf-8")
+        sealed_again(release.bundle)
 
     return change
 

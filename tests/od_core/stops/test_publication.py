@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
+import frictionless
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,8 +16,8 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import staged_folder
-from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
 from od_core.stops.kind import STOPS
@@ -36,11 +38,11 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
         POINTS, grid, unit=unit, budget=Budget(2), mechanism=mechanism, ledger=ledger, release_id=str(KEY)
     )
     checks = [CheckResult("boxes", "fill_the_grid", True)]
-    facts = STOPS.certificate(
-        release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
+    facts = certificate(
+        STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
     )
     bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
-    with staged_folder(lambda place: STOPS.write_bundle(release, facts, place), bundle):
+    with staged_folder(lambda place: write_bundle(STOPS, release, facts, None, place), bundle):
         STOPS.store(folder / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts))
     return Published(KEY, bundle, folder / "release.duckdb", ledger, folder / "confidential" / KEY.folder)
@@ -48,6 +50,26 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
 
 def faults(place: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
+
+
+@pytest.mark.parametrize("grid", [MAP, (8, 8, 8, 8)])
+def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, grid):
+    """Every file described, every column with its meaning; on a map, by the names of its places."""
+    folder = published(tmp_path, grid=grid).bundle
+    words = {"README.txt", "codebook.md", "certificate.html", "certificate.json", "certificate.schema.json"}
+    named = {"boxes.csv", "boxes.parquet", *(["boxes.geojson"] if grid is MAP else [])}
+    assert {file.name for file in folder.iterdir()} == {*named, *words, "datapackage.json", "SHA256SUMS"}
+    report = frictionless.validate(str(folder / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+    content = {
+        name: json.loads((folder / name).read_text()) for name in ("certificate.json", "certificate.schema.json")
+    }
+    jsonschema.Draft202012Validator(content["certificate.schema.json"]).validate(content["certificate.json"])
+    boxes, codebook = pd.read_parquet(folder / "boxes.parquet"), (folder / "codebook.md").read_text()
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "boxes.csv"), boxes, check_dtype=False)
+    assert all(f"| `{column}` |" in codebook for column in boxes.columns)
+    assert ("along the latitude of place 'destination'" in codebook) == (grid is MAP)
+    assert list(bundle_faults(folder)) == []
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -118,7 +140,7 @@ def test_a_test_double_is_never_certified(tmp_path):
         POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="uniform", noise=ListedLaplace([0])
     )
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        STOPS.certificate(release, KEY, "journeys", [], record=None, fault_threshold=Fraction(1))
+        certificate(STOPS, release, KEY, "journeys", [], record=None, fault_threshold=Fraction(1))
 
 
 def test_queries_of_a_release_are_sums_over_its_boxes(tmp_path):

@@ -1,0 +1,83 @@
+"""The certificate as one plain page: every fact of the JSON file, readable, printable, without a network."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+_PARTS = (
+    ("What is protected", ("guarantee", "known_limitations")),
+    (
+        "What was released",
+        ("release", "data_set", "period", "revision", "contents", "interval", "invariants", "promises"),
+    ),
+    ("What was spent", ("spent", "unit", "neighbours", "contribution_bound", "fault_threshold")),
+    ("How it was measured", ("mechanism", "noise", "levels", "geographies")),
+    ("How it was checked", ("checks",)),
+)
+"""Headings, and the facts below them; all other facts stand below the last heading."""
+
+_REST = "Plan, ledger and software"
+
+_STYLE = """
+body { font: 1rem/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 0 auto;
+  padding: 1rem; max-width: 60rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2rem; border-bottom: 1px solid #767676; }
+dt { font-weight: bold; margin-top: .5rem; } dd { margin-left: 1rem; overflow-wrap: anywhere; }
+div { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; }
+th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left; }
+@media print { body { max-width: none; } div { overflow: visible; } }
+"""
+
+
+def certificate_page(certificate: dict[str, Any]) -> str:
+    """The page of a certificate; it has nothing that the certificate has not."""
+    named = {fact for _, facts in _PARTS for fact in facts}
+    parts = [*_PARTS, (_REST, tuple(sorted(certificate.keys() - named)))]
+    sections = [
+        f"<section>\n<h2>{heading}</h2>\n{_facts({fact: certificate[fact] for fact in facts if fact in certificate})}"
+        "</section>\n"
+        for heading, facts in parts
+    ]
+    title = f"Certificate of {escape(certificate['release'])}"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+        f"{''.join(sections)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    """Names and values; a value is in words, a list, a table or further facts."""
+    items = [f"<dt>{_words(name)}</dt><dd>{_value(value, name)}</dd>\n" for name, value in facts.items()]
+    return f"<dl>\n{''.join(items)}</dl>\n"
+
+
+def _value(value: Any, name: str) -> str:
+    if isinstance(value, dict):
+        return _facts(value) if value else "none"
+    if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+        return _table(value, name)
+    if isinstance(value, list):
+        return f"<ul>{''.join(f'<li>{_value(item, name)}</li>' for item in value)}</ul>" if value else "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else escape(str(value))
+
+
+def _table(rows: list[dict[str, Any]], name: str) -> str:
+    """A table of rows that may lack some facts; it scrolls by itself on a narrow page."""
+    heads = list(dict.fromkeys(fact for row in rows for fact in row))
+    head = "".join(f'<th scope="col">{_words(fact)}</th>' for fact in heads)
+    cells = [[_value(row[fact], fact) if fact in row else "-" for fact in heads] for row in rows]
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in cells)
+    return (
+        f'<div tabindex="0" role="region" aria-label="{_words(name)}"><table>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}</tbody>\n</table></div>"
+    )
+
+
+def _words(name: str) -> str:
+    """The name of a fact as words."""
+    return escape(name.replace("_", " ")).capitalize()

@@ -1,0 +1,97 @@
+"""The codebook and the first page of a bundle, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.checksums import CHECKSUMS
+from od_core.publication.columns import Table
+
+NOT_RELEASED = (
+    "**Zero** is a released number like any other. **Missing** does not occur: where a column may be without a value,"
+    " its description says so, and the field of the CSV file is empty. **Not released** is everything that no file"
+    " lists: true counts, and whatever the certificate does not name."
+)
+
+
+def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], notes: Sequence[str]) -> str:
+    """What every file and column means, as Markdown.
+
+    Args:
+        contents: what the release holds, as ``flows``.
+        certificate: of the release.
+        files: all files of the bundle.
+        notes: further paragraphs.
+    """
+    tables = {file.table.name: file.table for file in files if file.table is not None}
+    parts = [
+        f"# Codebook of {certificate['release']}: {contents}",
+        f"Data set {certificate['data_set']}, period {certificate['period']}, revision {certificate['revision']};"
+        f" measured {certificate['measured_at']}.",
+        "## What is protected",
+        *(f"**{name.replace('_', ' ').capitalize()}.** {words}" for name, words in certificate["guarantee"].items()),
+        "`certificate.json` has all facts; `certificate.html` is the same as a page.",
+        "## Files",
+        _rows(("file", "what it is"), [(f"`{file.name}`", file.description) for file in files]),
+        "CSV files are as RFC 4180 has them, in UTF-8. Codes are text, also where they look like numbers: read them as"
+        " text. No code begins with a sign that a spreadsheet could run: such codes are refused.",
+        "## Zero, missing, not released",
+        NOT_RELEASED,
+        *(part for table in tables.values() for part in _table(table, [f.name for f in files if f.table is table])),
+        *(["## Notes", *notes] if notes else []),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Table, files: Sequence[str]) -> list[str]:
+    listed = [
+        f"{' and '.join(f'`{name}`' for name in codes.columns)}: listed in `{codes.table}.csv`, columns"
+        f" {', '.join(f'`{name}`' for name in codes.listed)}."
+        for codes in table.code_lists
+    ]
+    columns = [
+        (
+            f"`{column.name}`",
+            column.type,
+            column.unit or "-",
+            column.description
+            + ("" if column.minimum is None or column.type == "string" else f" At least {column.minimum}.")
+            + ("" if column.required else " May be empty."),
+        )
+        for column in table.columns
+    ]
+    return [
+        f"## {table.title}",
+        f"{', '.join(f'`{name}`' for name in files)}. One row is: {table.row[0].lower()}{table.row[1:]}",
+        table.absent,
+        f"Rows are told apart by {', '.join(f'`{name}`' for name in table.key)}.",
+        *listed,
+        _rows(("column", "type", "unit", "meaning"), columns),
+    ]
+
+
+def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; a bar within a cell would end it."""
+    lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile]) -> str:
+    """Where to begin, as plain text."""
+    first = next(file.name for file in files if file.name.endswith(".csv"))
+    return (
+        f"{certificate['release']}: {contents}, published with differential privacy\n\n"
+        f"{certificate['guarantee']['protected']}\n\n"
+        "Where to begin\n"
+        f"  {first:<20} the figures, as text\n"
+        "  codebook.md          what every file and column means; zero, missing and not released\n"
+        "  certificate.html     what is protected, and what is not\n"
+        "  datapackage.json     the same for programs (Frictionless Data Package)\n\n"
+        "To see that nothing was damaged on the way\n"
+        f"  sha256sum -c {CHECKSUMS}\n\n"
+        "To cite\n"
+        f"  {certificate['data_set']}, {contents} of {certificate['period']}, revision {certificate['revision']},"
+        f" measured {certificate['measured_at'][:10]}. Plan {certificate['plan_digest'][:16]}.\n"
+    )

@@ -1,0 +1,298 @@
+"""What every public table and every column of it says: the one place from which codebooks and schemas take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from od_core.estimation.intervals import CONFIDENCE, MOST_LISTED
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a public table.
+
+    Attributes:
+        name: as in the files.
+        type: of its values; text is written as it is, also where it looks like a number.
+        title: a few words.
+        description: one or two sentences.
+        unit: what is counted; None for codes and names.
+        required: whether every row has a value.
+        minimum: the least value there can be; None where there is none.
+    """
+
+    name: str
+    type: Literal["string", "integer", "number"]
+    title: str
+    description: str
+    unit: str | None = None
+    required: bool = True
+    minimum: int | None = None
+
+
+@dataclass(frozen=True)
+class CodeList:
+    """Columns whose values are listed in another table.
+
+    Attributes:
+        columns: of the table that uses the codes.
+        table: the table that lists them.
+        listed: its columns, in the same order.
+    """
+
+    columns: tuple[str, ...]
+    table: str
+    listed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A public table.
+
+    Attributes:
+        name: of its files, without their ending.
+        title: a few words.
+        row: what one row is.
+        absent: what a row that is not there means, and what zero means.
+        columns: in the order of the files.
+        key: the columns that tell one row from another.
+        code_lists: where the codes in its columns are listed.
+    """
+
+    name: str
+    title: str
+    row: str
+    absent: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    code_lists: tuple[CodeList, ...] = ()
+
+    def column(self, name: str) -> Column:
+        """The column of that name. Raises KeyError for any other."""
+        return {column.name: column for column in self.columns}[name]
+
+
+ORIGIN_LEVEL = Column(
+    "origin_level", "string", "Level of the origin", "Name of the level that the origin is an area of."
+)
+DESTINATION_LEVEL = Column(
+    "destination_level", "string", "Level of the destination", "Name of the level that the destination is an area of."
+)
+ORIGIN = Column("origin", "string", "Origin", "Code of the area where the trips begin.")
+DESTINATION = Column("destination", "string", "Destination", "Code of the area where the trips end.")
+TRIPS = Column(
+    "trips",
+    "integer",
+    "Released trips",
+    "Number of trips from the origin to the destination, released with noise: an estimate, consistent at every pair of"
+    " levels.",
+    unit="trips",
+    minimum=0,
+)
+_HOLDS = f"The true number of counted trips is from lower to upper with a probability of about {100 * CONFIDENCE} %."
+LOWER = Column(
+    "lower",
+    "integer",
+    "Lower end of the interval",
+    f"Least number of trips that is plausible. {_HOLDS}",
+    unit="trips",
+    minimum=0,
+)
+UPPER = Column(
+    "upper",
+    "integer",
+    "Upper end of the interval",
+    f"Largest number of trips that is plausible. {_HOLDS}",
+    unit="trips",
+    minimum=0,
+)
+PERIOD = Column("period", "string", "Period", "Year, month or day that the trips belong to, as 2001-06.")
+NOISY = Column(
+    "noisy",
+    "integer",
+    "Noisy measurement",
+    "True count plus random noise, as it was drawn; may be below 0. For those who make their own estimates.",
+    unit="trips",
+)
+VARIANCE = Column(
+    "variance",
+    "number",
+    "Variance of the noise",
+    "Variance of the noise in the noisy measurement, rounded up in its last digit.",
+    unit="trips squared",
+    minimum=0,
+)
+
+_LISTED = ("level_name", "area")
+FLOWS = Table(
+    "flows",
+    "Flows at every pair of levels",
+    "The trips from one area to another, of one pair of levels; pairs of levels stand one after the other, the whole"
+    " space first, the zones last. Never add rows of different pairs of levels: each pair has all trips once.",
+    "A pair of areas that is not listed was released as 0 trips. Zero is a released estimate, not a certainty: there"
+    " may be a few trips. No number is withheld, and none is missing.",
+    (ORIGIN_LEVEL, DESTINATION_LEVEL, ORIGIN, DESTINATION, TRIPS),
+    ("origin_level", "destination_level", "origin", "destination"),
+    (
+        CodeList(("origin_level", "origin"), "areas", _LISTED),
+        CodeList(("destination_level", "destination"), "areas", _LISTED),
+    ),
+)
+"""Without intervals."""
+
+FLOWS_WITH_INTERVALS = replace(
+    FLOWS,
+    columns=(*FLOWS.columns, LOWER, UPPER),
+    absent=f"Up to {MOST_LISTED:,} pairs of areas of a pair of levels, every pair is listed; above that, only those of"
+    " which trips were released. Zero is a released estimate, not a certainty: upper says how many trips there may be."
+    " No number is withheld, and none is missing.",
+)
+
+NOISY_MEASUREMENTS = Table(
+    "noisy_measurements",
+    "Noisy measurements",
+    "A pair of areas that was measured, at one level of the flow tree.",
+    "A pair that is not listed was not measured: where a pair of areas above it was estimated as 0, nothing below it"
+    " is measured, and its pairs are released as 0. A listed 0 is a measurement like any other.",
+    (
+        Column(
+            "level",
+            "integer",
+            "Level of the flow tree",
+            "Number of the level of the flow tree; certificate.json says which levels it joins.",
+            minimum=0,
+        ),
+        ORIGIN,
+        DESTINATION,
+        NOISY,
+        VARIANCE,
+    ),
+    ("level", "origin", "destination"),
+)
+
+AREAS = Table(
+    "areas",
+    "Areas",
+    "A public area of a geography.",
+    "All areas are listed, those without trips too. Only the whole space has no parent.",
+    (
+        Column("geography", "string", "Geography", "SHA-256 of the geography that the area belongs to."),
+        Column("level", "integer", "Number of the level", "0 for the whole space, largest for the zones.", minimum=0),
+        Column("level_name", "string", "Level", "Name of the level."),
+        Column("area", "string", "Area", "Code of the area; text, also where it looks like a number."),
+        Column("parent", "string", "Parent", "Code of the area of the level above that it lies in.", required=False),
+        Column("position", "integer", "Position", "Number of the area within its level, from 0.", minimum=0),
+    ),
+    ("geography", "level", "area"),
+)
+
+AREA = Column("area", "string", "Area", "Code of the area.")
+AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
+SIZE = Column(
+    "size",
+    "integer",
+    "Size",
+    "Number of members of a group; the top code counts as itself or more.",
+    "members",
+    minimum=0,
+)
+GROUPS = Column(
+    "groups",
+    "integer",
+    "Released groups",
+    "Number of groups of that size in the area, released with noise: an estimate.",
+    unit="groups",
+    minimum=0,
+)
+
+HISTOGRAM = Table(
+    "histogram",
+    "Groups by size",
+    "The groups of one size in one area.",
+    "A size that is not listed for an area was released as 0 groups. Zero is a released estimate, not a certainty. No"
+    " number is withheld, and none is missing.",
+    (AREA, AREA_LEVEL, SIZE, GROUPS),
+    ("level", "area", "size"),
+    (CodeList(("level", "area"), "areas", _LISTED),),
+)
+
+GROUPS_BY_AREA = Table(
+    "groups_by_area",
+    "Groups by area",
+    "A zone, with the number of its groups.",
+    "Every zone is listed. The list of groups is public: these numbers are exact.",
+    (
+        AREA,
+        Column("groups", "integer", "Groups", "Public number of groups in the zone, exact.", "groups", minimum=0),
+    ),
+    ("area",),
+    (CodeList(("area",), "areas", ("area",)),),
+)
+
+GROUP_MEASUREMENTS = Table(
+    "noisy_measurements",
+    "Noisy measurements",
+    "One measured value of an area's groups.",
+    "Every value that was measured is listed; a 0 is a measurement like any other.",
+    (
+        AREA,
+        AREA_LEVEL,
+        Column(
+            "position",
+            "integer",
+            "Position",
+            "A size, from 0, where numbers of groups by size were measured; a rank, from 1, where the sizes of the"
+            " groups in ascending order were. certificate.json says which (plan, query).",
+            minimum=0,
+        ),
+        replace(NOISY, unit="groups or members"),
+        Column(
+            "scale", "number", "Scale of the noise", "Scale of the Laplace noise in it.", "groups or members", minimum=0
+        ),
+    ),
+    ("level", "area", "position"),
+    (CodeList(("level", "area"), "areas", _LISTED),),
+)
+
+COUNT = Column(
+    "count",
+    "integer",
+    "Released trips",
+    "Number of trips in the box, released with noise: a whole number made from the noisy ones.",
+    unit="trips",
+    minimum=0,
+)
+
+
+def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
+    """Boxes of a grid of so many dimensions; of a map, two a place: longitude, then latitude."""
+
+    def of(dimension: int) -> str:
+        if not places:
+            return f"dimension {dimension + 1}"
+        return f"the {('longitude', 'latitude')[dimension % 2]} of place {places[dimension // 2]!r}"
+
+    ends = [
+        Column(
+            f"{end}_{dimension + 1}",
+            "integer",
+            f"{title} cell, dimension {dimension + 1}",
+            f"{title} cell of the box, itself included, along {of(dimension)}; cells are numbered from 0.",
+            unit="cells",
+            minimum=0,
+        )
+        for end, title in (("lower", "First"), ("upper", "Last"))
+        for dimension in range(dimensions)
+    ]
+    return Table(
+        "boxes",
+        "Boxes",
+        "A box of the grid, with its trips. The boxes fill the grid and do not overlap; within a box nothing is known"
+        " of where its trips are.",
+        "Every box is listed, those of 0 trips too. Zero is a released estimate, not a certainty. No number is"
+        " withheld, and none is missing.",
+        (*ends, COUNT, NOISY),
+        tuple(column.name for column in ends),
+    )

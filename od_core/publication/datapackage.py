@@ -1,0 +1,87 @@
+"""The bundle as a Frictionless Data Package: every file with its checksum, every column with its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from od_core.archive.files import file_digest
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.columns import Table
+
+LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}
+"""The name that the Open Definition's list of licences has for it."""
+
+_MEDIA = {
+    ".csv": "text/csv",
+    ".parquet": "application/vnd.apache.parquet",
+    ".omx": "application/x-hdf5",
+    ".json": "application/json",
+    ".geojson": "application/geo+json",
+    ".html": "text/html",
+    ".md": "text/markdown",
+    ".txt": "text/plain",
+}
+
+
+def datapackage(
+    contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], folder: Path
+) -> dict[str, Any]:
+    """The descriptor of a bundle whose other files stand in a folder."""
+    return {
+        "profile": "data-package",
+        "name": certificate["release"].replace("/", "-"),
+        "id": certificate["release"],
+        "title": f"{certificate['data_set']}: {contents} of {certificate['period']}",
+        "description": certificate["guarantee"]["protected"],
+        "version": str(certificate["revision"]),
+        "created": certificate["measured_at"],
+        "licenses": [LICENCE],
+        "resources": [_resource(file, folder / file.name) for file in files],
+    }
+
+
+def _resource(file: BundleFile, path: Path) -> dict[str, Any]:
+    """A table in CSV is a tabular resource; of the other files the package says what they are, and their columns."""
+    tabular = file.table is not None and path.suffix == ".csv"
+    facts: dict[str, Any] = {
+        "name": file.table.name if file.table is not None and tabular else file.name.lower(),
+        "path": file.name,
+        "title": file.description,
+        "type": "table" if tabular else "file",
+        "format": path.suffix[1:],
+        "mediatype": _MEDIA[path.suffix],
+        "bytes": path.stat().st_size,
+        "hash": f"sha256:{file_digest(path)}",
+    }
+    if tabular:
+        facts |= {"scheme": "file", "profile": "tabular-data-resource", "encoding": "utf-8"}
+    if file.table is not None:
+        facts |= {"description": f"One row is: {file.table.row} {file.table.absent}", "schema": _schema(file.table)}
+    return facts
+
+
+def _schema(table: Table) -> dict[str, Any]:
+    return {
+        "fields": [
+            {
+                "name": column.name,
+                "type": column.type,
+                "title": column.title,
+                "description": column.description,
+                **({} if column.unit is None else {"unit": column.unit}),
+                "constraints": {
+                    "required": column.required,
+                    **({} if column.minimum is None else {"minimum": column.minimum}),
+                },
+            }
+            for column in table.columns
+        ],
+        "missingValues": [""],
+        "primaryKey": list(table.key),
+        "foreignKeys": [
+            {"fields": list(codes.columns), "reference": {"resource": codes.table, "fields": list(codes.listed)}}
+            for codes in table.code_lists
+        ],
+    }

@@ -1,0 +1,163 @@
+"""Flows for statistical offices: SDMX-CSV 2.0, and the structure of it as an SDMX-JSON 2.0 message.
+
+An area's code may be anything; an identifier of SDMX may not, and readers take what looks like a number for one. So an
+area's identifier is its level's number and its code, as ``L4_007``, with every byte but letters, digits, ``-`` and
+``_`` as ``$`` and two hexadecimal digits. The code itself is the name of the identifier in the code list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from od_core.archive.release_key import ReleaseKey
+from od_core.geography import Geography
+from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
+from od_core.publication.csv_text import write_rows
+from od_core.publication.flow_tables import FlowTables
+
+AGENCY = "OD_RELEASE"
+VERSION = "1.0.0"
+
+_OTHER = re.compile(rb"[^A-Za-z0-9_-]")
+IDENTIFIERS = {
+    "origin": "ORIGIN",
+    "destination": "DESTINATION",
+    "period": "TIME_PERIOD",
+    "trips": "OBS_VALUE",
+    "lower": "LOWER",
+    "upper": "UPPER",
+}
+"""Columns by their names in SDMX, in their order there."""
+
+
+def area_identifier(level: int, code: str) -> str:
+    """The identifier of an area; different areas have different ones."""
+    return f"L{level}_" + _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], code.encode()).decode()
+
+
+def dataflow_identifier(key: ReleaseKey) -> str:
+    """The identifier of the dataflow of a series."""
+    return key.release.upper()
+
+
+def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, path: Path) -> None:
+    """The flows at every pair of levels as SDMX-CSV 2.0; an area's identifier says its level."""
+    identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
+    with path.open("wb") as file:
+        for number, pair in enumerate(tables.pairs):
+            frame = pair.flows.rename(columns=IDENTIFIERS)
+            frame["ORIGIN"] = pair.flows["origin"].map(identifiers[0][pair.origin_level])
+            frame["DESTINATION"] = pair.flows["destination"].map(identifiers[1][pair.destination_level])
+            frame.insert(2, "TIME_PERIOD", key.period)
+            frame.insert(0, "STRUCTURE", "dataflow")
+            frame.insert(1, "STRUCTURE_ID", f"{AGENCY}:{dataflow_identifier(key)}({VERSION})")
+            frame.insert(2, "ACTION", "R")
+            write_rows(file, frame, header=number == 0)
+
+
+def write_structure(tables: FlowTables, certificate: dict[str, Any], path: Path) -> None:
+    """Code lists of the areas, concepts, data structure and dataflow; the time of its header is the ledger's."""
+    from pysdmx.io import write_sdmx  # with what it imports a tenth of a second
+    from pysdmx.io.format import Format
+    from pysdmx.model import Agency
+    from pysdmx.model.message import Header
+
+    header = Header(
+        id=certificate["release"].replace("/", "_"),
+        prepared=datetime.fromisoformat(certificate["measured_at"]),
+        sender=Agency(AGENCY),
+    )
+    key = ReleaseKey.parse(certificate["release"])
+    message = json.loads(str(write_sdmx(structure(tables, key), Format.STRUCTURE_SDMX_JSON_2_0_0, header=header)))
+    for definition in message["data"]["dataStructures"]:  # pysdmx writes empty groups, which the standard forbids
+        definition["dataStructureComponents"].pop("groups", None)
+    path.write_text(json.dumps(message, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
+    """Code lists, concepts, data structure and dataflow of a series, as objects of ``pysdmx``."""
+    from pysdmx.model import (
+        Code,
+        Codelist,
+        Component,
+        Components,
+        Concept,
+        ConceptScheme,
+        Dataflow,
+        DataStructureDefinition,
+        DataType,
+        Role,
+    )
+
+    def kept(place: str, identifier: str) -> dict[str, Any]:
+        urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
+        return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
+
+    origin, destination = tables.tree.origin, tables.tree.destination
+    series, one = dataflow_identifier(key), origin.digest == destination.digest
+    lists = tuple(f"CL_{part}_{series}" for part in (("AREA", "AREA") if one else ("ORIGIN", "DESTINATION")))
+    codes = {
+        name: Codelist(
+            **kept("codelist.Codelist", name),
+            name="Areas" if one else f"Areas of the {side}",
+            description="The number of an area's level, and its code, which is also the name.",
+            items=[
+                Code(identifier, name=code) for level in _identifiers(geography) for code, identifier in level.items()
+            ],
+        )
+        for name, side, geography in zip(lists, ("origin", "destination"), (origin, destination), strict=True)
+    }
+    scheme = kept("conceptscheme.ConceptScheme", "CS_FLOWS")
+    within = scheme["urn"].replace("ConceptScheme", "Concept")
+    roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
+    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
+    types = {"string": DataType.STRING, "integer": DataType.LONG}
+    concepts = {
+        name: Concept(
+            identifier,
+            name=columns[name].title,
+            description=columns[name].description,
+            dtype=DataType.PERIOD if name == PERIOD.name else types[columns[name].type],
+            urn=f"{within}.{identifier}",
+        )
+        for name, identifier in IDENTIFIERS.items()
+    }
+    coded = dict(zip(("origin", "destination"), lists, strict=True))
+    components = [
+        Component(
+            IDENTIFIERS[name],
+            required=name not in (LOWER.name, UPPER.name),
+            role=roles.get(name, Role.DIMENSION),
+            concept=concept,
+            local_dtype=concept.dtype,
+            local_codes=codes[coded[name]] if name in coded else None,
+            local_enum_ref=codes[coded[name]].urn if name in coded else None,
+            attachment_level="O" if roles.get(name) == Role.ATTRIBUTE else None,
+        )
+        for name, concept in concepts.items()
+        if tables.interval or name not in (LOWER.name, UPPER.name)
+    ]
+    definition = DataStructureDefinition(
+        **kept("datastructure.DataStructure", f"DSD_{series}"),
+        name=tables.table.title,
+        components=Components(components),
+    )
+    return [
+        *codes.values(),
+        ConceptScheme(**scheme, name="What flows consist of", items=list(concepts.values())),
+        definition,
+        Dataflow(
+            **kept("datastructure.Dataflow", series),
+            name=f"{tables.table.title}: {key.release}",
+            structure=definition,
+        ),
+    ]
+
+
+def _identifiers(geography: Geography) -> list[dict[str, str]]:
+    """The identifier of every area, by its code, level by level."""
+    return [{code: area_identifier(level, code) for code in codes} for level, codes in enumerate(geography.codes)]

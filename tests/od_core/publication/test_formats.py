@@ -1,0 +1,464 @@
+"""The bundle of a month of flights, opened by the programs of others: all find the same numbers, and nothing amiss."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from fractions import Fraction
+from html.parser import HTMLParser
+from pathlib import Path
+
+import duckdb
+import frictionless
+import jsonschema
+import numpy as np
+import openmatrix
+import pandas as pd
+import pytest
+from pysdmx.io import read_sdmx, write_sdmx
+from pysdmx.io.format import Format
+from pysdmx.io.pd import PandasDataset
+from pysdmx.model import Schema
+from pysdmx.model.dataset import ActionType
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core.archive.release_key import ReleaseKey
+from od_core.publication import flow_files, open_matrix
+from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
+from od_core.publication.certificate import certificate
+from od_core.publication.flow_tables import FlowTables
+from od_core.publication.flows import FLOWS
+from od_core.publication.sdmx import AGENCY, area_identifier, structure
+from tests.od_core.publication import examples
+from tests.od_core.publication.examples import CHECKS, RECORD
+
+KEY = ReleaseKey("us_flights", "2001-06")
+LEVELS = ["all", "region", "division", "state", "airport"]
+COLUMNS = ["origin_level", "destination_level", "origin", "destination", "trips", "lower", "upper"]
+
+
+def facts(release, **changes):
+    return certificate(FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, fault_threshold=Fraction(0), **changes)
+
+
+def bundled(release, place, **changes):
+    with staged_folder(lambda folder: write_bundle(FLOWS, release, facts(release, **changes), None, folder), place):
+        pass
+    return place
+
+
+@pytest.fixture(scope="module")
+def release(flights, airport_geography):
+    return release_flows(
+        flights["2001-06"], airport_geography, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"), noise="table"
+    )
+
+
+@pytest.fixture(scope="module")
+def bundle(release, tmp_path_factory):
+    return bundled(release, tmp_path_factory.mktemp("flights") / "r1")
+
+
+@pytest.fixture(scope="module")
+def listed(bundle):
+    """The flows as the plainest program reads them: CSV, all of it text."""
+    rows = list(csv.reader(io.StringIO((bundle / "flows.csv").read_bytes().decode("utf-8"), newline="")))
+    assert rows[0] == COLUMNS
+    frame = pd.DataFrame(rows[1:], columns=COLUMNS)
+    return frame.astype(dict.fromkeys(("trips", "lower", "upper"), "int64"))
+
+
+def test_the_table_is_the_release_at_every_pair_of_levels(release, listed):
+    parts = dict(list(listed.groupby(["origin_level", "destination_level"], sort=False)))
+    assert list(parts) == list(itertools.product(LEVELS, LEVELS))
+    sizes = [1, *(len(codes) for codes in release.plan.tree.origin.codes[1:])]
+    for (origin, destination), part in parts.items():
+        made = release.flows_at(origin, destination, interval=True)
+        assert part[COLUMNS[2:]].to_numpy().tolist() == made.to_numpy().tolist()
+        assert len(part) == sizes[LEVELS.index(origin)] * sizes[LEVELS.index(destination)]
+        assert part["trips"].sum() == release.flows["trips"].sum()
+        assert ((part["lower"] <= part["trips"]) & (part["trips"] <= part["upper"])).all()
+
+
+def test_pandas_and_duckdb_read_the_same_table(bundle, listed):
+    parquet = pd.read_parquet(bundle / "flows.parquet")
+    pd.testing.assert_frame_equal(parquet, listed, check_dtype=False)
+    assert [str(parquet[name].dtype) for name in COLUMNS[4:]] == ["int64"] * 3
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT sum(trips), sum(upper - lower), count(*) FROM read_parquet(?) WHERE origin_level = 'state'",
+            [str(bundle / "flows.parquet")],
+        ).fetchall()
+        same = connection.execute(
+            "SELECT sum(trips), sum(upper - lower), count(*) FROM read_csv(?, all_varchar = false)"
+            " WHERE origin_level = 'state'",
+            [str(bundle / "flows.csv")],
+        ).fetchall()
+    mine = listed[listed["origin_level"] == "state"]
+    assert found == same == [(mine["trips"].sum(), (mine["upper"] - mine["lower"]).sum(), len(mine))]
+
+
+def test_the_leaves_are_read_back(bundle, release):
+    back = open_release(bundle)
+    pd.testing.assert_frame_equal(back.flows, release.flows)
+    pd.testing.assert_frame_equal(
+        back.flows_at("state", "region", interval=True), release.flows_at("state", "region", interval=True)
+    )
+
+
+@pytest.mark.parametrize(("origin", "destination"), [("airport", "airport"), ("state", "airport"), ("all", "region")])
+def test_openmatrix_reads_the_same_numbers(bundle, listed, origin, destination):
+    part = listed[(listed["origin_level"] == origin) & (listed["destination_level"] == destination)]
+    with openmatrix.open_file(str(bundle / f"flows_{origin}_{destination}.omx")) as file:
+        assert file.version() == b"0.2"
+        assert sorted(file.list_matrices()) == ["lower", "trips", "upper"]
+        places = {side: file.mapping(side) for side in ("origin", "destination")}
+        assert [len(places["origin"]), len(places["destination"])] == list(file.shape())
+        assert [int(file.root.lookup[side].attrs["dim"]) for side in ("origin", "destination")] == [0, 1]
+        row, column = ([places[side][code.encode()] for code in part[side]] for side in places)
+        for name in ("trips", "lower", "upper"):
+            matrix = file[name][:]
+            assert matrix[row, column].tolist() == part[name].tolist()
+            assert matrix.sum() == part[name].sum()
+
+
+def test_every_pair_of_levels_has_its_matrices(bundle):
+    assert {path.name for path in bundle.glob("*.omx")} == {
+        f"flows_{origin}_{destination}.omx" for origin in LEVELS for destination in LEVELS
+    }
+
+
+def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch):
+    """Types, constraints, keys, code lists, sizes and checksums; and it does find a row that is not as described."""
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is asked"))
+    report = frictionless.validate(str(bundle / "datapackage.json"))
+    assert report.valid, report.flatten(["type", "message"])[:5]
+    rows = {task.name: task.stats.get("rows") for task in report.tasks}
+    assert rows["flows"] == len(pd.read_csv(bundle / "areas.csv")) ** 2
+    shutil.copytree(bundle, tmp_path / "r1")
+    areas = tmp_path / "r1" / "areas.csv"
+    areas.write_bytes(areas.read_bytes().replace(b",Midwest,", b",Midwets,", 1))
+    found = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
+    assert {error for _, error in found.flatten(["name", "type"])} >= {"hash-count", "foreign-key"}
+
+
+def test_the_data_package_describes_every_file_and_column(bundle):
+    package = json.loads((bundle / "datapackage.json").read_text(encoding="utf-8"))
+    described = {resource["path"] for resource in package["resources"]}
+    assert described == {path.name for path in bundle.iterdir()} - {"datapackage.json", "SHA256SUMS"}
+    assert package["licenses"]
+    assert package["created"] == RECORD.measured_at
+    for resource in package["resources"]:
+        if resource["format"] == "parquet":
+            fields = [field["name"] for field in resource["schema"]["fields"]]
+            assert fields == list(pd.read_parquet(bundle / resource["path"]).columns)
+        for field in resource.get("schema", {}).get("fields", []):
+            assert field["title"]
+            assert field["description"]
+            assert "unit" in field or field["type"] == "string" or field["name"] in ("level", "position")
+
+
+def test_pysdmx_reads_structure_and_flows(bundle, listed):
+    """The message is as its own schema has it; an area's identifier leads to its code."""
+    message = read_sdmx(bundle / "flows.sdmx.json", validate=True)
+    (codes,) = message.get_codelists()
+    names = {code.id: code.name for code in codes.items}
+    (dataset,) = read_sdmx(bundle / "flows.sdmx.csv", validate=False).data
+    assert dataset.short_urn == f"Dataflow={AGENCY}:US_FLIGHTS(1.0.0)"
+    assert {flow.short_urn for flow in message.get_dataflows()} == {dataset.short_urn}
+    frame = dataset.data
+    assert list(frame.columns) == ["ORIGIN", "DESTINATION", "TIME_PERIOD", "OBS_VALUE", "LOWER", "UPPER"]
+    assert set(frame["TIME_PERIOD"]) == {"2001-06"}
+    for side in ("origin", "destination"):
+        assert frame[side.upper()].map(names).tolist() == listed[side].tolist()
+        assert frame[side.upper()].str[:2].tolist() == [f"L{LEVELS.index(level)}" for level in listed[f"{side}_level"]]
+    for name, here in (("OBS_VALUE", "trips"), ("LOWER", "lower"), ("UPPER", "upper")):
+        assert frame[name].astype("int64").tolist() == listed[here].tolist()
+    components = message.get_data_structure_definitions()[0].components
+    assert [component.id for component in components] == list(frame.columns)
+
+
+@pytest.mark.parametrize("kind", ["bounded", "other destinations"])
+def test_sdmx_is_what_pysdmx_would_write(tmp_path, kind):
+    """Codes that look like numbers, with commas, quotes and accents; two geographies."""
+    made = examples.release(kind)
+    tables = FlowTables.of(made, examples.facts(made))
+    bundle = tmp_path / "r1"
+    with examples.staged_bundle(made, examples.facts(made), bundle):
+        pass
+    text = (bundle / "flows.sdmx.csv").read_bytes().decode("utf-8")
+    frame = pd.read_csv(io.StringIO(text), dtype=str).drop(columns=["STRUCTURE", "STRUCTURE_ID", "ACTION"])
+    *_, definition, flow = structure(tables, examples.KEY)
+    schema = Schema("dataflow", AGENCY, flow.id, definition.components, flow.version, name=flow.name)
+    dataset = PandasDataset(structure=schema, data=frame, action=ActionType.Replace)
+    assert write_sdmx([dataset], Format.DATA_SDMX_CSV_2_0_0).replace("\r\n", "\n") == text.replace("\r\n", "\n")
+    message = read_sdmx(bundle / "flows.sdmx.json", validate=True)
+    named = {code.id: code.name for codes in message.get_codelists() for code in codes.items}
+    written = pd.concat([pair.flows for pair in tables.pairs], ignore_index=True)
+    assert frame["ORIGIN"].map(named).tolist() == written["origin"].tolist()
+    assert all(re.fullmatch(r"[A-Za-z0-9_@$-]+", identifier) for identifier in named)
+
+
+def test_areas_have_one_identifier_each():
+    codes = ["007", "7", "a b", "a_b", "a$20b", "é", "e", "A", '"', "x,y"]
+    identifiers = [area_identifier(level, code) for level in (1, 11) for code in codes]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(re.fullmatch(r"L[0-9]+_[A-Za-z0-9_$-]+", identifier) for identifier in identifiers)
+
+
+def test_the_codebook_names_every_file_and_column(bundle, release):
+    text = (bundle / "codebook.md").read_text(encoding="utf-8")
+    for path in bundle.iterdir():
+        if path.name not in ("codebook.md", "README.txt", "datapackage.json", "SHA256SUMS"):
+            assert f"`{path.name}`" in text
+    for name in (*COLUMNS, "noisy", "variance", "geography", "parent"):
+        assert f"| `{name}` |" in text
+    assert facts(release)["guarantee"]["not_protected"] in text
+    assert "90 %" in text
+    for word in ("Zero", "Missing", "Not released"):
+        assert f"**{word}**" in text
+
+
+class Words(HTMLParser):
+    """The words of a page, and what it would load."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.tags, self.loads = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "action")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def leaves(facts):
+    """Every name and value of some facts."""
+    if isinstance(facts, dict):
+        for name, value in facts.items():
+            yield name.replace("_", " ")
+            yield from leaves(value)
+    elif isinstance(facts, list):
+        for value in facts:
+            yield from leaves(value)
+    elif facts not in (None, True, False):
+        yield str(facts)
+
+
+def test_the_page_of_the_certificate_has_every_fact_and_loads_nothing(bundle, release):
+    page = Words()
+    source = (bundle / "certificate.html").read_text(encoding="utf-8")
+    page.feed(source)
+    text = " ".join(page.words).casefold()
+    for fact in leaves(facts(release)):
+        assert fact.casefold() in text
+    assert page.loads == []
+    assert "url(" not in source
+    assert "@import" not in source
+    assert {"main", "h1", "h2", "title"} <= set(page.tags)
+    assert "script" not in page.tags
+    assert '<html lang="en">' in source
+
+
+def test_sha256sum_and_unzip_find_the_bundle_whole(bundle):
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=bundle, check=True)  # noqa: S607
+    with zipfile.ZipFile(bundle.with_name("r1.zip")) as archive:
+        assert archive.testzip() is None
+        held = {name: archive.read(name) for name in archive.namelist()}
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert held == {f"us_flights_2001-06_r1/{path.name}": path.read_bytes() for path in sorted(bundle.iterdir())}
+    assert list(held) == sorted(held)
+    assert list(bundle_faults(bundle)) == []
+
+
+def test_made_again_it_has_the_same_bytes(bundle, tmp_path):
+    """From what was read back; by the hour of the ledger, not of the clock."""
+    again = bundled(open_release(bundle), tmp_path / "elsewhere" / "r1")
+    assert {path.name for path in again.iterdir()} == {path.name for path in bundle.iterdir()}
+    for path in bundle.iterdir():
+        assert (again / path.name).read_bytes() == path.read_bytes(), path.name
+    assert again.with_name("r1.zip").read_bytes() == bundle.with_name("r1.zip").read_bytes()
+
+
+HARM = {
+    "flows.parquet": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "flows.csv": lambda path: path.write_bytes(path.read_bytes().replace(b"airport", b"airpart", 1)),
+    "flows_state_state.omx": lambda path: path.unlink(),
+    "SHA256SUMS": lambda path: path.unlink(),
+    "certificate.json": lambda path: path.write_bytes(b"{"),
+    "more.csv": lambda path: path.write_bytes(b"a,b\r\n"),
+    "codebook.md": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_what_was_cut_lost_added_or_changed_is_found_and_named(bundle, tmp_path, name):
+    shutil.copytree(bundle, tmp_path / "r1")
+    shutil.copy(bundle.with_name("r1.zip"), tmp_path)
+    HARM[name](tmp_path / "r1" / name)
+    found = [fault for fault in bundle_faults(tmp_path / "r1") if not fault.startswith("r1.zip")]
+    assert len(found) == 1
+    assert found[0].startswith(f"{name} ")
+
+
+@pytest.mark.parametrize("how", ["cut", "gone", "a member changed", "a member less", "another order", "another time"])
+def test_a_zip_file_that_is_not_the_bundle_is_found(bundle, tmp_path, how):
+    shutil.copytree(bundle, tmp_path / "r1")
+    place, whole = tmp_path / "r1.zip", bundle.with_name("r1.zip")
+    with zipfile.ZipFile(whole) as archive:
+        held = [(entry, archive.read(entry)) for entry in archive.infolist()]
+    if how == "cut":
+        place.write_bytes(whole.read_bytes()[:-30])
+    elif how != "gone":
+        if how == "a member changed":
+            held[2] = (held[2][0], held[2][1] + b"\n")
+        elif how == "a member less":
+            held.pop()
+        elif how == "another order":
+            held.reverse()
+        with zipfile.ZipFile(place, "w") as archive:
+            for entry, content in held:
+                date = (2001, 6, 1, 0, 0, 0) if how == "another time" else entry.date_time
+                new = zipfile.ZipInfo(entry.filename, date)
+                new.create_system, new.external_attr = entry.create_system, entry.external_attr
+                archive.writestr(new, content)
+    (fault,) = bundle_faults(tmp_path / "r1")
+    assert fault.startswith("r1.zip: ")
+    if how == "a member changed":
+        assert held[2][0].filename in fault
+
+
+def test_without_intervals_only_flows_are_listed(tmp_path):
+    made = examples.release()
+    certified = examples.facts(made, intervals=False)
+    assert certified["interval"] is None
+    place = tmp_path / "r1"
+    with examples.staged_bundle(made, certified, place):
+        pass
+    frame = pd.read_parquet(place / "flows.parquet")
+    assert list(frame.columns) == COLUMNS[:5]
+    assert (frame["trips"] > 0).all()
+    pd.testing.assert_frame_equal(open_release(place).flows, made.flows)
+    with openmatrix.open_file(str(place / "flows_zone_zone.omx")) as file:
+        assert file.list_matrices() == ["trips"]
+        assert file["trips"][:].sum() == made.flows["trips"].sum()
+    assert read_sdmx(place / "flows.sdmx.json", validate=True).get_data_structure_definitions()
+    report = frictionless.validate(str(place / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+    assert "lower" not in (place / "codebook.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["other destinations", "unknown zones", "no trips", "origin tree"])
+def test_frictionless_validates_every_kind_of_geography(tmp_path, kind):
+    made = examples.release(kind)
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+
+
+def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path):
+    made = release_flows(
+        examples.flows(examples.HOMES, examples.HOMES, size=5),
+        examples.geography(),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho="0.01", delta="1e-8"),
+        mechanism="vanilla_gauss",
+    )
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    assert pd.read_parquet(tmp_path / "r1" / "flows.parquet")["trips"].min() < 0
+    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+
+
+def test_a_matrix_that_is_too_large_is_refused_and_left_out(tmp_path, monkeypatch):
+    made = examples.release()
+    pairs = FlowTables.of(made, examples.facts(made)).pairs
+    for module in (open_matrix, flow_files):
+        monkeypatch.setattr(module, "MOST_CELLS", 48)  # 7 zones by 7
+    with pytest.raises(OdError, match="OD-OMX-TOO-LARGE: the matrix of zone by zone has more than 48 cells"):
+        open_matrix.write_matrices(made.plan.tree, pairs[-1], tmp_path / "large.omx")
+    assert not (tmp_path / "large.omx").exists()
+    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
+        pass
+    assert not (tmp_path / "r1" / "flows_zone_zone.omx").exists()
+    assert (tmp_path / "r1" / "flows_zone_county.omx").exists()
+    codebook = (tmp_path / "r1" / "codebook.md").read_text(encoding="utf-8")
+    assert "more than 48 cells are left out: zone by zone" in codebook
+
+
+@pytest.mark.parametrize("levels", [["a", "a_b"], ["Zone", "zone"], ["x/y", "z"]])
+def test_level_names_that_files_cannot_have_are_numbers_there(levels):
+    """Two pairs with one name, names that differ in case alone, names that are no names of files."""
+    zones = pd.DataFrame([("1", "11"), ("2", "21")], columns=levels, dtype="str")
+    here = Geography.from_frame(zones, levels)
+    there = Geography.from_frame(zones.set_axis(["b_c", "c"], axis="columns"), ["b_c", "c"])
+    plan = release_flows(
+        pd.DataFrame({"origin": ["11"], "destination": ["21"], "trips": [3]}),
+        here,
+        destination_geography=there,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(1, "1e-8"),
+    ).plan
+    names = open_matrix.matrix_names(plan.tree)
+    assert names[1, 2] == "flows_1_2.omx"
+    assert len({name.casefold() for name in names.values()}) == 9
+
+
+@pytest.mark.parametrize("code", ["=1+1", "+1", "-1", "@x", "a,=b", "\uff1dx", '"=x', "a\nb", "\t=x"])
+def test_a_code_that_a_spreadsheet_could_run_never_gets_in(code):
+    """It is refused where geographies are read, so that no file of any format has one."""
+    zones = pd.DataFrame([("r", code)], columns=["region", "zone"], dtype="str")
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-"):
+        Geography.from_frame(zones, ["region", "zone"])
+
+
+def schema():
+    return json.loads((Path(__file__).parents[3] / "docs" / "certificate.schema.json").read_text(encoding="utf-8"))
+
+
+def test_the_certificate_is_as_its_schema_has_it(bundle, release):
+    """And other ones are not."""
+    published = json.loads((bundle / "certificate.schema.json").read_text(encoding="utf-8"))
+    assert published == schema()
+    jsonschema.Draft202012Validator.check_schema(published)
+    validator = jsonschema.Draft202012Validator(published)
+    stated = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
+    validator.validate(stated)
+    for spoil in (
+        lambda facts: facts.pop("guarantee"),
+        lambda facts: facts.update(format="od-release certificate 2"),
+        lambda facts: facts["spent"].update(rho_exact="0.5"),
+        lambda facts: facts["spent"].update(rho=-1),
+        lambda facts: facts["levels"][0].pop("variance"),
+        lambda facts: facts["contents"].update(trips="many"),
+        lambda facts: facts.pop("interval"),
+        lambda facts: facts.update(release="US/2001/r0"),
+    ):
+        other = json.loads(json.dumps(stated))
+        spoil(other)
+        assert not validator.is_valid(other)
+
+
+@pytest.mark.parametrize("kind", examples.KINDS)
+def test_certificates_of_all_flows_are_as_the_schema_has_them(kind):
+    stated = json.loads(json.dumps(examples.facts(examples.release(kind))))
+    jsonschema.Draft202012Validator(schema()).validate(stated)
+
+
+def test_matrices_are_zero_where_nothing_is_listed(tmp_path):
+    """A period without trips: every cell of every matrix."""
+    made = examples.release("no trips")
+    tables = FlowTables.of(made, examples.facts(made, intervals=False))
+    open_matrix.write_matrices(made.plan.tree, tables.pairs[-1], tmp_path / "none.omx")
+    with openmatrix.open_file(str(tmp_path / "none.omx")) as file:
+        assert np.array_equal(file["trips"][:], np.zeros((7, 7)))
