@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
-from od_assets.components.section import Section, first_fault
+from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
 from od_core.errors import OdError, nearest_known
 
@@ -73,7 +73,7 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
         for name, value in attributes.items():
-            if isinstance(value, bool):  # Dagster would read it as 1 or 0
+            if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read it as 1 or 0
                 raise _fault(f"{where}: {name}: true and false have no meaning here")
         declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, KeyError, TypeError):

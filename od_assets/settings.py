@@ -142,10 +142,12 @@ class ReleaseSettings(TreeSettings[ReleasePlan]):
 
     Attributes:
         mechanism, tree: see od_core.
+        intervals: whether every published cell has its interval.
     """
 
     mechanism: Mechanism
     tree: TreeOrder
+    intervals: bool
 
     kind = FLOWS
 

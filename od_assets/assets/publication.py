@@ -66,6 +66,7 @@ def publication_assets(
         checks=release_checks(settings),
         released=lambda warehouse, key: warehouse.release(settings, warehouse.plan(settings, key), key),
         metadata=flow_metadata,
+        intervals=settings.intervals,
     )
     return [flows, bundle]
 
@@ -79,6 +80,7 @@ def bundle_asset(
     checks: Sequence[AssetChecks],
     released: Callable[[Warehouse, ReleaseKey], R],
     metadata: Callable[[R, Balance], dict[str, Any]],
+    intervals: bool = True,
 ) -> dg.AssetsDefinition:
     """The asset that makes a release of any kind public.
 
@@ -88,6 +90,7 @@ def bundle_asset(
         checks: all blocking checks of the series.
         released: the release of a period, from its staged files.
         metadata: what the asset shows of it.
+        intervals: whether its cells are published with their intervals, where they have any.
     """
     kind: Kind[R] = settings.kind
 
@@ -124,6 +127,7 @@ def bundle_asset(
                 results,
                 record=ledger.record(key),
                 fault_threshold=settings.fault_threshold,
+                intervals=intervals,
             )
             folder = warehouse.bundle(key)
             with staged_folder(lambda place: write_bundle(kind, release, facts, None, place), folder):

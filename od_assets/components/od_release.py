@@ -78,6 +78,7 @@ class OdRelease(Series):
     mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
     tree: str = "destination"
+    intervals: bool = Field(True, description="Whether every published cell has its 90 % interval.")
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -105,6 +106,7 @@ class OdRelease(Series):
                 shares=privacy.shares,
             ),
             mechanism=self._mechanism(),
+            intervals=self.intervals,
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
             noise=self.noise,
             revision=self.revision,

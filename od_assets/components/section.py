@@ -3,7 +3,7 @@
 from typing import Any
 
 import dagster as dg
-from pydantic import ValidationError, field_validator
+from pydantic import ValidationError, ValidationInfo, field_validator
 
 from od_core.errors import nearest_known
 
@@ -16,11 +16,17 @@ class Section(dg.Model):
 
     @field_validator("*", mode="before")
     @classmethod
-    def refuse_truth_values(cls, value: Any) -> Any:
-        """Nothing in a declaration is true or false."""
-        if isinstance(value, bool):
+    def refuse_truth_values(cls, value: Any, field: ValidationInfo) -> Any:
+        """Nothing in a declaration is true or false, but for switches."""
+        if isinstance(value, bool) and not is_switch(cls, field.field_name):
             raise ValueError("true and false have no meaning here")
         return value
+
+
+def is_switch(section: type[dg.Model], name: str | None) -> bool:
+    """Whether a field of a part of a declaration is either true or false."""
+    field = section.model_fields.get(str(name))
+    return field is not None and field.annotation is bool
 
 
 def first_fault(error: ValidationError, section: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,6 +19,7 @@ import pytest
 import od_assets.assets.levels
 from od_assets.assets.metadata import ALLOWED
 from od_assets.resources.warehouse import Warehouse
+from od_assets.verifying import verified
 from od_core import open_release
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
@@ -340,3 +342,14 @@ def _spent(project: Project) -> Fraction:
         if error.code != "OD-DOMAIN-UNDECLARED":
             raise
         return Fraction(0)
+
+
+def test_intervals_may_be_switched_off(project: Project) -> None:
+    """The bundle then has no bounds, says so, and lists what is positive alone; it verifies."""
+    assert project.run(project.component(intervals=False)).success
+    bundle = project.var / "releases" / str(KEY)
+    assert json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["interval"] is None
+    flows = pd.read_parquet(bundle / "flows.parquet")
+    assert not {"lower", "upper"} & set(flows.columns)
+    assert (flows["trips"] > 0).all()
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
