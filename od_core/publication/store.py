@@ -140,8 +140,13 @@ def stored_releases(database: Path) -> list[ReleaseKey]:
     if not database.exists():
         return []
     with opened(database, read_only=True) as connection:
-        queries = [f"SELECT release FROM {table}" for table in _present(connection, _NAMED)]  # noqa: S608  # names above
-        names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
+        return named_releases(connection)
+
+
+def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
+    """The releases that some tables name, in order; of all kinds if no tables are given."""
+    queries = [f"SELECT release FROM {table}" for table in _present(connection, tables)]  # noqa: S608  # names above
+    names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
     return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 
