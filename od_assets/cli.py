@@ -124,6 +124,34 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(help="Release, as us_flights/2001-05/r1, or its bundle: folder or .zip.")],
+    after: Annotated[str, typer.Argument(help="The later one, over the same areas.")],
+    level: Annotated[str | None, typer.Option(help="Level of both ends; the coarsest if left out.")] = None,
+    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if another.")] = None,
+    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if another.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="So many of the largest changes.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """The largest changes of flows between two published releases, and which are larger than their uncertainty."""
+    from od_assets.compared import compared
+
+    found = compared(before, after, origin_level or level, destination_level or level)
+    if as_json:
+        typer.echo(json.dumps(found.facts(top), indent=2))
+        return
+    _print_frame(
+        f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
+    )
+    _console.print(
+        f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
+        " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
 ledger_app = typer.Typer(help="The budget ledger: what every data set has spent, and what is left of its cap.")
 app.add_typer(ledger_app, name="ledger")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE
-from od_core.publication.reading import Asked, absent, open_flows
+from od_core.publication.reading import ANY, Asked, absent, open_flows
 
 
 def open_release(
@@ -34,11 +36,16 @@ def open_release(
         OdError: no such file or release, with those that are published; several series to choose from; a release in the
             database that is not of flows; contents that do not fit together.
     """
-    place, asked = Path(path), Asked.of(release, period, revision)
-    if place.is_dir():
+    place = Path(path)
+    if place.is_dir() or _is_zip(place):
+        return open_bundle(place, Asked.of(release, period, revision))[1]
+    return open_flows(place, release, period, revision)
+
+
+def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Any]:
+    """The name and the release of a bundle, a folder or a .zip file. Raises OdError as :func:`open_release`."""
+    if not _is_zip(place):
         return _from_bundle(place, asked)
-    if place.suffix != ".zip" or not place.is_file():
-        return open_flows(place, release, period, revision)
     with TemporaryDirectory(prefix="od-release-open-") as name:
         return _from_bundle(_unpacked(place, Path(name)), asked)
 
@@ -53,12 +60,26 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
     return certificate
 
 
-def _from_bundle(folder: Path, asked: Asked) -> Any:
+def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
+    """The folder of every bundle below a folder of releases, in order of their names."""
+    bundles = {}
+    for folder in releases.glob("*/*/r*"):
+        with suppress(OdError):  # what has no name of a release is none
+            if folder.is_dir():
+                bundles[ReleaseKey.parse("/".join(folder.relative_to(releases).parts))] = folder
+    return dict(sorted(bundles.items()))
+
+
+def _is_zip(place: Path) -> bool:
+    return place.suffix == ".zip" and place.is_file()
+
+
+def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
     from od_core.publication.kinds import kind_of  # all kinds take half a second to import
 
     certificate = certificate_of(folder)
-    asked.newest([ReleaseKey.parse(certificate["release"])])
-    return kind_of(certificate).open(folder)
+    key = asked.newest([ReleaseKey.parse(certificate["release"])])
+    return key, kind_of(certificate).open(folder)
 
 
 def _unpacked(file: Path, folder: Path) -> Path:

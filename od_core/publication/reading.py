@@ -77,6 +77,8 @@ class Asked:
         return max(matching)
 
 
+ANY = Asked(None, None, None)
+
 _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
 """Certificate, areas, flows, measurements."""
 
