@@ -11,6 +11,7 @@ from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
 from od_core.publication.database import store_release
+from od_core.publication.flows import FLOWS
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
 KEYS = [ReleaseKey("us_flights", period) for period in ("2001-02", "2001-05")]
@@ -27,7 +28,7 @@ def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geogr
             budget=Budget(epsilon=1, delta="1e-8"),
             noise="table",
         )
-        facts = certificate(release, key, "us_flights", CHECKS, record=RECORD, fault_threshold=Fraction(1, 1000))
+        facts = certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD, fault_threshold=Fraction(1, 1000))
         with staged_bundle(release, facts, var / "releases" / key.folder):
             store_release(var / "release.duckdb", release, key, facts)
         made.append(release)
