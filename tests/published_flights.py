@@ -14,7 +14,7 @@ from od_core.publication.database import store_release
 from od_core.publication.flows import FLOWS
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
-KEYS = [ReleaseKey("us_flights", period) for period in ("2001-02", "2001-05")]
+KEYS = [ReleaseKey("us_flights", period) for period in ("2001-05", "2001-06")]
 
 
 def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geography) -> list[Release]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.errors import OdError
+from od_core.evaluation.coverage import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import Level, Truth, sums_by_level
 from od_core.evaluation.synthetic import gravity
@@ -30,11 +31,8 @@ EPSILONS = ("0.1", "0.3", "1", "3", "10")
 TOO_WIDE = "OD-FORECAST-NOISE"
 """Code of the refusal of noise that is too wide."""
 
-SIZES = (0, 1, 10, 100, 1000)
-"""Least number of trips of each size class of cells."""
-
 ALL_SIZES = "all"
-SIZE_CLASSES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
+CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
 
 COLUMNS = (
     *("level", "origin_level", "destination_level", "size_class", "cells"),
@@ -84,7 +82,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
             next_step="ask for a larger epsilon",
         )
     truth, trips = _on_tree(plan, table)
-    sums = np.zeros((tree.depth + 1, 5, len(SIZES)))
+    sums = np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES)))
     for _ in range(runs):
         release = run_plan(plan, trips, noise, MemoryMeasurements())
         for level, pair in enumerate(zip(truth.levels, sums_by_level(tree, release.leaves), strict=True)):
@@ -140,10 +138,10 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     trips, found = np.zeros((2, len(rank)), dtype=np.int64)
     trips[np.searchsorted(rank, true[0])] = true[1]
     found[np.searchsorted(rank, released[0])] = released[1]
-    size = np.searchsorted(SIZES, trips, side="right") - 1
+    size = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
     error = np.abs(found - trips).astype(np.float64)
     values = (np.ones(len(rank)), error, error**2, trips, found > 0)
-    sums = np.array([np.bincount(size, each, minlength=len(SIZES)) for each in values])
+    sums = np.array([np.bincount(size, each, minlength=len(SIZE_CLASSES)) for each in values])
     sums[0, 0] += cells - len(rank)  # neither true nor released
     return sums
 
@@ -154,7 +152,7 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     with np.errstate(divide="ignore", invalid="ignore"):
         every = pd.DataFrame(
             {
-                "size_class": [ALL_SIZES, *SIZE_CLASSES],
+                "size_class": [ALL_SIZES, *CLASS_NAMES],
                 "cells": np.rint(cells).astype(np.int64),
                 "mean_abs_error": absolute / cells,
                 "root_mean_square_error": np.sqrt(squared / cells),

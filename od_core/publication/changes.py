@@ -60,8 +60,8 @@ def _changes(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     both = old.merge(new, how="outer", on=_PAIR, suffixes=("_old", "_new"))
     x, y = _Side.of(both, "old"), _Side.of(both, "new")
     change = y.trips - x.trips
-    lower = change - np.minimum(np.ceil(np.hypot(y.reach_down, x.up)), y.down + x.up)
-    upper = change + np.minimum(np.ceil(np.hypot(y.up, x.reach_down)), y.up + x.down)
+    lower = change - np.minimum(_root_of_squares(y.reach_down, x.up), y.down + x.up)
+    upper = change + np.minimum(_root_of_squares(y.up, x.reach_down), y.up + x.down)
     table = both[_PAIR].assign(before=x.trips, after=y.trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
@@ -91,6 +91,12 @@ class _Side:
         down, up = trips - lower, upper - trips
         reach_down = np.where(lower == 0, np.maximum(down, up), down)
         return cls(np.nan_to_num(trips).astype(np.int64), down, up, reach_down)
+
+
+def _root_of_squares(one: Reals, other: Reals) -> Reals:
+    """Of whole numbers, rounded up; a root that is whole stays what it is."""
+    root: Reals = np.ceil(np.sqrt(one**2 + other**2))
+    return root
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:

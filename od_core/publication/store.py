@@ -16,6 +16,7 @@ import pyarrow as pa
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.geography import Geography
+from od_core.publication.database_comments import describe
 from od_core.publication.kind import Certified
 from od_core.publication.tables import areas_table
 
@@ -72,6 +73,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
     """
     with opened(database) as connection:
         connection.execute(_SHARED + contents.schema)
+        describe(connection)
         connection.execute("BEGIN TRANSACTION")
         for geography in contents.geographies:
             connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])

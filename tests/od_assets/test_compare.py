@@ -6,32 +6,22 @@ import json
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
 from od_assets.cli import app
-from od_core import Geography, OdError, open_release
+from od_core import OdError, open_release
 from od_core.publication.changes import changes
 from tests.od_core.stops.test_publication import published as stops
-from tests.published_flights import KEYS, publish_flights
+from tests.published_flights import KEYS
 
 OLD, NEW = map(str, KEYS)
 
 
-@pytest.fixture(scope="module")
-def published(
-    tmp_path_factory: pytest.TempPathFactory, flights: dict[str, pd.DataFrame], airport_geography: Geography
-) -> Path:
-    var = tmp_path_factory.mktemp("var")
-    publish_flights(var, flights, airport_geography)
-    return var
-
-
 @pytest.fixture
-def var(published: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OD_VAR", str(published))
-    return published
+def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OD_VAR", str(published_flights))
+    return published_flights
 
 
 def run(*arguments: str) -> Result:

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from od_assets.cli import app
-from od_core import Geography, OdError
+from od_core import OdError
 from od_core.evaluation.forecast import COLUMNS
-from tests.published_flights import KEYS, publish_flights
+from tests.published_flights import KEYS
 
 NEWEST = str(KEYS[-1])
 
@@ -33,19 +33,10 @@ def facts(*arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def published(
-    tmp_path_factory: pytest.TempPathFactory, flights: dict[str, pd.DataFrame], airport_geography: Geography
-) -> Path:
-    var = tmp_path_factory.mktemp("var")
-    publish_flights(var, flights, airport_geography)
-    return var
-
-
 @pytest.fixture
-def var(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy, to be changed."""
-    shutil.copytree(published, tmp_path / "var")
+    shutil.copytree(published_flights, tmp_path / "var")
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
     return tmp_path / "var"
 
@@ -78,7 +69,7 @@ def test_the_newest_published_release_is_taken_and_named(var: Path) -> None:
     assert "Taken for the truth" in run("--runs", "1").stdout
 
 
-def renamed(var: Path, change: dict[str, Any], *, series: str = "us_flights", period: str = "2001-06") -> None:
+def renamed(var: Path, change: dict[str, Any], *, period: str, series: str = "us_flights") -> None:
     """The newest bundle once more, with other facts in its certificate."""
     folder = var / "releases" / series / period / "r1"
     shutil.copytree(var / "releases" / NEWEST, folder)

@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,12 @@ import pytest
 from od_core import OdError, Release, open_release
 from od_core.group_sizes.database import store_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease
+from od_core.publication import columns
 from od_core.publication.database import store_release
+from od_core.publication.database_comments import DATABASE
+from od_core.publication.opening import certificate_of
+from od_core.publication.zipped import zip_beside
+from od_core.stops.kind import STOPS
 from od_core.stops.release import StopsRelease
 from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
@@ -34,8 +40,17 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     published = stops(root / "stops")
     store_group_sizes(root / "release.duckdb", made, GROUPS_KEY, certificate)
     store_group_sizes(root / "groups.duckdb", made, GROUPS_KEY, certificate)
+    boxes = open_release(published.bundle)
+    STOPS.store(root / "release.duckdb", boxes, published.key, certificate_of(published.bundle))
+    store_release(root / "release.duckdb", release(), KEY, facts(release()))
     shutil.move(published.bundle, root / "boxes")
     return root
+
+
+def test_the_zip_file_beside_a_bundle_is_the_bundle(published_flights):
+    folder = published_flights / "releases" / "us_flights" / "2001-06" / "r1"
+    packed = open_release(zip_beside(folder))
+    pd.testing.assert_frame_equal(packed.flows, open_release(folder).flows)
 
 
 def zipped(bundle: Path, target: Path, prefix: str = "") -> Path:
@@ -155,3 +170,27 @@ def test_a_level_that_does_not_exist_comes_with_those_that_do(shelf):
         assert "all, region, county, zone" in refused.value.message
     with pytest.raises(OdError, match="did you mean 'zone'"):
         open_release(shelf / "flows").flows_at("zone", "zon", interval=True)
+
+
+def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):
+    """Also once a release is stored again, which replaces the views; and in no other words than the files' codebook."""
+    database = shelf / "release.duckdb"
+    with duckdb.connect(str(database), read_only=True) as connection:
+        said = dict(
+            connection.execute(
+                "SELECT table_name, comment FROM duckdb_tables()"
+                " UNION SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
+            ).fetchall()
+        )
+        listed = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+    assert {"group_sizes", "stops_boxes", "flows_by_level"} <= {table for table, _, _ in listed}
+    assert [row for row in listed if not row[2]] == []
+    texts = {(table, column): text for table, column, text in listed}
+    for table in ("flows", "flows_by_level", "flow_intervals"):
+        assert texts[table, "trips"] == columns.TRIPS.description
+    assert texts["flow_intervals", "upper"] == columns.UPPER.description
+    assert texts["measurements", "noisy"] == columns.NOISY.description
+    assert {table for table, _ in texts} <= DATABASE.keys()
+    assert said == {name: DATABASE[name].text for name in said}
