@@ -94,6 +94,33 @@ def test_intervals_that_are_even_are_combined_as_independent_errors_are(x, y, ha
     assert reach == 0 or (reach - 1) ** 2 < squares
 
 
+def test_below_a_bound_of_zero_the_noise_reaches_as_far_as_above():
+    """37 down, not 3; but the flow cannot have been below 0, so that the change is at most 1005."""
+    (row,) = _changes(bounds(0, 3, 40), bounds(995, 1000, 1005)).to_dict("records")
+    assert (row["lower"], row["change"], row["upper"]) == (997 - 38, 997, 1005)
+    (row,) = _changes(bounds(0, 30, 67), bounds(995, 1000, 1005)).to_dict("records")
+    assert (row["lower"], row["change"], row["upper"]) == (970 - 38, 970, 1005)
+    (row,) = _changes(bounds(0, 30, 67), bounds(960, 1000, 1040)).to_dict("records")
+    assert (row["lower"], row["change"], row["upper"]) == (970 - 55, 970, 970 + 55)
+
+
+@pytest.mark.parametrize("deviations", [(15, 15), (50, 10), (10, 50)])
+@pytest.mark.parametrize("truth", [(0, 0), (0, 20), (0, 500), (40, 20), (500, 300)])
+def test_intervals_of_normal_noise_that_are_cut_at_zero_hold_the_change(deviations, truth):
+    """Of 10,000 changes 90 % or more: below 88.5 % with a probability of 1e-6. Without the reach 82 % where one release
+    has five times the noise of the other and its flow is 0."""
+    generator = np.random.default_rng(7)
+    sides = []
+    for true, deviation in zip(truth, deviations, strict=True):
+        estimate = true + generator.normal(0, deviation, 10_000)
+        ends = [np.maximum(estimate + z * deviation, 0) for z in (-1.645, 0, 1.645)]
+        columns = zip(("lower", "trips", "upper"), (np.floor, np.rint, np.ceil), ends, strict=True)
+        side = pd.DataFrame({name: rounded(end).astype(np.int64) for name, rounded, end in columns})
+        sides.append(side.assign(origin=np.arange(10_000).astype(str), destination="a"))
+    found, change = _changes(*sides), truth[1] - truth[0]
+    assert ((found["lower"] <= change) & (change <= found["upper"])).mean() >= 0.885
+
+
 def test_a_pair_that_one_side_does_not_list_has_no_interval():
     """Above the number of pairs that are listed: its released trips are 0, its bound is not known."""
     new = pd.concat([bounds(3, 9, 20), bounds(50, 60, 70).assign(origin="c")], ignore_index=True)
