@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -29,6 +30,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 if TYPE_CHECKING:  # Dagster takes half a second to import
     from od_assets.running import Outcome
+    from od_assets.settings import SeriesSettings
 
 _console = Console(width=None if sys.stdout.isatty() else 120)
 
@@ -37,6 +39,14 @@ _console = Console(width=None if sys.stdout.isatty() else 120)
 def plan(
     release: Annotated[str, typer.Argument(help="Release series.")] = "us_flights",
     period: Annotated[str | None, typer.Option(help="Period, as 2001-06; the newest if left out.")] = None,
+    with_forecast: Annotated[
+        bool, typer.Option("--forecast", help="Errors to expect, simulated on what is public already.")
+    ] = False,
+    epsilon: Annotated[
+        list[str] | None, typer.Option(help="Of a forecast: 0.1, 0.3, 1, 3 and 10 if left out; may be given again.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Of a forecast: releases that are simulated.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Of a forecast: folder to write its table and figure to.")] = None,
     as_json: Json = False,
 ) -> None:
     """What a release would spend, and the noise of every level. Reads no record and spends nothing."""
@@ -46,6 +56,13 @@ def plan(
     component = declaration(release)
     settings, period = component.settings(), planned_period(component, period)
     planned = settings.plan(settings.read_geography(), period)
+    if with_forecast:
+        _print_forecast(settings, planned, epsilon, runs, to, as_json=as_json)
+        return
+    if epsilon or runs is not None or to is not None:
+        raise OdError(
+            "OD-FORECAST-OPTIONS", "--epsilon, --runs and --to are of a forecast", next_step="give --forecast with them"
+        )
     spent, domain = planned.spent, settings.domain
     guarantee = settings.kind.guarantee(planned, spent, settings.fault_threshold)
     if as_json:
@@ -59,6 +76,31 @@ def plan(
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
     )
     _print_guarantee(guarantee)
+
+
+def _print_forecast(
+    settings: SeriesSettings[Any, Any],
+    planned: Planned,
+    epsilons: list[str] | None,
+    runs: int | None,
+    to: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Errors to expect of a plan, printed, and written where a folder is named."""
+    from od_assets.forecasting import forecast_of
+
+    found = forecast_of(settings, planned, epsilons, runs)
+    if to is not None:
+        found.write(to)
+    if as_json:
+        typer.echo(json.dumps(found.facts(), indent=2))
+        return
+    for title, frame in found.tables().items():
+        _print_frame(title, frame)
+    _console.print(found.source, markup=False, soft_wrap=True)
+    if to is not None:
+        _console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -122,6 +164,34 @@ def verify(
         _console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
         raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(help="Release, as us_flights/2001-05/r1, or its bundle: folder or .zip.")],
+    after: Annotated[str, typer.Argument(help="The later one, over the same areas.")],
+    level: Annotated[str | None, typer.Option(help="Level of both ends; the coarsest if left out.")] = None,
+    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if another.")] = None,
+    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if another.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="So many of the largest changes.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """The largest changes of flows between two published releases, and which are larger than their uncertainty."""
+    from od_assets.compared import compared
+
+    found = compared(before, after, origin_level or level, destination_level or level)
+    if as_json:
+        typer.echo(json.dumps(found.facts(top), indent=2))
+        return
+    _print_frame(
+        f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
+    )
+    _console.print(
+        f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
+        " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 ledger_app = typer.Typer(help="The budget ledger: what every data set has spent, and what is left of its cap.")
@@ -289,8 +359,15 @@ def _print_frame(title: str, frame: pd.DataFrame) -> None:
         number = pd.api.types.is_numeric_dtype(frame[column].dtype)
         table.add_column(str(column).replace("_", " "), justify="right" if number else "left", overflow="fold")
     for row in frame.itertuples(index=False):
-        table.add_row(*(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row))
+        table.add_row(*map(_text, row))
     _console.print(table)
+
+
+def _text(value: object) -> str:
+    """A cell of a table; nothing where a number is none."""
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.6g}"
+    return str(value)
 
 
 def main() -> None:

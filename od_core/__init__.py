@@ -9,7 +9,7 @@ from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
 from od_core.privacy.noise import NoiseSource
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.reading import open_release
+from od_core.publication.opening import open_release
 from od_core.release import Release, release_flows
 
 __all__ = [

@@ -233,11 +233,12 @@ class Geography:
         return (WHOLE_SPACE, *self.levels)
 
     def level_number(self, name: str) -> int:
-        """Number of the level with this name. Raises OdError with the nearest known name."""
+        """Number of the level with this name. Raises OdError with those that there are, and the nearest of them."""
         if name not in self.level_names:
+            near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
                 "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r} ({nearest_known(name, self.level_names)})",
+                f"there is no level {name!r}{near}; there are {known}",
                 next_step="name one of the geography's levels",
             )
         return self.level_names.index(name)

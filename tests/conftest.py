@@ -33,3 +33,15 @@ def airport_geography(airports: pd.DataFrame) -> Geography:
 def flights() -> dict[str, pd.DataFrame]:
     """Six months of flights, one row a flight: date, origin, destination."""
     return {path.stem: pd.read_parquet(path) for path in sorted(FLIGHTS.glob("*.parquet"))}
+
+
+@pytest.fixture(scope="session")
+def published_flights(
+    tmp_path_factory: pytest.TempPathFactory, flights: dict[str, pd.DataFrame], airport_geography: Geography
+) -> Path:
+    """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed."""
+    from tests.published_flights import publish_flights
+
+    folder = tmp_path_factory.mktemp("published_flights")
+    publish_flights(folder, flights, airport_geography)
+    return folder

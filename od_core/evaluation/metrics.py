@@ -63,15 +63,15 @@ class Truth:
         summed = np.add.reduceat(trips[order], first)
         first, summed = order[first][summed > 0], summed[summed > 0]
         leaves = Nodes(tree.depth, origin[first], destination[first], summed)
-        return cls(tree, tuple(_sums_by_level(tree, leaves)))
+        return cls(tree, tuple(sums_by_level(tree, leaves)))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
         """Errors of released leaves, in tree order; one row a level, see :func:`evaluate`."""
-        pairs = zip(self.levels, _sums_by_level(self.tree, leaves), strict=True)
+        pairs = zip(self.levels, sums_by_level(self.tree, leaves), strict=True)
         return [{"level": level, **_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
 
 
-def _sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
+def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
     """The sums of leaves in tree order at levels 0 to T."""
     for level in range(tree.depth + 1):
         origin_level, destination_level = tree.level_pair(level)

@@ -142,6 +142,27 @@ def italy_sections(
     return _gravity_flows(generator, "italy_sections", geography, size, reach, *sizes)
 
 
+def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
+    """Flows between the zones of any geography, by gravity as in :func:`italy_sections`, from nothing but its areas.
+
+    Zones have heavy-tailed sizes of no meaning. A trip stays within the same area of each level but the last with equal
+    chances; areas of the last level but one take the part of the towns.
+
+    Args:
+        seed: of the generator.
+        geography: of at least 3 zones.
+        pairs: with trips; more than zones, at most half of all.
+        trips: of all pairs, at least one a pair.
+
+    Raises:
+        OdError: too few or too many pairs for the zones; fewer trips than pairs.
+    """
+    generator = _generator(seed)
+    size = _pareto(generator, len(geography.zones), 1.2)
+    reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
+    return _gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
+
+
 def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> Iterator[pa.Table]:
     """One row a trip, in random order: text columns origin and destination (zone codes), ``batch`` rows a table.
 
@@ -267,6 +288,7 @@ def _gravity_flows(
     reach: dict[int, float],
     pairs: int,
     trips: int,
+    town: int = TOWN,
 ) -> SyntheticFlows:
     """Flows between zones of some sizes; ``reach``: chance that a trip's ends lie in the same area of that level."""
     zones = len(size)
@@ -284,9 +306,8 @@ def _gravity_flows(
     inner = np.flatnonzero(pair % (zones + 1) != 0)
     pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
     origin, destination = _zones_of(pair, zones)
-    return SyntheticFlows(
-        name, geography, origin, destination, _gravity_trips(generator, geography, size, origin, destination, trips)
-    )
+    counts = _gravity_trips(generator, geography, size, origin, destination, trips, town)
+    return SyntheticFlows(name, geography, origin, destination, counts)
 
 
 def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Counts:
@@ -308,10 +329,11 @@ def _gravity_trips(
     origin: Numbers,
     destination: Numbers,
     trips: int,
+    town: int,
 ) -> Counts:
     """One trip for each pair, the others by the product of its sizes over that of the smallest area around both."""
     weight = np.full(len(origin), 1 / size.sum())
-    for level in range(1, TOWN + 1):
+    for level in range(1, town + 1):
         area = geography.ancestors(level)
         both = area[origin] == area[destination]
         weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
@@ -323,7 +345,8 @@ def _gravity_trips(
     own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
     counts = np.ones(len(origin), dtype=np.int64)
     for group, share in ((own, own_left), (other, left - own_left)):
-        counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
+        if len(group):
+            counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
     return counts
 
 

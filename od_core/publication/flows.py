@@ -22,7 +22,7 @@ from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.database import differing_facts, store_release
 from od_core.publication.flow_files import flow_files, flow_notes
 from od_core.publication.kind import Kind, Look
-from od_core.publication.reading import open_release
+from od_core.publication.reading import open_flows
 from od_core.release import Release
 
 
@@ -101,7 +101,7 @@ def _invariants(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
 def _stored(database: Path, public: Release, key: ReleaseKey, stated: dict[str, Any]) -> Iterator[str]:
     """The release database holds the same certificate and facts, plan, charge, flows and measurements."""
     yield from differing_facts(database, public, key, stated)
-    stored = open_release(database, str(key))
+    stored = open_flows(database, str(key))
     if stored.plan.digest != public.plan.digest or stored.spent != public.spent:
         yield "it holds another plan or charge"
     yield from (f"of its flows, {fault}" for fault in _flows(stored, public))
@@ -138,7 +138,7 @@ FLOWS: Kind[Release] = Kind(
     files=flow_files,
     notes=flow_notes,
     store=store_release,
-    open=open_release,
+    open=open_flows,
     measured=lambda release: [(measurement.step, measurement.noisy) for measurement in release.measured],
     made_anew=_made_anew,
     stored=_stored,

@@ -1,4 +1,4 @@
-"""A release read back from its bundle or from the release database."""
+"""A release of flows read back from its bundle or from the release database."""
 
 from __future__ import annotations
 
@@ -23,46 +23,43 @@ from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import AREAS_FILE, CERTIFICATE, FLOWS_FILE, MEASUREMENTS_FILE
-from od_core.publication.store import CLOSED
+from od_core.publication.store import CLOSED, named_releases
 from od_core.release import Release, finish
 
 
-def open_release(
+def open_flows(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Release:
-    """A published release, from a bundle folder or from ``release.duckdb``.
+    """A published release of flows, from a bundle folder or from ``release.duckdb``.
 
-    Args:
-        path: the folder or the database file.
-        release: name of the series, as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left
-            out where the database holds one series.
-        period: elementary period; the newest if left out.
-        revision: the newest if left out.
-
-    Raises:
-        OdError: no such file or release, several series to choose from, or contents that do not fit together.
+    Arguments and errors as :func:`od_core.publication.opening.open_release`.
     """
-    place = Path(path)
-    if release is not None and "/" in release:
-        key = ReleaseKey.parse(release)
-        release, period, revision = key.release, key.period, key.revision
-    asked = _Asked(release, period, revision)
+    place, asked = Path(path), Asked.of(release, period, revision)
     if place.is_dir():
         return _release(*_from_bundle(place, asked))
     if place.is_file():
         return _release(*_from_database(place, asked))
-    raise _absent(f"there is no bundle folder or database at {place.name}")
+    raise absent(f"there is no bundle or database at {place.name}")
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """Which release is asked for; None is any."""
 
     release: str | None
     period: str | None
     revision: int | None
 
+    @classmethod
+    def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
+        """By the name of a series, or by a whole key, which says period and revision, too."""
+        if release is None or "/" not in release:
+            return cls(release, period, revision)
+        key = ReleaseKey.parse(release)
+        return cls(key.release, key.period, key.revision)
+
     def matches(self, key: ReleaseKey) -> bool:
+        """Whether a release is one of those that are asked for."""
         return (
             self.release in (None, key.release)
             and self.period in (None, key.period)
@@ -70,27 +67,30 @@ class _Asked:
         )
 
     def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
+        """The newest of those. Raises OdError where there is none, or where they are of several series."""
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
         if len(series) > 1:
-            raise _absent(f"there are several series; name one of {', '.join(series)}")
+            raise absent(f"there are several series; name one of {', '.join(series)}")
         if not matching:
-            raise _absent(f"no such release; there are {', '.join(map(str, sorted(keys))) or 'none'}")
+            raise absent(f"no such release; there are {', '.join(map(str, sorted(keys))) or 'none'}")
         return max(matching)
 
+
+ANY = Asked(None, None, None)
 
 _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
 """Certificate, areas, flows, measurements."""
 
 
-def _from_bundle(folder: Path, asked: _Asked) -> _Contents:
+def _from_bundle(folder: Path, asked: Asked) -> _Contents:
     if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
-        raise _absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
+        raise absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
     missing = [
         name for name in (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE) if not (folder / name).exists()
     ]
     if missing:
-        raise _absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
+        raise absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
     areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
@@ -100,20 +100,32 @@ def _from_bundle(folder: Path, asked: _Asked) -> _Contents:
     return certificate, areas, flows[flows["trips"] != 0], measurements
 
 
-def _from_database(file: Path, asked: _Asked) -> _Contents:
+def _from_database(file: Path, asked: Asked) -> _Contents:
     try:
         with duckdb.connect(str(file), read_only=True, config=CLOSED) as connection:
-            keys = [ReleaseKey.parse(row[0]) for row in connection.execute("SELECT release FROM releases").fetchall()]
-            key = str(asked.newest(keys))
+            key = str(_newest_flows(connection, asked))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
             flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
             measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
     except duckdb.Error:
-        raise _absent(
+        raise absent(
             f"{file.name} is not a release database, or is open elsewhere for writing or with other settings"
         ) from None
     return json.loads(text), areas, flows, measured
+
+
+def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
+    """The newest release of flows that is asked for. Raises OdError where there is none, or only of another kind."""
+    flows = named_releases(connection, ("releases",))
+    others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
+    if others and not any(map(asked.matches, flows)):
+        raise OdError(
+            "OD-RELEASE-KIND",
+            f"{max(others)} is not a release of flows, and those alone are opened from a database",
+            next_step="open its bundle, or look at its tables in the database with DuckDB",
+        )
+    return asked.newest(flows)
 
 
 def _release(
@@ -211,5 +223,6 @@ def _changed(what: str) -> OdError:
     )
 
 
-def _absent(message: str) -> OdError:
+def absent(message: str) -> OdError:
+    """There is no such release."""
     return OdError("OD-RELEASE-ABSENT", message, next_step="name a published release")

@@ -16,6 +16,7 @@ import pyarrow as pa
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.geography import Geography
+from od_core.publication.database_comments import describe
 from od_core.publication.kind import Certified
 from od_core.publication.tables import areas_table
 
@@ -72,6 +73,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
     """
     with opened(database) as connection:
         connection.execute(_SHARED + contents.schema)
+        describe(connection)
         connection.execute("BEGIN TRANSACTION")
         for geography in contents.geographies:
             connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
@@ -140,8 +142,13 @@ def stored_releases(database: Path) -> list[ReleaseKey]:
     if not database.exists():
         return []
     with opened(database, read_only=True) as connection:
-        queries = [f"SELECT release FROM {table}" for table in _present(connection, _NAMED)]  # noqa: S608  # names above
-        names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
+        return named_releases(connection)
+
+
+def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
+    """The releases that some tables name, in order; of all kinds if no tables are given."""
+    queries = [f"SELECT release FROM {table}" for table in _present(connection, tables)]  # noqa: S608  # names above
+    names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
     return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 

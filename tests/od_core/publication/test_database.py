@@ -159,3 +159,25 @@ def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
         letting_go.join()
         assert reader.wait(timeout=10) == 0
     assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
+
+
+def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
+    """They were switched off, or it was certified before there were any; later ones have theirs beside it."""
+    database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
+    older = {name: fact for name, fact in facts(release()).items() if name != "interval"}
+    store_release(database, release(), KEY, older)
+    store_release(database, release(), second, facts(release(), second))
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = connection.execute("SELECT release, count(*) FROM flow_intervals GROUP BY ALL").fetchall()
+    tree = release().plan.tree
+    levels = sum(tree.origin.area_counts.values()) * sum(tree.destination.area_counts.values())
+    assert found == [(str(second), levels)]
+
+
+def test_intervals_of_large_pairs_of_levels_are_left_to_the_bundle(tmp_path, monkeypatch):
+    monkeypatch.setattr("od_core.publication.database.MOST_STORED", 10)
+    store_release(tmp_path / "release.duckdb", release(), KEY, facts(release()))
+    with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
+        found = connection.execute("SELECT DISTINCT origin_level, destination_level FROM flow_intervals").fetchall()
+    sizes = release().plan.tree.origin.area_counts
+    assert {*found} == {(o, d) for o in sizes for d in sizes if sizes[o] * sizes[d] <= 10}

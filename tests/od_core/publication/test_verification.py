@@ -163,6 +163,17 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
         lambda r: rewrite(r.bundle / "noisy_measurements.parquet", one_more("noisy")),
         {"measurements", "database"},
     ),
+    "an interval of the database narrowed": (
+        in_database(
+            "UPDATE flow_intervals SET upper = upper - 1"
+            " WHERE rowid = (SELECT min(rowid) FROM flow_intervals WHERE upper > trips)"
+        ),
+        {"database"},
+    ),
+    "an interval of the database gone": (
+        in_database("DELETE FROM flow_intervals WHERE rowid = (SELECT max(rowid) FROM flow_intervals)"),
+        {"database"},
+    ),
     "a line of CSV gone": (
         lambda r: (r.bundle / "flows.csv").write_bytes((r.bundle / "flows.csv").read_bytes().rsplit(b"\r\n", 2)[0]),
         {"bundle"},

@@ -1,0 +1,163 @@
+"""What errors a plan would make: it is simulated on a public table, before anything is spent or read.
+
+Every run draws noise from a backend of this library and throws its release away: what is kept are errors, so that
+nothing of a forecast can serve as the noise of a release.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.errors import OdError
+from od_core.evaluation.coverage import SIZE_CLASSES
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.metrics import Level, Truth, sums_by_level
+from od_core.evaluation.synthetic import gravity
+from od_core.geography import Geography
+from od_core.plan import ReleasePlan, plan_release
+from od_core.privacy.budget import Budget, Number
+from od_core.privacy.noise import BACKENDS, noise_named
+from od_core.release import run_plan
+from od_core.trips import TripCounts
+
+NOISE = "table"
+RUNS = 5
+EPSILONS = ("0.1", "0.3", "1", "3", "10")
+TOO_WIDE = "OD-FORECAST-NOISE"
+"""Code of the refusal of noise that is too wide."""
+
+ALL_SIZES = "all"
+CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
+
+COLUMNS = (
+    *("level", "origin_level", "destination_level", "size_class", "cells"),
+    *("mean_abs_error", "root_mean_square_error", "relative_error", "share_released"),
+)
+
+SEED = 20010101
+"""Of the synthetic table, not of any noise."""
+
+PAIRS_OF_A_ZONE = 10
+TRIPS_OF_A_ZONE = 1000
+
+
+def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataFrame:
+    """Errors to expect of a plan, by level and by size of the cells, with a public table taken for the truth.
+
+    Args:
+        plan: of the release that is thought of.
+        table: marked as public or synthetic; over the geography of the plan, for origins and destinations.
+        runs: releases that are simulated.
+
+    Returns:
+        One row a level 0 to T and size class, ``all`` of them first: level, origin_level, destination_level, size_class
+        (by trips of the table), cells (public pairs, those of 0 trips among them), mean_abs_error and
+        root_mean_square_error (trips, over cells and runs), relative_error (absolute errors over the trips of the
+        class; not a number where it has none), share_released (of the cells, those with a released number above 0).
+        Classes without cells are left out.
+
+    Raises:
+        OdError: a table over another geography; less than one run; noise too wide for the backend ``table``.
+    """
+    if runs < 1:
+        raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="ask for one run or more")
+    tree = plan.tree
+    if not tree.origin.digest == tree.destination.digest == table.geography.digest:
+        raise OdError(
+            "OD-FORECAST-GEOGRAPHY",
+            f"the table {table.name!r} is not over the areas of the plan",
+            next_step="give a table over the same zone list, or a synthetic one",
+        )
+    noise = noise_named(NOISE)
+    if max(step.widest for step in plan.steps) > BACKENDS[NOISE].largest_variance:
+        raise OdError(
+            TOO_WIDE,
+            f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the most"
+            " that a forecast draws",
+            next_step="ask for a larger epsilon",
+        )
+    truth, trips = _on_tree(plan, table)
+    sums = np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES)))
+    for _ in range(runs):
+        release = run_plan(plan, trips, noise, MemoryMeasurements())
+        for level, pair in enumerate(zip(truth.levels, sums_by_level(tree, release.leaves), strict=True)):
+            sums[level] += _sums(*pair, tree.cells(level))
+    return pd.concat(
+        [
+            _errors(sums[level] / runs).assign(level=level, origin_level=origin, destination_level=destination)
+            for level, (origin, destination) in enumerate(tree.level_names)
+        ],
+        ignore_index=True,
+    )[list(COLUMNS)]
+
+
+def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
+    """The same plan with another epsilon; delta, conversion and shares stay. Raises OdError as :class:`Budget`."""
+    stated = plan.budget
+    budget = Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares)
+    return plan_release(
+        plan.tree.origin,
+        unit=plan.unit,
+        budget=budget,
+        mechanism=plan.mechanism,
+        tree=plan.tree.order,
+        destination_geography=plan.tree.destination,
+    )
+
+
+def synthetic_table(geography: Geography) -> KnownFlows:
+    """A made-up table over a public geography, for a data set of which nothing is public: always the same one.
+
+    Raises:
+        OdError: a geography of less than 3 zones.
+    """
+    zones = len(geography.zones)
+    pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
+    return KnownFlows.synthetic(gravity(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones))
+
+
+def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
+    """The table in the order of the plan's flow tree."""
+    if plan.tree.order == table.truth.tree.order:
+        return table.truth, table.trips
+    pairs, counts = table.truth.tree.pairs_at(table.trips.rank), np.diff(table.trips.before)
+    return (
+        Truth.from_pairs(plan.tree, pairs.origin, pairs.destination, counts),
+        TripCounts.from_pairs(plan.tree, pairs.origin, pairs.destination, counts),
+    )
+
+
+def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
+    """Of one level by size class: cells, absolute and squared errors, trips, cells with a released number above 0."""
+    rank = np.union1d(true[0], released[0])
+    trips, found = np.zeros((2, len(rank)), dtype=np.int64)
+    trips[np.searchsorted(rank, true[0])] = true[1]
+    found[np.searchsorted(rank, released[0])] = released[1]
+    size = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
+    error = np.abs(found - trips).astype(np.float64)
+    values = (np.ones(len(rank)), error, error**2, trips, found > 0)
+    sums = np.array([np.bincount(size, each, minlength=len(SIZE_CLASSES)) for each in values])
+    sums[0, 0] += cells - len(rank)  # neither true nor released
+    return sums
+
+
+def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
+    """The errors of one level: of all its cells, then class by class."""
+    cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        every = pd.DataFrame(
+            {
+                "size_class": [ALL_SIZES, *CLASS_NAMES],
+                "cells": np.rint(cells).astype(np.int64),
+                "mean_abs_error": absolute / cells,
+                "root_mean_square_error": np.sqrt(squared / cells),
+                "relative_error": np.where(trips > 0, absolute / trips, np.nan),
+                "share_released": positive / cells,
+            }
+        )
+    return every[every["cells"] > 0]

@@ -1,0 +1,141 @@
+"""What the release database says of its own tables and columns: ``DESCRIBE`` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from od_core.publication import columns
+from od_core.publication.columns import Column
+
+
+@dataclass(frozen=True)
+class Described:
+    """A table or view of the database.
+
+    Attributes:
+        text: what a row is.
+        columns: what each column says, by its name.
+    """
+
+    text: str
+    columns: Mapping[str, str]
+
+
+def _of(text: str, listed: Iterable[Column], **more: str) -> Described:
+    """With columns that the files have, too, and others."""
+    return Described(text, {**more, **{column.name: column.description for column in listed}})
+
+
+_RELEASE = "Key of the release: series, period, revision, as us_flights/2001-06/r1."
+_OF_ALL_KINDS = {
+    "release": _RELEASE,
+    "series": "Name of the release series.",
+    "period": columns.PERIOD.description,
+    "revision": "1 or more; a later one corrects an earlier one.",
+    "mechanism": "Name of the mechanism that made it.",
+    "unit": "What is protected: trip, user or user_period.",
+    "neighbours": "bounded: one unit is replaced by another; unbounded: one is added or removed.",
+    "epsilon": "Privacy loss at delta, rounded up.",
+    "measured_at": "When it was measured, in UTC.",
+    "certificate": "Its certificate, as JSON.",
+}
+_AREAS = {column.name: column.description for column in columns.AREAS.columns}
+_FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
+_AT_LEVELS = (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL, *_FLOW)
+_MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, columns.GROUP_MEASUREMENTS
+_UNLISTED = "A pair that is not listed was released as 0."
+
+DATABASE = {
+    "areas": _of("A public area of a geography.", columns.AREAS.columns),
+    "checks": Described(
+        "A check that a release passed before it was published.",
+        {
+            "release": _RELEASE,
+            "subject": "What was checked.",
+            "check": "What was asked of it.",
+            "passed": "Whether it was so.",
+        },
+    ),
+    "releases": Described(
+        "A release of flows.",
+        {
+            **_OF_ALL_KINDS,
+            "rho": "Privacy loss in zero-concentrated differential privacy, rounded up.",
+            "delta": "The delta that epsilon is stated at.",
+            "trips": "Sum of its flows.",
+            "origin_geography": "Geography of the origins, as in areas.",
+            "destination_geography": "Geography of the destinations, as in areas.",
+        },
+    ),
+    "flows": _of(f"The trips between two zones. {_UNLISTED}", _FLOW, release=_RELEASE),
+    "flows_by_level": _of(
+        f"The trips between two areas of any pair of levels, summed from the zones. {_UNLISTED} Never add rows of"
+        " different pairs of levels: each has all trips once.",
+        _AT_LEVELS,
+        release=_RELEASE,
+    ),
+    "flow_intervals": _of(
+        "The trips between two areas with their interval: every pair of the pairs of levels that are there, those of 0"
+        " trips too. Larger pairs of levels have their intervals in the bundle.",
+        (*_AT_LEVELS, columns.LOWER, columns.UPPER),
+        release=_RELEASE,
+    ),
+    "zone_areas": Described(
+        "A zone and an area that it lies in, itself and the whole space among them.",
+        {**{name: _AREAS[name] for name in ("geography", "level", "level_name", "area")}, "zone": "Code of the zone."},
+    ),
+    "measurements": _of(
+        _MEASUREMENTS.row,
+        (*_MEASUREMENTS.columns[1:],),
+        release=_RELEASE,
+        level="Number of the level of the flow tree; expected_error says which levels it joins.",
+    ),
+    "expected_error": _of(
+        "A level of the flow tree, with the error to expect there, from public facts alone.",
+        (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL),
+        release=_RELEASE,
+        level="Number of the level of the flow tree; 0 is the whole space to itself.",
+        root_mean_square_error="Root of the mean squared error to expect over all pairs, where nothing is cut at 0.",
+    ),
+    "group_size_releases": Described(
+        "A release of group sizes.",
+        {**_OF_ALL_KINDS, "groups": "Public number of groups.", "geography": "Geography, as in areas."},
+    ),
+    "group_sizes": _of(columns.HISTOGRAM.row, columns.HISTOGRAM.columns, release=_RELEASE),
+    "group_size_measurements": _of(_GROUPS.row, _GROUPS.columns, release=_RELEASE),
+    "stops_releases": Described(
+        "A release of trips with stops.",
+        {**_OF_ALL_KINDS, "trips": "Sum of its boxes.", "grid": "Cells of the grid in each dimension."},
+    ),
+    "stops_boxes": _of(
+        "A box of the grid, with its trips; the boxes fill the grid and do not overlap.",
+        (columns.COUNT, columns.NOISY),
+        release=_RELEASE,
+        lower="First cell of the box in each dimension, from 0.",
+        upper="Last cell of the box in each dimension, itself included.",
+    ),
+}
+"""By table or view."""
+
+
+def describe(connection: duckdb.DuckDBPyConnection) -> None:
+    """Say what the tables and views are that are there; again after a view is replaced, which forgets it."""
+    kinds = {"TABLE": "duckdb_tables()", "VIEW": "duckdb_views()"}
+    for kind, listed in kinds.items():
+        column = f"{kind.lower()}_name"
+        query = f"SELECT {column} FROM {listed} WHERE NOT internal AND comment IS NULL"  # noqa: S608  # names above
+        for (name,) in connection.execute(query).fetchall():
+            if name in DATABASE:
+                connection.execute("; ".join(_comments(kind, name, DATABASE[name])))
+
+
+def _comments(kind: str, name: str, described: Described) -> list[str]:
+    columns_of = [f'COLUMN {name}."{column}" IS {_quoted(text)}' for column, text in described.columns.items()]
+    return [f"COMMENT ON {what}" for what in (f"{kind} {name} IS {_quoted(described.text)}", *columns_of)]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

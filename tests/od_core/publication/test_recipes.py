@@ -1,0 +1,129 @@
+"""The SQL of the documents, run on a published database of two months of flights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import open_release
+from od_core.publication.changes import changes
+from od_core.publication.database import MOST_STORED
+from tests.published_flights import KEYS
+
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"^```sql\n(.*?)^```", re.DOTALL | re.MULTILINE)
+OLD, NEW = map(str, KEYS)
+
+
+@pytest.fixture(scope="module")
+def var(published_flights: Path) -> Path:
+    return published_flights
+
+
+def sql(document: str, number: int) -> str:
+    """A block of SQL of a document."""
+    return BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))[number]
+
+
+def answer(var: Path, *statements: str) -> pd.DataFrame:
+    """The result of the last statement; the database is attached as the documents say."""
+    with duckdb.connect() as connection:
+        for statement in statements:
+            assert "var/release.duckdb" in statement or " od." in statement or "'od'" in statement
+            result = connection.execute(statement.replace("var/release.duckdb", str(var / "release.duckdb")))
+        return result.df()
+
+
+def recipe(var: Path, number: int) -> pd.DataFrame:
+    return answer(var, sql("docs/reading.md", 0), sql("docs/reading.md", number))
+
+
+def test_all_recipes_are_run(var):
+    assert len(BLOCK.findall((ROOT / "docs" / "reading.md").read_text(encoding="utf-8"))) == 5
+
+
+def test_every_table_and_column_says_what_it_is(var):
+    listed = recipe(var, 1)
+    assert {"releases", "areas", "flows", "flows_by_level", "flow_intervals", "measurements"} <= {*listed["table_name"]}
+    assert listed["comment"].notna().all()
+
+
+def test_top_flows(var):
+    found = recipe(var, 2)
+    flows = open_release(var / "release.duckdb", NEW).flows_at("state", "state", interval=True)
+    expected = flows.sort_values(["trips", "origin", "destination"], ascending=[False, True, True]).head(10)
+    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True), check_dtype=False)
+
+
+def test_self_containment(var):
+    found = recipe(var, 3).set_index("area")
+    release = open_release(var / "release.duckdb", NEW)
+    inner = release.flows_at("state", "state", interval=True).query("origin == destination").set_index("origin")
+    whole = release.flows_at("state", "all", interval=True).query("lower > 0").set_index("origin")
+    assert {*found.index} == {*whole.index}
+    assert len(found) > 40
+    inner = inner.loc[found.index]
+    whole = whole.loc[found.index]
+    assert found["share"].is_monotonic_decreasing
+    assert np.allclose(found["share"], inner["trips"] / whole["trips"])
+    assert np.allclose(found["share_lower"], inner["lower"] / whole["upper"])
+    assert np.allclose(found["share_upper"], np.minimum(inner["upper"] / whole["lower"], 1))
+    assert (found["share_lower"] <= found["share"]).all()
+    assert (found["share"] <= found["share_upper"]).all()
+
+
+def test_the_change_between_months_is_that_of_the_library(var):
+    found = recipe(var, 4)
+    before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
+    expected = changes(before, after, "state", "state")
+    expected["largest"] = -expected["change"].abs()
+    expected = expected.sort_values(["largest", "origin", "destination"]).drop(columns="largest").head(20)
+    assert found["significant"].any()
+    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True), check_dtype=False)
+
+
+def test_the_change_is_that_of_the_library_for_every_pair_of_every_level(var):
+    """The rule in SQL, without its limit and at other levels; zeros and small flows included."""
+    text = sql("docs/reading.md", 4).replace("LIMIT 20", "")
+    before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
+    for level in ("region", "airport"):
+        found = answer(var, sql("docs/reading.md", 0), text.replace("'state'", f"'{level}'"))
+        expected = changes(before, after, level, level)
+        order = ["origin", "destination"]
+        pd.testing.assert_frame_equal(
+            found.sort_values(order, ignore_index=True),
+            expected.sort_values(order, ignore_index=True),
+            check_dtype=False,
+        )
+
+
+def test_the_example_of_the_front_page(var):
+    found = answer(var, *(statement for statement in sql("README.md", 0).split(";") if statement.strip()))
+    flows = open_release(var / "release.duckdb", NEW).flows_at("region", "state")
+    expected = flows.nlargest(5, "trips").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
+def test_the_database_has_the_intervals_of_every_pair_of_the_smaller_levels(var, airport_geography):
+    """All of the flights' are that small; equal to those of the library."""
+    release = open_release(var / "releases" / OLD)
+    query = "SELECT * EXCLUDE release FROM flow_intervals WHERE release = ? ORDER BY ALL"
+    with duckdb.connect(str(var / "release.duckdb"), read_only=True) as connection:
+        stored = connection.execute(query, [OLD]).df()
+    names = airport_geography.level_names
+    expected = pd.concat(
+        [
+            release.flows_at(o, d, interval=True).assign(origin_level=o, destination_level=d)
+            for o in names
+            for d in names
+            if airport_geography.area_counts[o] * airport_geography.area_counts[d] <= MOST_STORED
+        ]
+    )[list(stored.columns)]
+    pd.testing.assert_frame_equal(
+        stored, expected.sort_values(list(stored.columns), ignore_index=True), check_dtype=False
+    )

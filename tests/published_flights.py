@@ -1,0 +1,35 @@
+"""Two months of flights as they are published, with bundles and database, for tests of what readers do with them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+
+from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
+from od_core.archive.release_key import ReleaseKey
+from od_core.publication.certificate import certificate
+from od_core.publication.database import store_release
+from od_core.publication.flows import FLOWS
+from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
+
+KEYS = [ReleaseKey("us_flights", period) for period in ("2001-05", "2001-06")]
+
+
+def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geography) -> list[Release]:
+    """Release two months, and write their bundles and the database below a folder."""
+    made = []
+    for key in KEYS:
+        release = release_flows(
+            months[key.period],
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(epsilon=1, delta="1e-8"),
+            noise="table",
+        )
+        facts = certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD, fault_threshold=Fraction(1, 1000))
+        with staged_bundle(release, facts, var / "releases" / key.folder):
+            store_release(var / "release.duckdb", release, key, facts)
+        made.append(release)
+    return made
