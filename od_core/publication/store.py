@@ -21,7 +21,10 @@ from od_core.publication.tables import areas_table
 
 _SHARED = """
 CREATE TABLE IF NOT EXISTS areas (
-    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT);
+    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT,
+    latitude DOUBLE, longitude DOUBLE);
+ALTER TABLE areas ADD COLUMN IF NOT EXISTS latitude DOUBLE;
+ALTER TABLE areas ADD COLUMN IF NOT EXISTS longitude DOUBLE;
 CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
 """
 """Tables of all kinds of releases."""
@@ -128,9 +131,9 @@ def differing_entry(
         if sorted(found('subject, "check", passed', "checks")) != stated:
             yield "it holds other checks"
         for geography in geographies:
-            columns = "level, level_name, area, parent, position"
-            query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names above
-            areas = areas_table(geography).select(columns.split(", ")).to_pylist()
+            table = areas_table(geography).drop_columns("geography")
+            columns, areas = ", ".join(table.column_names), table.to_pylist()
+            query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
                 yield "it holds other areas"
 
