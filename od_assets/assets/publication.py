@@ -19,6 +19,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
@@ -126,7 +127,9 @@ def bundle_asset(
                 fault_threshold=settings.fault_threshold,
             )
             folder = warehouse.bundle(key)
-            with staged_folder(lambda place: write_bundle(kind, release, facts, None, place), folder):
+            around = circumstances(kind, ledger, key, settings.domain.name, warehouse.releases)
+            report = kind.report(release, facts, around)
+            with staged_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
                 kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)
