@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,6 +17,8 @@ from od_core.plan import Step
 from od_core.privacy.accounting import float_above
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind, R
+from od_core.publication.markup import data_address
+from od_core.publication.report_page import REPORT
 from od_core.stops.kind import STOPS
 from od_core.stops.release import StopsRelease
 
@@ -37,10 +40,12 @@ ALLOWED = frozenset(
         "measured_cells",
         "mechanism",
         "origin_level",
+        "pictures",
         "plan",
         "public_cells",
         "release",
         "releases",
+        "report",
         "rho",
         "sensitivity_squared",
         "spent_rho",
@@ -97,6 +102,19 @@ def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
     """What a release of flows promises, has spent, and shows first."""
     return release_metadata(FLOWS, release, balance) | allowed(
         trips=int(release.leaves.trips.sum()), largest_flows=table(release.flows.nlargest(10, "trips"))
+    )
+
+
+def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a published release shows of its report: its pictures, and where it is."""
+    pictures = [f"![{title}]({data_address(drawn)})" for title, drawn in kind.pictures(release, certificate).items()]
+    shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
+    return allowed(
+        release=certificate["release"],
+        bundle=dg.MetadataValue.path(str(folder)),
+        report=dg.MetadataValue.path(str(folder / REPORT)),
+        guarantee=certificate["guarantee"]["protected"],
+        **shown,
     )
 
 

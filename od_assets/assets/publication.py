@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import released_key
-from od_assets.assets.metadata import allowed, flow_metadata
+from od_assets.assets.metadata import allowed, flow_metadata, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
 from od_assets.resources.warehouse import Warehouse
@@ -135,12 +135,7 @@ def bundle_asset(
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
-            metadata=metadata(release, balance)
-            | allowed(
-                release=str(key),
-                bundle=dg.MetadataValue.path(str(folder)),
-                guarantee=facts["guarantee"]["protected"],
-            ),
+            metadata=metadata(release, balance) | report_metadata(kind, release, facts, folder),
         )
 
     return bundle

@@ -62,9 +62,10 @@ def group_size_report(
     return page(title, under_title(certificate), figures, sections)
 
 
-def picture(release: GroupSizeRelease) -> Markup:
-    """Groups of the whole space by size."""
-    return bars("Groups by their size", [(name, groups) for name, groups in _classed(_whole(release))])
+def group_size_pictures(release: GroupSizeRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
+    """Groups of the whole space by size. See ``Kind.pictures``."""
+    title = "Groups by their size"
+    return {title: bars(title, _classed(_whole(release)))}
 
 
 def _whole(release: GroupSizeRelease) -> Counts:

@@ -23,7 +23,7 @@ from od_core.publication.database import differing_facts, store_release
 from od_core.publication.flow_files import flow_files, flow_notes
 from od_core.publication.kind import Kind, Look
 from od_core.publication.reading import open_release
-from od_core.publication.report_flows import flows_report
+from od_core.publication.report_flows import flow_pictures, flows_report
 from od_core.release import Release
 
 
@@ -139,6 +139,7 @@ FLOWS: Kind[Release] = Kind(
     files=flow_files,
     notes=flow_notes,
     report=flows_report,
+    pictures=flow_pictures,
     store=store_release,
     open=open_release,
     measured=lambda release: [(measurement.step, measurement.noisy) for measurement in release.measured],

@@ -15,6 +15,7 @@ from od_core.archive.planned import Planned, PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.markup import Markup
 
 if TYPE_CHECKING:
     from od_core.publication.circumstances import Circumstances
@@ -60,6 +61,7 @@ class Kind(Generic[R]):
         notes: what a user of these files must know beside the meaning of their columns; paragraphs.
         report: the page that shows a release to its readers, as HTML: of the release, its certificate, and what stood
             around it when it was measured.
+        pictures: those of the report that stand alone, as SVG, by title.
         store: into the release database; the same release again changes nothing.
         open: a bundle read back.
         measured: the steps of a release and their noisy values.
@@ -76,6 +78,7 @@ class Kind(Generic[R]):
     files: Callable[[R, dict[str, Any]], Sequence[BundleFile]]
     notes: Callable[[R, dict[str, Any]], Sequence[str]]
     report: Callable[[R, dict[str, Any], Circumstances[R]], str]
+    pictures: Callable[[R, dict[str, Any]], Mapping[str, Markup]]
     store: Callable[[Path, R, ReleaseKey, dict[str, Any]], None]
     open: Callable[[Path], R]
     measured: Callable[[R], Iterable[tuple[PlannedStep, NoisyVector]]]

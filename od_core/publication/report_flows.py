@@ -37,7 +37,7 @@ from od_core.release import Release
 LISTED = 20
 """Flows, and changes, that a report lists."""
 
-_MOST_HEATED, _MOST_COMPARED = 16, 64
+_MOST_HEATED, _MOST_COMPARED = 12, 64
 """Areas of a side up to which a level is fine enough for the heat map, and for the comparison with another period."""
 
 
@@ -85,10 +85,13 @@ def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame
     return _leaf_flows(release, certificate).nlargest(LISTED, "trips")
 
 
-def picture(release: Release, certificate: dict[str, Any]) -> Markup | None:
-    """The map of the largest flows; None where zones have no coordinates."""
+def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
+    """The map of the largest flows; nothing where zones have no coordinates. See ``Kind.pictures``."""
     flows = drawn_flows(release.plan.tree, _leaf_flows(release, certificate))
-    return None if flows is None else flow_map(release.plan.tree, flows, _map_title(len(flows)))
+    if flows is None:
+        return {}
+    title = _map_title(len(flows))
+    return {title: flow_map(release.plan.tree, flows, title)}
 
 
 def _leaf_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
@@ -112,8 +115,8 @@ def _largest(release: Release, leaves: pd.DataFrame, interval: str | None) -> Ma
         )
     tree = release.plan.tree
     headers = (
-        tree.origin.levels[-1],
-        tree.destination.levels[-1],
+        f"from {tree.origin.levels[-1]}",
+        f"to {tree.destination.levels[-1]}",
         "trips",
         *([f"{interval} interval"] if interval else []),
         "",
@@ -185,16 +188,6 @@ def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
     if flows is None:
         return []
     title = _map_title(len(flows))
-    interval = "lower" in flows
-    rows = [
-        (
-            flow["origin"],
-            flow["destination"],
-            number(flow["trips"]),
-            *([between(flow["lower"], flow["upper"])] if interval else []),
-        )
-        for flow in flows.head(LISTED).to_dict("records")
-    ]
     drawn = element(
         "figure",
         scrolled(title, flow_map(release.plan.tree, flows, title)),
@@ -204,12 +197,24 @@ def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
             " of a pair are told apart. Faint dots are zones without a flow among these. No coast or border is drawn.",
         ),
     )
-    listed = table(
-        f"The {number(len(rows))} largest flows of the map",
-        ("from", "to", "trips", *(["interval"] if interval else [])),
-        rows,
-        numbers={2, 3},
-    )
+    if flows.head(LISTED).equals(leaves.nlargest(LISTED, "trips")):
+        listed = paragraph(f"The {number(min(LISTED, len(flows)))} largest of them are those of the table above.")
+    else:
+        interval = "lower" in flows
+        listed = table(
+            f"The {number(min(LISTED, len(flows)))} largest flows of the map",
+            ("from", "to", "trips", *(["interval"] if interval else [])),
+            [
+                (
+                    flow["origin"],
+                    flow["destination"],
+                    number(flow["trips"]),
+                    *([between(flow["lower"], flow["upper"])] if interval else []),
+                )
+                for flow in flows.head(LISTED).to_dict("records")
+            ],
+            numbers={2, 3},
+        )
     return [("Where the largest flows go", joined(drawn, listed))]
 
 

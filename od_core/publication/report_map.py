@@ -20,8 +20,8 @@ MOST_LINES = 80
 
 _WIDTH, _MOST_HEIGHT, _MARGIN = 720, 640, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
-_LABELS = 14
-_LETTER, _LINE = 8.4, 15
+_LABELS = 24
+_LETTER, _LINE = 10.5, 15
 """Width and height of a letter of a label, about."""
 
 

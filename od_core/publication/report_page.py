@@ -29,7 +29,7 @@ _DARK_SHADES = 3
 _STYLE = """
 :root{color-scheme:light}
 *{box-sizing:border-box}
-body{margin:0 auto;padding:2rem 1.25rem 4rem;max-width:60rem;color:#17212b;background:#fff;
+body{margin:0 auto;padding:2rem 1.25rem 4rem;max-width:62rem;color:#17212b;background:#fff;
 font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans",sans-serif}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 .25rem;letter-spacing:-.01em}
 h2{font-size:1.3rem;line-height:1.3;margin:3rem 0 .75rem;padding-top:.9rem;border-top:2px solid #17212b}
@@ -48,16 +48,22 @@ nav ul{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:.25rem
 .scroll{overflow-x:auto;margin:.9rem 0;max-width:100%}
 .scroll:focus-visible,a:focus-visible{outline:3px solid #1c6ca8;outline-offset:2px}
 table{border-collapse:collapse;font-size:.92rem;font-variant-numeric:tabular-nums lining-nums;min-width:60%}
-caption{text-align:left;font-weight:600;padding:0 0 .45rem;max-width:46rem}
+caption{text-align:left;font-weight:600;padding:0 0 .45rem}
+caption span{display:inline-block;max-width:min(46rem,calc(100vw - 2.2rem))}
 th,td{padding:.32rem .7rem;text-align:left;vertical-align:baseline;border-bottom:1px solid #dde3e9}
-thead th{border-bottom:1.5px solid #17212b;vertical-align:bottom;font-weight:600;line-height:1.3}
-tbody th{font-weight:500}
-.n{text-align:right;white-space:nowrap}
-.bar{min-width:9rem;width:34%}
+thead th{border-bottom:1.5px solid #17212b;vertical-align:bottom;font-weight:600;line-height:1.3;white-space:normal;
+max-width:9rem}
+tbody th{font-weight:500;white-space:nowrap}
+.n{text-align:right}
+td.n{white-space:nowrap}
+.bar{min-width:9rem;width:34%;vertical-align:middle}
 .bar svg{display:block;width:100%;height:1.1em}
-.heat td{text-align:right;padding:.42rem .5rem;border:1px solid #fff;white-space:nowrap}
-.heat tbody th{white-space:nowrap}
-.heat thead th{font-size:.85rem;max-width:7rem;min-width:4.2rem;text-align:right;overflow-wrap:break-word}
+.heat{font-size:.84rem}
+.heat td{text-align:right;padding:.42rem .4rem;border:1px solid #fff;white-space:nowrap}
+.heat tbody th{white-space:nowrap;padding-left:0}
+.heat thead th{font-size:.8rem;max-width:7rem;min-width:3.5rem;padding:.3rem .4rem;text-align:right;
+overflow-wrap:break-word}
+.heat thead th:first-child{text-align:left;padding-left:0}
 .heat .sum{font-weight:600;border-left:1px solid #17212b}
 .key{display:flex;flex-wrap:wrap;gap:.2rem .9rem;list-style:none;margin:.2rem 0 .8rem;padding:0;font-size:.85rem;
 font-variant-numeric:tabular-nums}
@@ -73,7 +79,7 @@ blockquote{margin:.8rem 0;padding:.7rem 1rem;background:#f2f6fa;border-left:3px 
 overflow-wrap:anywhere}
 code{font:.92em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 @media(max-width:34rem){body{padding:1.1rem .9rem 3rem}h1{font-size:1.5rem;overflow-wrap:anywhere}
-th,td{padding:.3rem .45rem}.bar{min-width:6rem}}
+th,td{padding:.3rem .35rem}table{min-width:100%;font-size:.88rem}.bar{min-width:3rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}h2{margin-top:1.6rem;break-after:avoid}
 tr,figure,.figures,blockquote{break-inside:avoid}.scroll{overflow:visible}.picture{min-width:0}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}@page{margin:16mm}}
@@ -134,6 +140,8 @@ def signed(value: int) -> str:
 def rounded(value: float) -> str:
     """Three digits that matter, or all of the whole part."""
     size = abs(value)
+    if size == 0:
+        return "0"
     places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{value:,.{places}f}"
 
@@ -181,7 +189,10 @@ def table(
         for row in rows
     ]
     whole = element(
-        "table", element("caption", caption), element("thead", element("tr", *head)), element("tbody", *lines)
+        "table",
+        element("caption", element("span", caption)),
+        element("thead", element("tr", *head)),
+        element("tbody", *lines),
     )
     return scrolled(caption, whole)
 
@@ -211,7 +222,7 @@ def heat_table(
     ]
     whole = element(
         "table",
-        element("caption", caption),
+        element("caption", element("span", caption)),
         element("thead", element("tr", *head, element("th", "all", scope="col", class_="sum"))),
         element("tbody", *lines),
         class_="heat",
@@ -335,7 +346,7 @@ def checks(certificate: dict[str, Any]) -> Markup:
             f"{number(passed)} of {number(len(certificate['checks']))} blocking checks passed, the last time when the"
             " release was made public. They look at inputs, at every level, and at the table as a whole."
         ),
-        table("Blocking checks", ("check", "made of", "passed"), rows, numbers={1, 2}),
+        table("Blocking checks", ("check", "how often", "passed"), rows, numbers={1, 2}),
     )
 
 
@@ -347,7 +358,7 @@ def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
     rows: list[tuple[object, ...]] = [
         ("this release", _rho(rho), _part(rho, around.cap), bar(float(rho), float(around.cap))),
         (
-            f"{number(around.others)} other release{'' if around.others == 1 else 's'}",
+            f"other releases: {number(around.others)}",
             _rho(rest),
             _part(rest, around.cap),
             bar(float(rest), float(around.cap)),

@@ -77,8 +77,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
         connection.execute(_SHARED + contents.schema)
         connection.execute("BEGIN TRANSACTION")
         for geography in contents.geographies:
-            connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
-            _insert(connection, "areas", areas_table(geography))
+            _store_areas(connection, geography)
         if not _holds(connection, contents.facts_table, key):
             _insert(connection, contents.facts_table, pa.Table.from_pylist([dict(contents.facts)]))
         for table, rows in contents.tables.items():
@@ -109,6 +108,22 @@ def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, An
     }
 
 
+def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
+    """The areas of a geography; coordinates that another series has given them stay where this one gives none."""
+    there = "SELECT level, area, latitude, longitude FROM areas WHERE geography = ?"
+    kept = connection.execute(f"{there} AND latitude IS NOT NULL", [geography.digest]).to_arrow_table()
+    connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
+    _insert(connection, "areas", areas_table(geography))
+    if geography.coordinates is None and kept.num_rows:
+        connection.register("kept", kept)
+        connection.execute(
+            "UPDATE areas SET latitude = kept.latitude, longitude = kept.longitude FROM kept"
+            " WHERE geography = ? AND areas.level = kept.level AND areas.area = kept.area",
+            [geography.digest],
+        )
+        connection.unregister("kept")
+
+
 def differing_entry(
     database: Path,
     key: ReleaseKey,
@@ -131,8 +146,8 @@ def differing_entry(
         if sorted(found('subject, "check", passed', "checks")) != stated:
             yield "it holds other checks"
         for geography in geographies:
-            table = areas_table(geography).drop_columns("geography")
-            columns, areas = ", ".join(table.column_names), table.to_pylist()
+            columns = "level, level_name, area, parent, position"  # coordinates are those that another series gave last
+            areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
                 yield "it holds other areas"

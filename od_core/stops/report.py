@@ -32,7 +32,7 @@ from od_core.stops.release import StopsRelease
 LISTED = 20
 """Boxes that a report lists."""
 
-_PIXELS = 48
+_PIXELS = 64
 """Most pixels of each side of a map."""
 
 _WIDTH, _PIECE = 480, 1 << 16
@@ -58,12 +58,10 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Cir
     return page(title, under_title(certificate), figures, sections)
 
 
-def pictures(release: StopsRelease) -> list[tuple[str, Markup]]:
-    """A map for each place of a trip, with its name; none where the grid is of no map."""
+def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
+    """A map for each place of a trip; none where the grid is of no map. See ``Kind.pictures``."""
     on_map = release.plan.map
-    if on_map is None:
-        return []
-    return _drawn(on_map, _densities(release, on_map))
+    return {} if on_map is None else _drawn(on_map, _densities(release, on_map))
 
 
 def _densities(release: StopsRelease, on_map: MapGrid) -> list[NDArray[np.float64]]:
@@ -75,14 +73,15 @@ def _scale(densities: Sequence[NDArray[np.float64]]) -> Scale:
     return Scale.up_to(max(float(density.max()) for density in densities))
 
 
-def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> list[tuple[str, Markup]]:
+def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[str, Markup]:
+    """The maps, in the order of the places, by title."""
     middle = math.radians((on_map.south + on_map.north) / 2)
     shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
     scale = _scale(densities)
-    return [
-        (name, _map(f"Map of released trips by their {name}", density, scale, _WIDTH / shape))
-        for name, density in zip(on_map.places, densities, strict=True)
-    ]
+    titles = [f"Map of released trips by their {name}" for name in on_map.places]
+    return {
+        title: _map(title, density, scale, _WIDTH / shape) for title, density in zip(titles, densities, strict=True)
+    }
 
 
 def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
@@ -103,7 +102,8 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
                 )
             )
     figures = [
-        element("figure", drawn, element("figcaption", f"By {name}")) for name, drawn in _drawn(on_map, densities)
+        element("figure", drawn, element("figcaption", f"By {name}"))
+        for name, drawn in zip(on_map.places, _drawn(on_map, densities).values(), strict=True)
     ]
     return joined(
         paragraph(
@@ -113,7 +113,7 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
         ),
         element("div", *figures, class_="maps"),
         _scale(densities).key("trips"),
-        table("The fields with the most trips", ("place", "degrees east", "degrees north", "trips"), rows, numbers={3}),
+        table("The fields with the most trips", ("place", "longitude", "latitude", "trips"), rows, numbers={1, 2, 3}),
     )
 
 
@@ -129,7 +129,7 @@ def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
             _shares(boxes.lower[piece, dimension], boxes.upper[piece, dimension], side, pixels)
             for dimension in (2 * place, 2 * place + 1)
         )
-        density += np.einsum("b,bi,bj->ij", counts[piece].astype(np.float64), across, up, optimize=True)
+        density += (across * counts[piece, np.newaxis]).T @ up
     return density
 
 
@@ -189,13 +189,14 @@ def _largest(release: StopsRelease) -> Markup:
         if on_map is None:
             where = [between(*ends) for ends in zip(lower.tolist(), upper.tolist(), strict=True)]
         else:
-            where = [f"{_degrees(w, e)} east, {_degrees(s, n)} north" for w, s, e, n in on_map.degrees(lower, upper)]
+            where = [f"{_degrees(w, e)}; {_degrees(s, n)}" for w, s, e, n in on_map.degrees(lower, upper)]
         rows.append((number(counts[box]), *where, number(boxes.noisy[box])))
+    ends = "" if on_map is None else ": longitude and latitude of each place, in degrees"
     return table(
-        f"The {number(len(rows))} boxes with the most trips",
+        f"The {number(len(rows))} boxes with the most trips{ends}",
         ("trips", *names, "as measured"),
         rows,
-        numbers={0, len(names) + 1},
+        numbers=set(range(len(names) + 2)),
     )
 
 
