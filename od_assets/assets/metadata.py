@@ -15,10 +15,12 @@ from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.plan import Step
 from od_core.privacy.accounting import float_above
+from od_core.publication.bundle import REPORT
+from od_core.publication.circumstances import Circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind, R
 from od_core.publication.markup import data_address
-from od_core.publication.report_page import REPORT
+from od_core.publication.report_flows import largest_changes, largest_flows
 from od_core.stops.kind import STOPS
 from od_core.stops.release import StopsRelease
 
@@ -33,6 +35,7 @@ ALLOWED = frozenset(
         "epsilon",
         "groups",
         "guarantee",
+        "largest_changes",
         "largest_flows",
         "left_rho",
         "level",
@@ -111,11 +114,18 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
     shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
     return allowed(
         release=certificate["release"],
-        bundle=dg.MetadataValue.path(str(folder)),
         report=dg.MetadataValue.path(str(folder / REPORT)),
-        guarantee=certificate["guarantee"]["protected"],
         **shown,
+        guarantee=certificate["guarantee"]["protected"],
+        bundle=dg.MetadataValue.path(str(folder)),
     )
+
+
+def flow_tables(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> dict[str, Any]:
+    """Tables of the report of flows: the largest flows and, after an earlier period, the largest changes."""
+    changed = largest_changes(release, certificate, around)
+    shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
+    return allowed(largest_flows=table(largest_flows(release, certificate).head(10)), **shown)
 
 
 def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import released_key
-from od_assets.assets.metadata import allowed, flow_metadata, report_metadata
+from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
 from od_assets.resources.warehouse import Warehouse
@@ -19,7 +19,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
-from od_core.publication.circumstances import circumstances
+from od_core.publication.circumstances import Circumstances, circumstances
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
@@ -67,6 +67,7 @@ def publication_assets(
         checks=release_checks(settings),
         released=lambda warehouse, key: warehouse.release(settings, warehouse.plan(settings, key), key),
         metadata=flow_metadata,
+        tables=flow_tables,
     )
     return [flows, bundle]
 
@@ -80,6 +81,7 @@ def bundle_asset(
     checks: Sequence[AssetChecks],
     released: Callable[[Warehouse, ReleaseKey], R],
     metadata: Callable[[R, Balance], dict[str, Any]],
+    tables: Callable[[R, dict[str, Any], Circumstances[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
     """The asset that makes a release of any kind public.
 
@@ -89,6 +91,7 @@ def bundle_asset(
         checks: all blocking checks of the series.
         released: the release of a period, from its staged files.
         metadata: what the asset shows of it.
+        tables: of its report, that the asset shows too.
     """
     kind: Kind[R] = settings.kind
 
@@ -135,7 +138,9 @@ def bundle_asset(
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
-            metadata=metadata(release, balance) | report_metadata(kind, release, facts, folder),
+            metadata=report_metadata(kind, release, facts, folder)
+            | metadata(release, balance)
+            | ({} if tables is None else tables(release, facts, around)),
         )
 
     return bundle

@@ -26,7 +26,9 @@ def bars(title: str, rows: Sequence[tuple[str, int]]) -> Markup:
         "svg",
         element("title", title),
         element("g", *drawn, font_size="14", fill=INK),
-        viewBox=f"0 0 {_NAME + _LENGTH + _VALUE} {_ROW * max(len(rows), 1)}",
+        viewBox=f"0 0 {_NAME + _LENGTH + _VALUE} {_ROW * len(rows)}",
+        width=_NAME + _LENGTH + _VALUE,
+        height=_ROW * len(rows),
         role="img",
         font_family="system-ui,-apple-system,'Segoe UI',Roboto,Arial,'Liberation Sans',sans-serif",
     )

@@ -54,7 +54,7 @@ def flows_report(release: Release, certificate: dict[str, Any], around: Circumst
         *_map(release, leaves),
         ("How large flows are", _sizes(release)),
         ("Error to expect, by level", _errors(release, interval)),
-        ("Change since the period before", _changes(release, around, interval)),
+        ("Change since the period before", _changes(release, certificate, around)),
         *common_sections(certificate, around),
     ]
     zones = number(len(tree.origin.zones))
@@ -305,21 +305,42 @@ def _errors(release: Release, interval: str | None) -> Markup:
     )
 
 
-def _changes(release: Release, around: Circumstances[Release], interval: str | None) -> Markup:
-    if around.previous is None:
-        return paragraph("No earlier period of this series had been published when this release was measured.")
-    key, before = around.previous
+def largest_changes(
+    release: Release, certificate: dict[str, Any], around: Circumstances[Release]
+) -> pd.DataFrame | None:
+    """The changes since the period before, largest first; None where there is nothing that they can be told from.
+
+    At the finest level of each side that has not too many areas; columns as
+    :func:`od_core.publication.changes.changes` has them.
+    """
+    if around.previous is None or confidence(certificate) is None or not _same_areas(release, around.previous[1]):
+        return None
+    return changes(around.previous[1], release, *_compared_levels(release))
+
+
+def _compared_levels(release: Release) -> tuple[str, str]:
     tree = release.plan.tree
-    then = before.plan.tree
-    if (then.origin.digest, then.destination.digest) != (tree.origin.digest, tree.destination.digest):
-        return paragraph(f"The release before, {key}, is of other areas, so that the two are not compared.")
-    if interval is None:
-        return paragraph("This release has no intervals, so that a change cannot be told from noise.")
-    levels = (
+    return (
         tree.origin.level_names[_level_up_to(tree.origin, _MOST_COMPARED)],
         tree.destination.level_names[_level_up_to(tree.destination, _MOST_COMPARED)],
     )
-    found = changes(before, release, *levels)
+
+
+def _same_areas(release: Release, before: Release) -> bool:
+    now, then = release.plan.tree, before.plan.tree
+    return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
+
+
+def _changes(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> Markup:
+    if around.previous is None:
+        return paragraph("No earlier period of this series had been published when this release was measured.")
+    key, before = around.previous
+    if not _same_areas(release, before):
+        return paragraph(f"The release before, {key}, is of other areas, so that the two are not compared.")
+    found = largest_changes(release, certificate, around)
+    if found is None:
+        return paragraph("This release has no intervals, so that a change cannot be told from noise.")
+    levels, interval = _compared_levels(release), confidence(certificate)
     marked = int(found["significant"].sum())
     largest = found.head(LISTED)
     rows = [

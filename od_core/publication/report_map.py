@@ -116,6 +116,8 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
         *dots,
         *_labels(frame, busiest, names),
         viewBox=f"0 0 {frame.width:.1f} {frame.height:.1f}",
+        width=f"{frame.width:.1f}",
+        height=f"{frame.height:.1f}",
         role="img",
         class_="picture",
         font_family="system-ui,-apple-system,'Segoe UI',Roboto,Arial,'Liberation Sans',sans-serif",

@@ -111,7 +111,7 @@ def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, An
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
     """The areas of a geography; coordinates that another series has given them stay where this one gives none."""
     there = "SELECT level, area, latitude, longitude FROM areas WHERE geography = ?"
-    kept = connection.execute(f"{there} AND latitude IS NOT NULL", [geography.digest]).to_arrow_table()
+    kept: pa.Table = connection.execute(f"{there} AND latitude IS NOT NULL", [geography.digest]).to_arrow_table()
     connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
     _insert(connection, "areas", areas_table(geography))
     if geography.coordinates is None and kept.num_rows:

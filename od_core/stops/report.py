@@ -171,6 +171,8 @@ def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) 
         element("rect", width=str(_WIDTH), height=f"{height:.1f}", fill=SHADES[0]),
         element("g", *drawn, shape_rendering="crispEdges"),
         viewBox=f"0 0 {_WIDTH} {height:.1f}",
+        width=_WIDTH,
+        height=f"{height:.1f}",
         role="img",
     )
 
