@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.publication.changes import changes
 from od_core.publication.circumstances import Circumstances
@@ -76,7 +77,7 @@ def flows_report(release: Release, certificate: dict[str, Any], around: Circumst
 
 def confidence(certificate: dict[str, Any]) -> str | None:
     """The confidence of its intervals in words; None for a release without them."""
-    stated = certificate.get("interval", "9/10")
+    stated = certificate["interval"]
     return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
 
 
@@ -96,7 +97,7 @@ def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Ma
 
 def _leaf_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
     tree = release.plan.tree
-    interval = certificate.get("interval", "9/10") is not None
+    interval = confidence(certificate) is not None
     flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
     return flows[flows["trips"] > 0]
 
@@ -315,7 +316,12 @@ def largest_changes(
     """
     if around.previous is None or confidence(certificate) is None or not _same_areas(release, around.previous[1]):
         return None
-    return changes(around.previous[1], release, *_compared_levels(release))
+    try:
+        return changes(around.previous[1], release, *_compared_levels(release))
+    except OdError as error:
+        if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
+            raise
+        return None
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:
@@ -339,7 +345,7 @@ def _changes(release: Release, certificate: dict[str, Any], around: Circumstance
         return paragraph(f"The release before, {key}, is of other areas, so that the two are not compared.")
     found = largest_changes(release, certificate, around)
     if found is None:
-        return paragraph("This release has no intervals, so that a change cannot be told from noise.")
+        return paragraph("One of the two releases has no intervals, so that a change cannot be told from noise.")
     levels, interval = _compared_levels(release), confidence(certificate)
     marked = int(found["significant"].sum())
     largest = found.head(LISTED)

@@ -110,18 +110,17 @@ def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, An
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
     """The areas of a geography; coordinates that another series has given them stay where this one gives none."""
-    there = "SELECT level, area, latitude, longitude FROM areas WHERE geography = ?"
-    kept: pa.Table = connection.execute(f"{there} AND latitude IS NOT NULL", [geography.digest]).to_arrow_table()
-    connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
+    digest = [geography.digest]
+    connection.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = ?", digest)
+    connection.execute("DELETE FROM areas WHERE geography = ?", digest)
     _insert(connection, "areas", areas_table(geography))
-    if geography.coordinates is None and kept.num_rows:
-        connection.register("kept", kept)
+    if geography.coordinates is None:
         connection.execute(
             "UPDATE areas SET latitude = kept.latitude, longitude = kept.longitude FROM kept"
-            " WHERE geography = ? AND areas.level = kept.level AND areas.area = kept.area",
-            [geography.digest],
+            " WHERE areas.geography = ? AND areas.level = kept.level AND areas.area = kept.area",
+            digest,
         )
-        connection.unregister("kept")
+    connection.execute("DROP TABLE kept")
 
 
 def differing_entry(
