@@ -18,7 +18,7 @@ from od_core.publication.report_page import ACCENT, INK, SHADES, between, number
 MOST_LINES = 80
 """Flows that are drawn."""
 
-_WIDTH, _MOST_HEIGHT, _MARGIN = 720, 640, 36
+_WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
 _LABELS = 24
 _LETTER, _LINE = 10.5, 15
@@ -33,14 +33,16 @@ class _Frame:
         west, north: degrees of the upper left corner; longitudes count eastwards from the west, past 180.
         shrink: length of a degree of longitude, in degrees of latitude.
         scale: of a degree of latitude, in units of the picture.
-        width, height: of the picture.
+        left, top: where that corner is on the picture.
+        height: of the picture.
     """
 
     west: float
     north: float
     shrink: float
     scale: float
-    width: float
+    left: float
+    top: float
     height: float
 
     @classmethod
@@ -54,14 +56,16 @@ class _Frame:
         shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)
         across, down = max((360 - float(gaps[cut])) * shrink, 1e-6), max(north - south, 1e-6)
         scale = min((_WIDTH - 2 * _MARGIN) / across, (_MOST_HEIGHT - 2 * _MARGIN) / down)
-        return cls(west, north, shrink, scale, across * scale + 2 * _MARGIN, down * scale + 2 * _MARGIN)
+        height = max(down * scale + 2 * _MARGIN, _LEAST_HEIGHT)
+        return cls(west, north, shrink, scale, (_WIDTH - across * scale) / 2, (height - down * scale) / 2, height)
 
     def place(self, degrees: Sequence[float]) -> tuple[float, float]:
         """Where a place lies on the picture."""
-        east = (degrees[1] % 360 - self.west) % 360
-        if east > (360 + self.width / (self.scale * self.shrink)) / 2:
-            east -= 360  # just west of the frame, and not all around the world
-        return _MARGIN + east * self.shrink * self.scale, _MARGIN + (self.north - degrees[0]) * self.scale
+        degree = self.shrink * self.scale
+        x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
+        if x > (_WIDTH + 360 * degree) / 2:
+            x -= 360 * degree  # just west of the frame, and not all around the world
+        return x, self.top + (self.north - degrees[0]) * self.scale
 
 
 def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
@@ -99,7 +103,7 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
     faint = [
         element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="1.6", fill="#9aa6b2")
         for x, y in sorted(others)
-        if 0 <= x <= frame.width and 0 <= y <= frame.height
+        if 0 <= x <= _WIDTH and 0 <= y <= frame.height
     ]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     dots = [
@@ -110,13 +114,13 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
         "svg",
         element("title", title),
         element("desc", "A line for each flow, the wider the more trips; bent to the left as seen from the origin."),
-        element("rect", width=f"{frame.width:.1f}", height=f"{frame.height:.1f}", fill=SHADES[0]),
+        element("rect", width=_WIDTH, height=f"{frame.height:.1f}", fill=SHADES[0]),
         *faint,
         element("g", *lines, fill="none", stroke=ACCENT, stroke_opacity="0.5", stroke_linecap="round"),
         *dots,
         *_labels(frame, busiest, names),
-        viewBox=f"0 0 {frame.width:.1f} {frame.height:.1f}",
-        width=f"{frame.width:.1f}",
+        viewBox=f"0 0 {_WIDTH} {frame.height:.1f}",
+        width=_WIDTH,
         height=f"{frame.height:.1f}",
         role="img",
         class_="picture",
@@ -161,7 +165,7 @@ def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple
         x, y = frame.place(place)
         code = names[place]
         width = _LETTER * len(code)
-        left = x + 6 if x + 6 + width <= frame.width else x - 6 - width
+        left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
         box = (left, y - _LINE / 2, left + width, y + _LINE / 2)
         if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in taken):
             continue
