@@ -18,6 +18,7 @@ from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
+from od_core.geography import COORDINATES
 from od_core.mechanisms import Mechanism
 from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain
@@ -96,6 +97,10 @@ class SeriesSettings(ABC, Generic[P, G]):
     def geography_from(self, path: Path) -> G:
         """The geography from a list at any place. Raises OdError naming the fault."""
 
+    def listed(self, geography: G) -> pd.DataFrame:
+        """The list that a geography is read from again."""
+        return geography.to_frame()
+
     def plan(self, geography: G, period: str) -> P:
         """The plan of a period over that geography, from public facts alone.
 
@@ -125,15 +130,21 @@ class TreeSettings(SeriesSettings[P, Geography]):
     Attributes:
         levels: level columns of the zone list, coarse to fine.
         unknown_zone: listed zone that takes records from unlisted places, or None.
+        coordinates: columns of latitude and longitude of the zone list, for the report's map; or None.
     """
 
     levels: tuple[str, ...]
     unknown_zone: str | None
+    coordinates: tuple[str, str] | None
 
     def geography_from(self, path: Path) -> Geography:
         """As :meth:`SeriesSettings.geography_from`."""
         digest = file_digest(path) if path.is_file() else None
-        return _geography(path, digest, self.levels, self.unknown_zone)
+        return _geography(path, digest, self.levels, self.unknown_zone, self.coordinates)
+
+    def listed(self, geography: Geography) -> pd.DataFrame:
+        """As :meth:`SeriesSettings.listed`."""
+        return geography.to_frame().rename(columns=dict(zip(COORDINATES, self.coordinates or COORDINATES, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -171,10 +182,11 @@ def _geography(
     digest: str | None,  # noqa: ARG001  # tells one content of the file from another
     levels: tuple[str, ...],
     unknown: str | None,
+    coordinates: tuple[str, str] | None,
 ) -> Geography:
     """The geography in a file with this digest: every step of a run asks for it, and a large one takes its time."""
     zones = read_zones(path)
     try:
-        return Geography.from_frame(zones, levels, unknown=unknown)
+        return Geography.from_frame(zones, levels, unknown=unknown, coordinates=coordinates)
     except OdError as error:
         raise error.in_file(path.name) from None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,12 @@ from od_core.errors import OdError, nearest_known, nearest_only
 WHOLE_SPACE = "all"
 
 Numbers = NDArray[np.int32]
+Degrees = NDArray[np.float64]
+
+COORDINATES = ("latitude", "longitude")
+"""Names of the columns of coordinates in published tables."""
+
+_MOST_DEGREES = (90, 180)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +48,15 @@ class Geography:
         parents: per level 0 to ``depth``, the number of each area's parent in the level above
             (empty for level 0).
         unknown: code of the zone that takes records whose zone is not in the list, or None.
+        coordinates: latitude and longitude of each zone in degrees, for maps alone: nothing is computed from them and
+            the digest leaves them out; not a number where a zone has none; shape (zones, 2), or None.
     """
 
     levels: tuple[str, ...]
     codes: tuple[tuple[str, ...], ...]
     parents: tuple[Numbers, ...]
     unknown: str | None = None
+    coordinates: Degrees | None = None
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
@@ -77,6 +88,10 @@ class Geography:
                 f"{nearest_only(self.unknown, self.zones)}",
             )
 
+        if self.coordinates is not None:
+            _check_coordinates(self.coordinates, self.zones)
+            object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
+
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
             _frozen(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
@@ -90,22 +105,30 @@ class Geography:
         object.__setattr__(self, "first_zone", tuple(_frozen(f) for f in first_zone))
 
     @classmethod
-    def from_frame(cls, zones: pd.DataFrame, levels: Sequence[str], *, unknown: str | None = None) -> Geography:
+    def from_frame(
+        cls,
+        zones: pd.DataFrame,
+        levels: Sequence[str],
+        *,
+        unknown: str | None = None,
+        coordinates: tuple[str, str] | None = None,
+    ) -> Geography:
         """Geography from a table with one row a zone and one text column a level, coarse to fine.
 
         Args:
-            zones: the public zone list; further columns (names, coordinates) are ignored.
+            zones: the public zone list; further columns (names, say) are ignored.
             levels: the level columns; the last one holds the zone codes.
             unknown: code of a listed zone that takes records from unlisted places.
+            coordinates: columns of latitude and longitude in degrees; blank where a zone has none.
 
         Raises:
             OdError: a column is missing; a code is missing, blank, padded, not text, or differs from another
-                in case alone; a zone stands twice; an area has two parents.
+                in case alone; a zone stands twice; an area has two parents; coordinates that are none.
         """
         names = tuple(levels)
         _check_level_names(names)
         _check_named_once(zones)
-        missing = [name for name in names if name not in zones.columns]
+        missing = [name for name in (*names, *(coordinates or ())) if name not in zones.columns]
         if missing:
             known = nearest_known(missing[0], tuple(map(str, zones.columns)))
             raise _fault("OD-GEOGRAPHY-COLUMN", f"the zone list has no column {missing[0]!r} ({known})")
@@ -129,7 +152,12 @@ class Geography:
                     f"{names[level]} {area!r} lies in two areas of level {names[level - 1]!r}:"
                     f" {both[0]!r} and {both[1]!r}",
                 )
-        return cls._from_paths(frame, names, unknown)
+        geography = cls._from_paths(frame, names, unknown)
+        if coordinates is None:
+            return geography
+        degrees = np.column_stack([_degrees(zones[name], name) for name in coordinates])
+        in_tree_order = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
+        return replace(geography, coordinates=degrees[in_tree_order])
 
     @classmethod
     def from_parents(
@@ -303,7 +331,15 @@ class Geography:
         return pa.array(self.codes[level], pa.large_string())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a zone, one column a level: the inverse of :meth:`from_frame`."""
+        """One row a zone, one column a level, and ``COORDINATES`` if there are any: inverse of :meth:`from_frame`."""
+        zones = self._paths()
+        return (
+            zones
+            if self.coordinates is None
+            else zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
+        )
+
+    def _paths(self) -> pd.DataFrame:
         return pd.DataFrame(
             {name: self.codes_of(level, self.ancestors(level)) for level, name in enumerate(self.levels, start=1)}
         )
@@ -311,7 +347,7 @@ class Geography:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the levels, the paths of all zones and the unknown zone."""
-        paths = list(zip(*(column.to_list() for _, column in self.to_frame().items()), strict=True))
+        paths = list(zip(*(column.to_list() for _, column in self._paths().items()), strict=True))
         content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
@@ -320,11 +356,32 @@ def _fault(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="correct the public geography")
 
 
+def _degrees(column: pd.Series, name: str) -> Degrees:
+    """Degrees of a column of numbers or of text; blanks and missing values are not a number. Raises OdError."""
+    try:
+        return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
+    except (TypeError, ValueError):
+        raise _fault("OD-GEOGRAPHY-COORDINATES", f"column {name!r} has a value that is no number of degrees") from None
+
+
+def _check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
+    """Degrees of latitude and longitude, both or none of them, for every zone. Raises OdError."""
+    if coordinates.shape != (len(zones), 2):
+        raise _fault("OD-GEOGRAPHY-SHAPE", "there is not one latitude and one longitude for each zone")
+    absent = np.isnan(coordinates).all(axis=1)
+    wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
+    if wrong.any():
+        zone = zones[int(np.flatnonzero(wrong)[0])]
+        raise _fault(
+            "OD-GEOGRAPHY-COORDINATES", f"zone {zone!r} has no such place: its degrees are half or out of range"
+        )
+
+
 def _range(size: int) -> Numbers:
     return np.arange(size, dtype=np.int32)
 
 
-def _frozen(array: Numbers) -> Numbers:
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     array = array.copy()
     array.setflags(write=False)
     return array

@@ -29,7 +29,9 @@ def source_assets(
             path = warehouse.zones(settings)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(
-                path, lambda file: tree.to_frame().to_csv(file, index=False, encoding="utf-8"), mode=PUBLIC_FILE_MODE
+                path,
+                lambda file: settings.listed(tree).to_csv(file, index=False, encoding="utf-8"),
+                mode=PUBLIC_FILE_MODE,
             )
         return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=tree.area_counts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,8 +15,12 @@ from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.plan import Step
 from od_core.privacy.accounting import float_above
+from od_core.publication.bundle import REPORT
+from od_core.publication.circumstances import Circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind, R
+from od_core.publication.markup import data_address
+from od_core.publication.report_flows import largest_changes, largest_flows
 from od_core.stops.kind import STOPS
 from od_core.stops.release import StopsRelease
 
@@ -30,6 +35,7 @@ ALLOWED = frozenset(
         "epsilon",
         "groups",
         "guarantee",
+        "largest_changes",
         "largest_flows",
         "left_rho",
         "level",
@@ -37,10 +43,12 @@ ALLOWED = frozenset(
         "measured_cells",
         "mechanism",
         "origin_level",
+        "pictures",
         "plan",
         "public_cells",
         "release",
         "releases",
+        "report",
         "rho",
         "sensitivity_squared",
         "spent_rho",
@@ -98,6 +106,26 @@ def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
     return release_metadata(FLOWS, release, balance) | allowed(
         trips=int(release.leaves.trips.sum()), largest_flows=table(release.flows.nlargest(10, "trips"))
     )
+
+
+def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a published release shows of its report: its pictures, and where it is."""
+    pictures = [f"![{title}]({data_address(drawn)})" for title, drawn in kind.pictures(release, certificate).items()]
+    shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
+    return allowed(
+        release=certificate["release"],
+        report=dg.MetadataValue.path(str(folder / REPORT)),
+        **shown,
+        guarantee=certificate["guarantee"]["protected"],
+        bundle=dg.MetadataValue.path(str(folder)),
+    )
+
+
+def flow_tables(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> dict[str, Any]:
+    """Tables of the report of flows: the largest flows and, after an earlier period, the largest changes."""
+    changed = largest_changes(release, certificate, around)
+    shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
+    return allowed(largest_flows=table(largest_flows(release, certificate).head(10)), **shown)
 
 
 def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:

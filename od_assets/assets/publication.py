@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import released_key
-from od_assets.assets.metadata import allowed, flow_metadata
+from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
 from od_assets.resources.warehouse import Warehouse
@@ -19,6 +19,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
+from od_core.publication.circumstances import Circumstances, circumstances
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
@@ -67,6 +68,7 @@ def publication_assets(
         released=lambda warehouse, key: warehouse.release(settings, warehouse.plan(settings, key), key),
         metadata=flow_metadata,
         intervals=settings.intervals,
+        tables=flow_tables,
     )
     return [flows, bundle]
 
@@ -81,6 +83,7 @@ def bundle_asset(
     released: Callable[[Warehouse, ReleaseKey], R],
     metadata: Callable[[R, Balance], dict[str, Any]],
     intervals: bool = True,
+    tables: Callable[[R, dict[str, Any], Circumstances[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
     """The asset that makes a release of any kind public.
 
@@ -91,6 +94,7 @@ def bundle_asset(
         released: the release of a period, from its staged files.
         metadata: what the asset shows of it.
         intervals: whether its cells are published with their intervals, where they have any.
+        tables: of its report, that the asset shows too.
     """
     kind: Kind[R] = settings.kind
 
@@ -130,18 +134,17 @@ def bundle_asset(
                 intervals=intervals,
             )
             folder = warehouse.bundle(key)
-            with staged_folder(lambda place: write_bundle(kind, release, facts, None, place), folder):
+            around = circumstances(kind, ledger, key, settings.domain.name, warehouse.releases)
+            report = kind.report(release, facts, around)
+            with staged_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
                 kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
-            metadata=metadata(release, balance)
-            | allowed(
-                release=str(key),
-                bundle=dg.MetadataValue.path(str(folder)),
-                guarantee=facts["guarantee"]["protected"],
-            ),
+            metadata=report_metadata(kind, release, facts, folder)
+            | metadata(release, balance)
+            | ({} if tables is None else tables(release, facts, around)),
         )
 
     return bundle

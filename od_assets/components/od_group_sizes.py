@@ -119,6 +119,7 @@ class OdGroupSizes(Series):
             zones=self.geography.file,
             levels=tuple(self.geography.levels),
             unknown_zone=self.geography.unknown,
+            coordinates=self.geography.coordinates,
             budget=Budget(self.privacy.epsilon),
             noise=self.noise,
             revision=self.revision,

@@ -98,6 +98,7 @@ class OdRelease(Series):
             zones=self.geography.file,
             levels=tuple(self.geography.levels),
             unknown_zone=self.geography.unknown,
+            coordinates=self.geography.coordinates,
             budget=Budget(
                 privacy.epsilon,
                 privacy.delta,

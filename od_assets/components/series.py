@@ -53,6 +53,9 @@ class Zones(Section):
     file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
     unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
+    coordinates: tuple[str, str] | None = Field(
+        None, description="Its columns of latitude and longitude, in degrees: published, for the report's map."
+    )
 
 
 class PureEpsilon(Section):

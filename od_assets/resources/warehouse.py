@@ -75,7 +75,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             OdError: it is edited, damaged, missing or older.
         """
         ledger = self.existing_ledger()
-        ledger.hold_to(ledger_entries(self.var / "releases"))
+        ledger.hold_to(ledger_entries(self.releases))
         return ledger.verify()
 
     @property
@@ -88,9 +88,14 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The public release database."""
         return self.var / "release.duckdb"
 
+    @property
+    def releases(self) -> Path:
+        """The folder of all public bundles."""
+        return self.var / "releases"
+
     def bundle(self, key: ReleaseKey) -> Path:
         """The public bundle of a release."""
-        return self.var / "releases" / key.folder
+        return self.releases / key.folder
 
     def data_docs(self, key: ReleaseKey) -> Path:
         """Data Docs of a release: whether each expectation was met, without values."""
@@ -140,14 +145,12 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
                 next_step="restore the ledger and the confidential folder; nothing is drawn without them",
                 spent="what was spent before is not known",
             )
-        ledger.hold_to(ledger_entries(self.var / "releases"))
+        ledger.hold_to(ledger_entries(self.releases))
 
     def public_releases(self) -> list[ReleaseKey]:
         """Every release that anybody can see, in bundles or in the database, whatever the ledger says."""
-        folders = (self.var / "releases").glob("*/*/r*")
-        bundles = [
-            ReleaseKey.parse(str(folder.relative_to(self.var / "releases"))) for folder in folders if folder.is_dir()
-        ]
+        folders = self.releases.glob("*/*/r*")
+        bundles = [ReleaseKey.parse(str(folder.relative_to(self.releases))) for folder in folders if folder.is_dir()]
         return sorted({*bundles, *stored_releases(self.database)})
 
     def published(self, key: ReleaseKey, ledger: Ledger) -> Published:

@@ -11,6 +11,9 @@ from od_core.archive.chain import CAP, RESERVED, Entries
 from od_core.errors import OdError
 from od_core.privacy.cap import Cap, Charge
 
+NEWEST = (1 << 63) - 1
+"""No entry has a higher number."""
+
 
 @dataclass(frozen=True)
 class Balance:
@@ -43,10 +46,16 @@ def charge_of(row: dict[str, Any]) -> Charge:
     return Charge(*(Fraction(row[name]) for name in ("rho", "epsilon", "delta")))
 
 
-def balances(entries: Entries, domain: str, periods: Iterable[str], asked: Charge | None = None) -> list[Balance]:
-    """The balance of every one of some elementary periods; ``asked`` takes its delta from what the cap allows."""
-    cap = Cap.from_facts(entries.select("kind = ? AND domain = ?", CAP, domain)[-1]["content"])
-    rows = [(row, charge_of(row)) for row in entries.select("kind = ? AND domain = ?", RESERVED, domain)]
+def balances(
+    entries: Entries, domain: str, periods: Iterable[str], asked: Charge | None = None, until: int = NEWEST
+) -> list[Balance]:
+    """The balance of every one of some elementary periods, by the entries up to the number ``until``.
+
+    ``asked`` takes its delta from what the cap allows.
+    """
+    of_domain = "kind = ? AND domain = ? AND number <= ?"
+    cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
+    rows = [(row, charge_of(row)) for row in entries.select(of_domain, RESERVED, domain, until)]
     asked_delta = Fraction(0) if asked is None else asked.delta
     found = []
     for period in periods:

@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from od_core.archive.balance import Balance, balances, charge_of, check_cap
+from od_core.archive.balance import NEWEST, Balance, balances, charge_of, check_cap
 from od_core.archive.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
@@ -294,13 +294,16 @@ class Ledger:
         with self._transaction() as entries:
             return entries.verify()
 
-    def published(self) -> list[ReleaseKey]:
-        """All published releases, oldest first."""
+    def published(self, until: int = NEWEST) -> list[ReleaseKey]:
+        """All releases that were published by an entry up to the number ``until``, oldest first."""
         with self._transaction() as entries:
-            return [ReleaseKey.parse(entry["release"]) for entry in entries.select("kind = ?", PUBLISHED)]
+            found = entries.select("kind = ? AND number <= ?", PUBLISHED, until)
+            return [ReleaseKey.parse(entry["release"]) for entry in found]
 
-    def balance(self, domain: str, period: str) -> Balance:
+    def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Cap and spending of a domain in the elementary period of a release's period that has least left.
+
+        As it stood after the entry with the number ``until``; now, where it is left out.
 
         Raises:
             OdError: the domain is not declared.
@@ -315,7 +318,7 @@ class Ledger:
                 )
             content = declared["content"]
             periods = charged_periods(period, content["elementary_period"], content["unit"])
-            return min(balances(entries, domain, periods), key=lambda balance: balance.left)
+            return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
 
     def balances(self) -> list[Balance]:
         """Every domain and elementary period that anything was charged to, in order."""

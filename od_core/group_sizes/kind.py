@@ -17,6 +17,7 @@ from od_core.group_sizes.publication import (
     open_group_sizes,
 )
 from od_core.group_sizes.release import GroupSizeRelease
+from od_core.group_sizes.report import group_size_pictures, group_size_report
 from od_core.privacy.accounting import float_above
 from od_core.publication.kind import Kind, Look
 
@@ -66,6 +67,8 @@ GROUP_SIZES: Kind[GroupSizeRelease] = Kind(
     facts=group_size_facts,
     files=group_size_files,
     notes=group_size_notes,
+    report=group_size_report,
+    pictures=group_size_pictures,
     store=store_group_sizes,
     open=open_group_sizes,
     measured=lambda release: release.measured,

@@ -26,7 +26,7 @@ from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.reading import geography_of
-from od_core.publication.tables import areas_table, public_files
+from od_core.publication.tables import areas_files, areas_table, public_files
 
 GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"
 
@@ -89,7 +89,7 @@ def group_size_files(release: GroupSizeRelease, _certificate: dict[str, Any]) ->
             columns.GROUP_MEASUREMENTS,
             "What was measured, with its noise: for those who make their own estimates.",
         ),
-        *public_files("areas", areas_table(frame.geography), columns.AREAS, "The areas of every level."),
+        *areas_files(areas_table(frame.geography)),
     ]
 
 

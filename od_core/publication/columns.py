@@ -188,6 +188,30 @@ AREAS = Table(
     ("geography", "level", "area"),
 )
 
+LOCATED_AREAS = replace(
+    AREAS,
+    columns=(
+        *AREAS.columns,
+        Column(
+            "latitude",
+            "number",
+            "Latitude",
+            "Degrees north of the equator of a zone that has a place; for maps.",
+            unit="degrees",
+            required=False,
+        ),
+        Column(
+            "longitude",
+            "number",
+            "Longitude",
+            "Degrees east of Greenwich of a zone that has a place; for maps.",
+            unit="degrees",
+            required=False,
+        ),
+    ),
+)
+"""The same, where zones have coordinates."""
+
 AREA = Column("area", "string", "Area", "Code of the area.")
 AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
 SIZE = Column(

@@ -17,7 +17,7 @@ from od_core.publication.bundle_file import BundleFile
 from od_core.publication.flow_tables import FlowTables
 from od_core.publication.open_matrix import MOST_CELLS, cells, matrix_names, write_matrices
 from od_core.publication.sdmx import write_sdmx_csv, write_structure
-from od_core.publication.tables import areas_table, measurement_batches, public_files
+from od_core.publication.tables import areas_files, areas_table, measurement_batches
 from od_core.release import MEASUREMENT_SCHEMA, Release
 
 
@@ -26,7 +26,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
     tables, tree = FlowTables.of(release, certificate), release.plan.tree
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
-        areas = pa.concat_tables([areas, areas_table(tree.destination)])
+        areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
     key = ReleaseKey.parse(certificate["release"])
     return [
         BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, tables.table),
@@ -48,7 +48,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
             partial(_write_measurements, release),
             columns.NOISY_MEASUREMENTS,
         ),
-        *public_files("areas", areas, columns.AREAS, "The areas of every level."),
+        *areas_files(areas),
     ]
 
 

@@ -23,6 +23,7 @@ from od_core.publication.database import differing_facts, store_release
 from od_core.publication.flow_files import flow_files, flow_notes
 from od_core.publication.kind import Kind, Look
 from od_core.publication.reading import open_flows
+from od_core.publication.report_flows import flow_pictures, flows_report
 from od_core.release import Release
 
 
@@ -137,6 +138,8 @@ FLOWS: Kind[Release] = Kind(
     facts=_facts,
     files=flow_files,
     notes=flow_notes,
+    report=flows_report,
+    pictures=flow_pictures,
     store=store_release,
     open=open_flows,
     measured=lambda release: [(measurement.step, measurement.noisy) for measurement in release.measured],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pandas as pd
 
@@ -15,6 +15,10 @@ from od_core.archive.planned import Planned, PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.markup import Markup
+
+if TYPE_CHECKING:
+    from od_core.publication.circumstances import Circumstances
 
 Look = Callable[[], Iterator[str]]
 """Looks at a part of a published release; yields what is wrong with it, a line each."""
@@ -55,6 +59,9 @@ class Kind(Generic[R]):
         facts: what certificates of this kind alone say: contents, levels, invariants and the like.
         files: what a bundle has of it: the files of its tables.
         notes: what a user of these files must know beside the meaning of their columns; paragraphs.
+        report: the page that shows a release to its readers, as HTML: of the release, its certificate, and what stood
+            around it when it was measured.
+        pictures: those of the report that stand alone, as SVG, by title.
         store: into the release database; the same release again changes nothing.
         open: a bundle read back.
         measured: the steps of a release and their noisy values.
@@ -70,6 +77,8 @@ class Kind(Generic[R]):
     facts: Callable[[R], dict[str, Any]]
     files: Callable[[R, dict[str, Any]], Sequence[BundleFile]]
     notes: Callable[[R, dict[str, Any]], Sequence[str]]
+    report: Callable[[R, dict[str, Any], Circumstances[R]], str]
+    pictures: Callable[[R, dict[str, Any]], Mapping[str, Markup]]
     store: Callable[[Path, R, ReleaseKey, dict[str, Any]], None]
     open: Callable[[Path], R]
     measured: Callable[[R], Iterable[tuple[PlannedStep, NoisyVector]]]

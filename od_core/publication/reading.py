@@ -17,7 +17,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.flow_tree import FlowTree, Nodes, Pairs
-from od_core.geography import Geography, Numbers
+from od_core.geography import COORDINATES, Geography, Numbers
 from od_core.mechanisms import MECHANISMS
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
@@ -208,7 +208,11 @@ def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None) -> Geogr
     parents = [np.empty(0, dtype=np.int32)]
     for above, (_, level) in zip(codes, list(mine.groupby("level"))[1:], strict=False):
         parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
-    return Geography(levels=names[1:], codes=codes, parents=tuple(parents), unknown=unknown)
+    coordinates = None
+    if set(COORDINATES) <= set(mine.columns):
+        degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
+        coordinates = None if np.isnan(degrees).all() else degrees
+    return Geography(levels=names[1:], codes=codes, parents=tuple(parents), unknown=unknown, coordinates=coordinates)
 
 
 def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:

@@ -22,7 +22,10 @@ from od_core.publication.tables import areas_table
 
 _SHARED = """
 CREATE TABLE IF NOT EXISTS areas (
-    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT);
+    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT,
+    latitude DOUBLE, longitude DOUBLE);
+ALTER TABLE areas ADD COLUMN IF NOT EXISTS latitude DOUBLE;
+ALTER TABLE areas ADD COLUMN IF NOT EXISTS longitude DOUBLE;
 CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
 """
 """Tables of all kinds of releases."""
@@ -76,8 +79,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
         describe(connection)
         connection.execute("BEGIN TRANSACTION")
         for geography in contents.geographies:
-            connection.execute("DELETE FROM areas WHERE geography = ?", [geography.digest])
-            _insert(connection, "areas", areas_table(geography))
+            _store_areas(connection, geography)
         if not _holds(connection, contents.facts_table, key):
             _insert(connection, contents.facts_table, pa.Table.from_pylist([dict(contents.facts)]))
         for table, rows in contents.tables.items():
@@ -108,6 +110,21 @@ def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, An
     }
 
 
+def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
+    """The areas of a geography; coordinates that another series has given them stay where this one gives none."""
+    digest = [geography.digest]
+    connection.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = ?", digest)
+    connection.execute("DELETE FROM areas WHERE geography = ?", digest)
+    _insert(connection, "areas", areas_table(geography))
+    if geography.coordinates is None:
+        connection.execute(
+            "UPDATE areas SET latitude = kept.latitude, longitude = kept.longitude FROM kept"
+            " WHERE areas.geography = ? AND areas.level = kept.level AND areas.area = kept.area",
+            digest,
+        )
+    connection.execute("DROP TABLE kept")
+
+
 def differing_entry(
     database: Path,
     key: ReleaseKey,
@@ -130,9 +147,9 @@ def differing_entry(
         if sorted(found('subject, "check", passed', "checks")) != stated:
             yield "it holds other checks"
         for geography in geographies:
-            columns = "level, level_name, area, parent, position"
-            query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names above
+            columns = "level, level_name, area, parent, position"  # coordinates are those that another series gave last
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
+            query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
                 yield "it holds other areas"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.geography import Geography
+from od_core.geography import COORDINATES, Geography
 from od_core.publication.bundle_file import BundleFile
-from od_core.publication.columns import Table
+from od_core.publication.columns import AREAS, LOCATED_AREAS, Table
 from od_core.release import Release, measured_cells
 
 
@@ -46,10 +47,17 @@ def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
         yield from measured_cells(release.plan, measurement)
 
 
+def areas_files(areas: pa.Table) -> list[BundleFile]:
+    """The areas of one or two geographies as CSV and as Parquet."""
+    described = LOCATED_AREAS if COORDINATES[0] in areas.column_names else AREAS
+    return public_files("areas", areas, described, "The areas of every level.")
+
+
 def areas_table(geography: Geography) -> pa.Table:
     """One row an area: geography (digest), level, level_name, area, parent, position.
 
-    ``position`` is the area's number in its level; the tree and the order of every table follow from it.
+    ``position`` is the area's number in its level; the tree and the order of every table follow from it. Where zones
+    have coordinates, ``latitude`` and ``longitude`` follow, missing for all other areas.
     """
     rows = [
         {
@@ -65,4 +73,10 @@ def areas_table(geography: Geography) -> pa.Table:
     ]
     fields = {"level": pa.int64(), "position": pa.int64()}
     names = ("geography", "level", "level_name", "area", "parent", "position")
-    return pa.Table.from_pylist(rows, schema=pa.schema([(name, fields.get(name, pa.string())) for name in names]))
+    table = pa.Table.from_pylist(rows, schema=pa.schema([(name, fields.get(name, pa.string())) for name in names]))
+    if geography.coordinates is None:
+        return table
+    none = np.full((len(rows) - len(geography.zones), 2), np.nan)
+    for name, degrees in zip(COORDINATES, np.concatenate([none, geography.coordinates]).T, strict=True):
+        table = table.append_column(name, pa.array(degrees, from_pandas=True))
+    return table

@@ -24,6 +24,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
 from od_core.publication.kind import Certified, Kind, Look
 from od_core.publication.kinds import kind_of
 
@@ -58,6 +59,11 @@ class Published:
     database: Path
     ledger: Ledger
     measurements: Path
+
+    @property
+    def releases(self) -> Path:
+        """The folder of all public bundles."""
+        return self.bundle.parents[len(self.key.folder.parts) - 1]
 
 
 def verify_release(published: Published) -> list[Finding]:
@@ -107,8 +113,9 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
         fault_threshold=Fraction(stated["fault_threshold"]),
         intervals=stated.get("interval") is not None,
     )
+    around = circumstances(kind, ledger, published.key, stated["data_set"], published.releases)
     with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(kind, rebuilt, facts, None, Path(name))
+        write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, around), Path(name))
         for file in differing_files(Path(name), published.bundle):
             yield f"{file} is not what measurements and ledger give"
 

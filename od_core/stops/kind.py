@@ -13,6 +13,7 @@ from od_core.stops.database import differing_stops, store_stops
 from od_core.stops.partition import fill_the_grid
 from od_core.stops.publication import open_stops, stops_facts, stops_files, stops_notes, stops_sentences
 from od_core.stops.release import StopsRelease, flat_boxes
+from od_core.stops.report import stops_pictures, stops_report
 
 
 def _made_anew(public: StopsRelease, _stated: dict[str, Any]) -> tuple[StopsRelease, Mapping[str, Look]]:
@@ -58,6 +59,8 @@ STOPS: Kind[StopsRelease] = Kind(
     facts=stops_facts,
     files=stops_files,
     notes=stops_notes,
+    report=stops_report,
+    pictures=stops_pictures,
     store=store_stops,
     open=open_stops,
     measured=lambda release: [(release.plan.step, flat_boxes(release.measured))],

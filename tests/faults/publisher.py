@@ -12,6 +12,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import bundle, database, store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
 from od_core.publication.flows import FLOWS as FLOW_KIND
 from tests.faults.worker import R1, die, released
 from tests.od_core.archive.ledger_rows import FLOWS
@@ -77,7 +78,9 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             record=ledger.record(key),
             fault_threshold=Fraction(1, 1000),
         )
-        with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, None, staged), place):
+        around = circumstances(FLOW_KIND, ledger, key, "commuters", folder / "releases")
+        report = FLOW_KIND.report(release, facts, around)
+        with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place):
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")

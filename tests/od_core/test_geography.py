@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
+from od_core.geography import COORDINATES
+from od_core.publication.reading import geography_of as published_geography
+from od_core.publication.tables import areas_table
 from tests.od_core.oracles.inftda import below
 from tests.od_core.strategies import geography_of, level_names, zone_lists
 
@@ -305,3 +308,37 @@ def test_a_geography_cannot_be_changed_through_its_arrays():
     for array in (*geography.parents, *geography.first_child, *geography.first_zone):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 1
+
+
+DEGREES = ZONES.assign(lat=["41.5", "-0.25", "", "90"], lon=["12", "1e1", "", "-180"])
+
+
+def test_coordinates_stay_with_their_zones_and_out_of_the_digest():
+    """In any row order, through the list and through the published areas; a zone may have none."""
+    plain = Geography.from_frame(ZONES, LEVELS)
+    for listed in (DEGREES, DEGREES[::-1]):
+        geography = Geography.from_frame(listed, LEVELS, coordinates=("lat", "lon"))
+        rows = DEGREES.set_index("zone").loc[list(geography.zones), ["lat", "lon"]]
+        expected = [[float(text or "nan") for text in row] for row in rows.to_numpy()]
+        np.testing.assert_array_equal(geography.coordinates, expected)
+        assert geography.digest == plain.digest
+        again = Geography.from_frame(geography.to_frame(), LEVELS, coordinates=COORDINATES)
+        published = published_geography(areas_table(geography).to_pandas(), geography.digest, None)
+        for same in (again, published):
+            np.testing.assert_array_equal(same.coordinates, expected)
+    assert published_geography(areas_table(plain).to_pandas(), plain.digest, None).coordinates is None
+    assert areas_table(plain).column_names == ["geography", "level", "level_name", "area", "parent", "position"]
+
+
+@pytest.mark.parametrize(
+    ("latitude", "longitude"), [("91", "0"), ("0", "-180.5"), ("0", ""), ("", "0"), ("inf", "0"), ("north", "0")]
+)
+def test_coordinates_that_are_none_are_refused(latitude, longitude):
+    listed = DEGREES.assign(lat=["1", latitude, "2", "3"], lon=["1", longitude, "2", "3"])
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-COORDINATES"):
+        Geography.from_frame(listed, LEVELS, coordinates=("lat", "lon"))
+
+
+def test_columns_of_coordinates_must_be_there():
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-COLUMN.*'latitude'"):
+        Geography.from_frame(ZONES, LEVELS, coordinates=COORDINATES)

@@ -18,6 +18,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
 from od_core.publication.checksums import CHECKSUMS, write_checksums
+from od_core.publication.circumstances import Circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.zipped import write_zip, zip_beside
 
@@ -120,9 +121,15 @@ def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tu
     return {pair: int(trips) for pair, trips in grouped.items()}
 
 
-def staged_bundle(release: Release, certificate: dict[str, Any], target: Path) -> AbstractContextManager[None]:
+AROUND = Circumstances("2001-06", Fraction(9), Fraction(7), 0, None)
+
+
+def staged_bundle(
+    release: Release, certificate: dict[str, Any], target: Path, around: Circumstances[Release] = AROUND
+) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
-    return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, None, folder), target)
+    report = FLOWS.report(release, certificate, around)
+    return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target)
 
 
 def sealed_again(bundle: Path) -> None:

@@ -33,7 +33,7 @@ NAMES = ("all", "region", "county", "zone")
 FILES = {
     *("flows.parquet", "flows.csv", "flows.sdmx.csv", "flows.sdmx.json", "noisy_measurements.parquet"),
     *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
-    *("codebook.md", "datapackage.json", "README.txt", "SHA256SUMS"),
+    *("codebook.md", "datapackage.json", "README.txt", "report.html", "SHA256SUMS"),
     *(f"flows_{origin}_{destination}.omx" for origin in NAMES for destination in NAMES),
 }
 

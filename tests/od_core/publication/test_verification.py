@@ -22,6 +22,7 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
 from od_core.publication.database import store_release
 from od_core.publication.flows import FLOWS as FLOW_KIND
 from od_core.publication.verification import Published, verify_release
@@ -44,7 +45,8 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
         FLOW_KIND, release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=threshold
     )
     bundle = root / "releases" / "commuters" / "2001-06" / "r1"
-    with staged_bundle(release, facts, bundle):
+    around = circumstances(FLOW_KIND, ledger, KEY, "commuters", root / "releases")
+    with staged_bundle(release, facts, bundle, around):
         store_release(root / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts))
     return Published(KEY, bundle, root / "release.duckdb", ledger, root / "confidential" / KEY.folder)

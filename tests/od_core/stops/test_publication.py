@@ -18,6 +18,7 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
 from od_core.publication.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
 from od_core.stops.kind import STOPS
@@ -42,7 +43,8 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
         STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
     )
     bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
-    with staged_folder(lambda place: write_bundle(STOPS, release, facts, None, place), bundle):
+    report = STOPS.report(release, facts, circumstances(STOPS, ledger, KEY, "journeys", folder / "releases"))
+    with staged_folder(lambda place: write_bundle(STOPS, release, facts, report, place), bundle):
         STOPS.store(folder / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts))
     return Published(KEY, bundle, folder / "release.duckdb", ledger, folder / "confidential" / KEY.folder)

@@ -1,0 +1,180 @@
+"""The report of a group-size table, from the release, its certificate and the ledger alone."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.release import GroupSizeRelease
+from od_core.publication.circumstances import Circumstances
+from od_core.publication.markup import Markup, joined
+from od_core.publication.report_bars import bars
+from od_core.publication.report_page import (
+    bar,
+    class_text,
+    common_sections,
+    heat_table,
+    number,
+    page,
+    paragraph,
+    promise_figures,
+    protected,
+    rounded,
+    size_classes,
+    table,
+    under_title,
+)
+
+MOST_AREAS = 24
+"""Areas up to which a level is fine enough to be shown area by area."""
+
+_MEASURED: dict[Query, str] = {
+    "histogram": "the number of groups of each size",
+    "cumulative": "the number of groups of at most each size",
+    "sizes": "the size of each group, in ascending order",
+}
+
+
+def group_size_report(
+    release: GroupSizeRelease, certificate: dict[str, Any], around: Circumstances[GroupSizeRelease]
+) -> str:
+    """The report as HTML; see ``Kind.report``."""
+    frame = release.frame
+    sections = [
+        ("What is protected", protected(certificate)),
+        ("How large groups are", _distribution(release)),
+        ("By area", _by_area(release)),
+        ("Error to expect, by level", _errors(release)),
+        *common_sections(certificate, around),
+    ]
+    figures: list[tuple[str, object]] = [
+        ("groups, public", number(frame.groups.sum())),
+        ("members", number(_members(_whole(release)))),
+        ("top code", number(frame.top_code)),
+        *promise_figures(certificate),
+    ]
+    title = f"Group sizes: {certificate['release'].split('/')[0]}, {certificate['period']}"
+    return page(title, under_title(certificate), figures, sections)
+
+
+def group_size_pictures(release: GroupSizeRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
+    """Groups of the whole space by size. See ``Kind.pictures``."""
+    title = "Groups by their size"
+    return {title: bars(title, _classed(_whole(release)))}
+
+
+def _whole(release: GroupSizeRelease) -> Counts:
+    """H of all areas of the first level together; shape (K + 1,)."""
+    whole: Counts = release.histograms[0].sum(axis=0)
+    return whole
+
+
+def _members(histogram: Counts) -> int:
+    return int(histogram @ np.arange(len(histogram)))
+
+
+def _classed(histogram: Counts) -> list[tuple[str, int]]:
+    """Groups by class of size, those without members first."""
+    summed = np.concatenate([[0], np.cumsum(histogram)])
+    top = len(histogram) - 1
+    return [
+        (class_text(low, min(high, top)), int(summed[min(high, top) + 1] - summed[low]))
+        for low, high in [(0, 0), *size_classes(top)]
+    ]
+
+
+def _distribution(release: GroupSizeRelease) -> Markup:
+    whole = _whole(release)
+    classes, groups, members = _classed(whole), int(whole.sum()), _members(whole)
+    longest = max(value for _, value in classes)
+    rows = [
+        (name, number(value), bar(value, longest), f"{100 * value / groups:.1f} %" if groups else "\u2013")
+        for name, value in classes
+    ]
+    mean = f" {rounded(members / groups)} members a group on average." if groups else ""
+    return joined(
+        paragraph(
+            f"{number(groups)} groups with {number(members)} members in all, by the released sizes;{mean} Sizes above"
+            f" {number(release.frame.top_code)} count as {number(release.frame.top_code)}."
+        ),
+        table(
+            "Groups of all areas by their size",
+            ("members of a group", "groups", "", "of all groups"),
+            rows,
+            numbers={1, 3},
+            bars={2},
+        ),
+    )
+
+
+def _by_area(release: GroupSizeRelease) -> Markup:
+    """The areas of the finest level that is not too long for a table, shaded."""
+    geography = release.frame.geography
+    fitting = [level for level in release.frame.levels if geography.size(level) <= MOST_AREAS]
+    level = max(fitting, default=1)
+    histograms = release.histograms[level - 1]
+    largest = np.sort(np.argsort(-histograms.sum(axis=1), kind="stable")[:MOST_AREAS])
+    name = geography.level_names[level]
+    rows = [
+        (
+            geography.codes[level][area],
+            [groups for _, groups in _classed(histograms[area])],
+            int(histograms[area].sum()),
+        )
+        for area in largest.tolist()
+    ]
+    columns = [name for name, _ in _classed(histograms[0])]
+    heated = heat_table(
+        f"Groups of each {name} (rows) by their members (columns), the darker the more",
+        f"{name}, members",
+        columns,
+        rows,
+        "groups",
+    )
+    if len(histograms) <= MOST_AREAS:
+        return heated
+    return joined(heated, paragraph(f"Only the {number(MOST_AREAS)} areas with the most groups are shown.", note=True))
+
+
+def _errors(release: GroupSizeRelease) -> Markup:
+    geography = release.frame.geography
+    rows = [
+        (
+            geography.level_names[step.level],
+            number(geography.size(step.level)),
+            rounded(float(step.scale) * 2**0.5),
+            f"\u00b1 {number(reach(step.scale))}",
+        )
+        for step in release.plan.level_steps
+    ]
+    return joined(
+        paragraph(
+            f"What is measured is {_MEASURED[release.plan.mechanism.query]}, for every area of a level; the table is"
+            " estimated from these noisy numbers. How far one of them is from the true number follows from the plan"
+            " alone, and is nothing that was found by comparing this release with its input. Estimates are mostly"
+            " nearer to the truth than single measurements; sums over many sizes or areas are further from it."
+        ),
+        table(
+            "Noise of a single measured number",
+            ("level", "areas", "standard deviation", "nine in ten are within"),
+            rows,
+            numbers={1, 2, 3},
+        ),
+        paragraph(
+            "How errors were measured on synthetic and public data: see docs/group-sizes.md of od-release.", note=True
+        ),
+    )
+
+
+def reach(scale: Fraction) -> int:
+    """The least h such that discrete Laplace noise of this scale is within -h to h in nine draws of ten.
+
+    With q = exp(-1 / scale), the noise is outside with probability 2 q^(h + 1) / (1 + q).
+    """
+    q = math.exp(-1 / float(scale))
+    return max(0, math.ceil(math.log(0.05 * (1 + q)) / math.log(q) - 1)) if q > 0 else 0

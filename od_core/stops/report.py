@@ -1,0 +1,222 @@
+"""The report of trips with stops, from the release, its certificate and the ledger alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.publication.circumstances import Circumstances
+from od_core.publication.markup import Markup, element, joined
+from od_core.publication.report_page import (
+    SHADES,
+    Scale,
+    between,
+    common_sections,
+    number,
+    page,
+    paragraph,
+    promise_figures,
+    protected,
+    rounded,
+    table,
+    under_title,
+)
+from od_core.stops.boxes import Bounds
+from od_core.stops.map_grid import MapGrid
+from od_core.stops.release import StopsRelease
+
+LISTED = 20
+"""Boxes that a report lists."""
+
+_PIXELS = 64
+"""Most pixels of each side of a map."""
+
+_WIDTH, _PIECE = 480, 1 << 16
+
+
+def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Circumstances[StopsRelease]) -> str:
+    """The report as HTML; see ``Kind.report``."""
+    grid, on_map = release.plan.grid, release.plan.map
+    sections = [
+        ("What is protected", protected(certificate)),
+        *([("Where trips are", _maps(release, on_map))] if on_map is not None else []),
+        ("The largest boxes", _largest(release)),
+        ("Error to expect", _errors(release)),
+        *common_sections(certificate, around),
+    ]
+    figures: list[tuple[str, object]] = [
+        ("trips", number(release.counts.sum())),
+        ("boxes", number(len(release.measured))),
+        ("dimensions", number(grid.dimensions)),
+        *promise_figures(certificate),
+    ]
+    title = f"Trips with stops: {certificate['release'].split('/')[0]}, {certificate['period']}"
+    return page(title, under_title(certificate), figures, sections)
+
+
+def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
+    """A map for each place of a trip; none where the grid is of no map. See ``Kind.pictures``."""
+    on_map = release.plan.map
+    return {} if on_map is None else _drawn(on_map, _densities(release, on_map))
+
+
+def _densities(release: StopsRelease, on_map: MapGrid) -> list[NDArray[np.float64]]:
+    return [_density(release, place) for place in range(len(on_map.places))]
+
+
+def _scale(densities: Sequence[NDArray[np.float64]]) -> Scale:
+    """The same shades on all maps."""
+    return Scale.up_to(max(float(density.max()) for density in densities))
+
+
+def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[str, Markup]:
+    """The maps, in the order of the places, by title."""
+    middle = math.radians((on_map.south + on_map.north) / 2)
+    shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
+    scale = _scale(densities)
+    titles = [f"Map of released trips by their {name}" for name in on_map.places]
+    return {
+        title: _map(title, density, scale, _WIDTH / shape) for title, density in zip(titles, densities, strict=True)
+    }
+
+
+def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
+    """A map for each place, and its fields with the most trips."""
+    densities = _densities(release, on_map)
+    pixels = len(densities[0])
+    wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
+    rows = []
+    for name, density in zip(on_map.places, densities, strict=True):
+        for field in np.argsort(-density.ravel(), kind="stable")[:5].tolist():
+            x, y = divmod(field, pixels)
+            rows.append(
+                (
+                    name,
+                    _degrees(on_map.west + x * wide, on_map.west + (x + 1) * wide),
+                    _degrees(on_map.south + y * high, on_map.south + (y + 1) * high),
+                    number(round(float(density[x, y]))),
+                )
+            )
+    figures = [
+        element("figure", drawn, element("figcaption", f"By {name}"))
+        for name, drawn in zip(on_map.places, _drawn(on_map, densities).values(), strict=True)
+    ]
+    return joined(
+        paragraph(
+            "Every box of the release lies in all places of a trip at once. Here its trips are spread evenly over its"
+            f" part of each map, and summed by its {number(pixels)} \u00d7 {number(pixels)} fields: the darker"
+            " a field, the more trips. North is up; no coast or border is drawn."
+        ),
+        element("div", *figures, class_="maps"),
+        _scale(densities).key("trips"),
+        table("The fields with the most trips", ("place", "longitude", "latitude", "trips"), rows, numbers={1, 2, 3}),
+    )
+
+
+def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
+    """Trips by field of the map of one place, those of a box spread evenly over it; shape (east, north)."""
+    boxes, counts = release.measured, release.counts
+    side = release.plan.grid.sizes[2 * place]
+    pixels = min(_PIXELS, side)
+    density = np.zeros((pixels, pixels))
+    for first in range(0, len(counts), _PIECE):
+        piece = slice(first, first + _PIECE)
+        across, up = (
+            _shares(boxes.lower[piece, dimension], boxes.upper[piece, dimension], side, pixels)
+            for dimension in (2 * place, 2 * place + 1)
+        )
+        density += (across * counts[piece, np.newaxis]).T @ up
+    return density
+
+
+def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
+    """Which part of each range of cells lies in each of some equal parts of a side; shape (ranges, parts)."""
+    edges = np.arange(pixels + 1) * (side / pixels)
+    first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
+    overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])
+    shares: NDArray[np.float64] = np.maximum(overlap, 0) / (end - first)
+    return shares
+
+
+def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
+    """Fields of one shade that lie side by side are drawn as one."""
+    pixels = len(density)
+    shades = [[scale.shade(value) for value in row] for row in density.T[::-1].tolist()]
+    wide, high = _WIDTH / pixels, height / pixels
+    drawn = []
+    for row, line in enumerate(shades):
+        start = 0
+        for column in range(1, pixels + 1):
+            if column < pixels and line[column] == line[start]:
+                continue
+            if line[start]:
+                drawn.append(
+                    element(
+                        "rect",
+                        x=f"{start * wide:.2f}",
+                        y=f"{row * high:.2f}",
+                        width=f"{(column - start) * wide:.2f}",
+                        height=f"{high:.2f}",
+                        fill=SHADES[line[start]],
+                    )
+                )
+            start = column
+    return element(
+        "svg",
+        element("title", title),
+        element("rect", width=str(_WIDTH), height=f"{height:.1f}", fill=SHADES[0]),
+        element("g", *drawn, shape_rendering="crispEdges"),
+        viewBox=f"0 0 {_WIDTH} {height:.1f}",
+        width=_WIDTH,
+        height=f"{height:.1f}",
+        role="img",
+    )
+
+
+def _largest(release: StopsRelease) -> Markup:
+    """The boxes with the most trips, in degrees where the grid is of a map, else in cells."""
+    boxes, counts, on_map = release.measured, release.counts, release.plan.map
+    order = np.argsort(-counts, kind="stable")[:LISTED]
+    if on_map is None:
+        names = tuple(f"dimension {dimension + 1}" for dimension in range(release.plan.grid.dimensions))
+    else:
+        names = on_map.places
+    rows = []
+    for box in order.tolist():
+        lower, upper = boxes.lower[box], boxes.upper[box]
+        if on_map is None:
+            where = [between(*ends) for ends in zip(lower.tolist(), upper.tolist(), strict=True)]
+        else:
+            where = [f"{_degrees(w, e)}; {_degrees(s, n)}" for w, s, e, n in on_map.degrees(lower, upper)]
+        rows.append((number(counts[box]), *where, number(boxes.noisy[box])))
+    ends = "" if on_map is None else ": longitude and latitude of each place, in degrees"
+    return table(
+        f"The {number(len(rows))} boxes with the most trips{ends}",
+        ("trips", *names, "as measured"),
+        rows,
+        numbers=set(range(len(names) + 2)),
+    )
+
+
+def _degrees(least: float, most: float) -> str:
+    return f"{least:.1f} to {most:.1f}".replace("-", "\u2212")
+
+
+def _errors(release: StopsRelease) -> Markup:
+    rows = [
+        (name.replace("_", " "), rounded(float(scale)), rounded(float(scale) * 2**0.5))
+        for name, scale in release.plan.step.scales
+    ]
+    return joined(
+        paragraph(
+            "The noise of each measurement, from the plan alone; nothing here was found by comparing this release with"
+            " its input. A range of the map that cuts a box takes the same part of its trips as of its space, which is"
+            " a further error."
+        ),
+        table("Noise that is drawn, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
+        paragraph("How errors of range queries were measured: see docs/stops.md of od-release.", note=True),
+    )

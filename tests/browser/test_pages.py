@@ -1,0 +1,74 @@
+"""Reports and certificates in a real browser: nothing is asked of anybody, nothing runs, and it fits a phone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.conftest import show
+from tests.od_core.publication.reports import EVIL, examples
+
+PHONE, DESK, PAPER = 375, 1280, 700
+"""Widths in CSS pixels; paper is A4 less its margins."""
+
+REPORT = (
+    "What is protected",
+    "differentially private",
+    "The largest flows",
+    "90 % interval",
+    "Between the upper areas",
+    "Where the largest flows go",
+    "Error to expect, by level",
+    "No earlier period",
+    "blocking checks passed",
+    "What was spent, and what is left",
+    "How to cite",
+)
+
+
+def too_wide(page) -> str:
+    """What sticks out of the page to the right, but for what scrolls by itself."""
+    return page.evaluate(
+        """() => {
+            const width = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= width) return "";
+            return [...document.body.querySelectorAll("*")]
+                .filter((e) => !e.closest(".scroll") && e.getBoundingClientRect().right > width + 1)
+                .map((e) => e.tagName + ": " + e.textContent.slice(0, 40)).slice(0, 3).join("; ") || "the page";
+        }"""
+    )
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+@pytest.mark.parametrize("file", ["report", "certificate"])
+def test_a_page_of_the_bundle_is_read_from_the_file_alone(opened, bundle, file, width):
+    address = (bundle / f"{file}.html").as_uri()
+    page, seen = opened(address, width)
+    show(page, f"{file}-{'phone' if width == PHONE else 'desk'}", whole=True)
+    assert seen.asked == [address]
+    assert seen.errors == []
+    assert too_wide(page) == ""
+    text = page.inner_text("body")
+    for words in REPORT if file == "report" else ("differentially private", "epsilon"):
+        assert words in text
+
+
+def test_a_report_is_printed_whole(opened, bundle):
+    """On paper nothing scrolls."""
+    page, _ = opened((bundle / "report.html").as_uri(), PAPER)
+    page.emulate_media(media="print")
+    show(page, "report-print", whole=True)
+    assert too_wide(page) == ""
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
+
+
+@pytest.mark.parametrize("contents", sorted(examples()))
+def test_codes_that_are_markup_are_read_and_do_nothing(opened, tmp_path, contents):
+    (tmp_path / "report.html").write_text(examples()[contents].text, encoding="utf-8")
+    address = (tmp_path / "report.html").as_uri()
+    page, seen = opened(address, PHONE)
+    show(page, f"small-{contents.replace(' ', '-')}", whole=True)
+    assert (seen.asked, seen.errors) == ([address], [])
+    assert page.locator("script, img, i:not(.key i), b").count() == 0
+    assert too_wide(page) == ""
+    if contents == "flows":
+        assert all(code in page.inner_text("body") for code in EVIL)

@@ -1,0 +1,104 @@
+"""A small release of every kind, from real noise, with its report; its codes are markup that a careless page runs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core.archive.release_key import ReleaseKey
+from od_core.group_sizes.release import release_group_sizes
+from od_core.publication.certificate import certificate
+from od_core.publication.circumstances import Circumstances
+from od_core.publication.kind import Kind
+from od_core.publication.kinds import KINDS
+from od_core.stops import MapGrid, release_stops
+from tests.od_core.publication.examples import CHECKS, RECORD
+
+EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&amp;b'</title>", "]]><b>")
+"""Codes of zones that would be markup, were they not written as text."""
+
+ZONES = pd.DataFrame(
+    {
+        "region": ["<i>r</i>", "<i>r</i>", "s", "s"],
+        "zone": list(EVIL),
+        "latitude": ["45", "46.5", "-20", "10"],
+        "longitude": ["170", "-170", "179.5", "-178"],
+    },
+    dtype=object,
+)
+"""On both sides of the meridian where degrees begin anew."""
+
+
+def geography(*, located: bool = True) -> Geography:
+    return Geography.from_frame(ZONES, ["region", "zone"], coordinates=("latitude", "longitude") if located else None)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A release, and what its report is made from."""
+
+    kind: Kind[Any]
+    release: Any
+    certificate: dict[str, Any]
+    around: Circumstances[Any]
+
+    @property
+    def text(self) -> str:
+        return self.kind.report(self.release, self.certificate, self.around)
+
+
+def flows(seed: int = 1, size: int = 60, **changes: Any) -> Any:
+    generator = np.random.default_rng(seed)
+    trips = pd.DataFrame(
+        {
+            "origin": generator.choice(EVIL, size),
+            "destination": generator.choice(EVIL, size),
+            "trips": generator.integers(0, 200, size),
+        }
+    )
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8")} | changes
+    return release_flows(trips, given.pop("geography", geography()), **given)
+
+
+def groups() -> Any:
+    generator = np.random.default_rng(2)
+    table = pd.DataFrame(
+        {
+            "group": [f"g{k}" for k in range(80)],
+            "area": generator.choice(EVIL, 80),
+            "size": generator.integers(0, 12, 80),
+        }
+    )
+    return release_group_sizes(
+        table, geography(), unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="cumulative", top_code=10
+    )
+
+
+def stops() -> Any:
+    points = np.random.default_rng(3).integers(0, 8, (300, 4))
+    grid = MapGrid(-10, 30, 40, 60, 8, ("<b>home", "work"))
+    return release_stops(points, grid, unit=PrivacyUnit("trip"), budget=Budget(2))
+
+
+def reported(release: Any, kind: Kind[Any], previous: Any = None) -> Reported:
+    key = ReleaseKey("small", "2001-06")
+    facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD, fault_threshold=Fraction(1, 1000))
+    before = None if previous is None else (ReleaseKey("small", "2001-05"), previous)
+    return Reported(kind, release, facts, Circumstances("2001-06", Fraction(9), Fraction(5), 2, before))
+
+
+@functools.cache
+def examples() -> dict[str, Reported]:
+    """One of every kind."""
+    made = (flows(), groups(), stops())
+    previous = (flows(seed=7), None, None)
+    return {
+        kind.contents: reported(release, kind, before)
+        for kind, release, before in zip(KINDS, made, previous, strict=True)
+    }

@@ -1,0 +1,349 @@
+"""The report: well-formed, alone in the world, readable by everybody, and its numbers are those of the release."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Geography, PrivacyUnit
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.errors import OdError
+from od_core.group_sizes.report import reach
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.bundle import differing_files, write_bundle
+from od_core.publication.certificate import certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
+from od_core.publication.flows import FLOWS
+from od_core.publication.markup import Markup, element
+from od_core.publication.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
+from tests.od_core.publication.examples import CHECKS
+from tests.od_core.publication.reports import EVIL, examples, flows, geography, reported
+
+CONTENTS = ("flows", "group sizes", "boxes")
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """What a browser would build; every element must be closed in its place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[list[list[str]]] = []
+        self.titles = 0
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+        if tag == "title" and "svg" in self.open:
+            self.titles += 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data
+        if {"td", "th"} & set(self.open) and "svg" not in self.open:
+            self.tables[-1][-1][-1] += data
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def page(contents: str) -> Page:
+    return Page(examples()[contents].text)
+
+
+@pytest.mark.parametrize("contents", CONTENTS)
+def test_a_report_is_one_page_that_asks_nobody_and_runs_nothing(contents):
+    text, built = examples()[contents].text, page(contents)
+    assert text.startswith("<!DOCTYPE html>\n")
+    assert built.named("html") == [{"lang": "en"}]
+    assert {"charset": "utf-8"} in built.named("meta")
+    loading = {"script", "link", "img", "iframe", "object", "embed", "use", "image", "base", "form", "video", "audio"}
+    assert not loading & {tag for tag, _ in built.elements}
+    assert not re.search(r"https?:|url\(|@import|javascript:|src=|\bon[a-z]+=", _unquoted(text))
+    links = [attributes["href"] for attributes in built.named("a")]
+    ids = [attributes["id"] for _, attributes in built.elements if "id" in attributes]
+    assert links
+    assert [link.removeprefix("#") for link in links] == ids
+    assert len(set(ids)) == len(ids)
+
+
+def _unquoted(text: str) -> str:
+    """The page without the codes of its zones, which are written as text."""
+    for code in EVIL:
+        text = text.replace(str(Markup(element("b", code))[3:-4]), "")
+    return text
+
+
+@pytest.mark.parametrize("contents", CONTENTS)
+def test_a_report_is_accessible(contents):
+    """Headings in order; pictures have a title or are beside their numbers; tables a caption and headers."""
+    built = page(contents)
+    levels = [int(tag[1]) for tag, _ in built.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(below <= above + 1 for above, below in pairwise(levels))
+    pictures = [attributes for attributes in built.named("svg") if attributes.get("role") == "img"]
+    assert built.titles >= len(pictures)
+    text = examples()[contents].text
+    assert len(re.findall('<svg[^>]*role="img"[^>]*><title>[^<]+</title>', text)) == len(pictures)
+    beside = re.findall(r'<td class="bar" aria-hidden="true">', text)
+    assert len(built.named("svg")) <= len(pictures) + len(beside)
+    assert len(built.named("table")) == len(built.named("caption")) == len(built.named("thead"))
+    assert all(attributes.get("scope") in ("col", "row") for attributes in built.named("th"))
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_what_is_written_is_legible():
+    """WCAG 2, 1.4.3: text has at least 4.5 times the contrast; shades are told from each other by their order."""
+    assert [_luminance(shade) for shade in SHADES] == sorted(map(_luminance, SHADES), reverse=True)
+    assert min(_contrast(ink_on(number), shade) for number, shade in enumerate(SHADES)) >= 4.5
+    assert min(_contrast(colour, PAPER) for colour in (INK, MUTED, ACCENT)) >= 4.5
+
+
+@pytest.mark.parametrize("contents", CONTENTS)
+def test_codes_are_text(contents):
+    """No element comes of a code, and every code can be read."""
+    built, tags = page(contents), {tag for tag, _ in page(contents).elements}
+    assert not {"script", "img", "b"} & tags
+    if contents == "flows":
+        assert all(code in built.text for code in EVIL)
+    if contents == "group sizes":
+        assert "<i>r</i>" in built.text or EVIL[0] in built.text
+    if contents == "boxes":
+        assert "<b>home" in built.text
+
+
+def test_markup_alone_is_not_escaped():
+    assert element("p", "a<b&\"'", element("b", 7), class_='"><', stroke_width=None) == (
+        '<p class="&quot;&gt;&lt;">a&lt;b&amp;&quot;&#x27;<b>7</b></p>'
+    )
+
+
+def _numbers(cells: list[str]) -> list[int]:
+    return [int(cell.replace(",", "").replace("\u2212", "-")) for cell in cells]
+
+
+def test_the_numbers_of_flows_are_those_of_the_release():
+    """The largest flows with their intervals, the upper areas and their sums, classes of size, changes."""
+    example, built = examples()["flows"], page("flows")
+    release = example.release
+    largest, heat, *_ = built.tables
+    flows_of = release.flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
+    assert len(largest) == 1 + min(20, len(release.leaves))
+    for origin, destination, trips, interval, _ in largest[1:]:
+        row = flows_of.loc[(origin, destination)]
+        assert _numbers([trips, *interval.split(" to ")]) == [row["trips"], row["lower"], row["upper"]]
+    shown = [_numbers([row[2]])[0] for row in largest[1:]]
+    assert shown == sorted(flows_of["trips"], reverse=True)[: len(shown)]
+
+    trips = flows_of["trips"].unstack("destination")
+    codes = heat[0][1:-1]
+    for row in heat[1:]:
+        assert _numbers(row[1:-1]) == [trips.loc[row[0], code] for code in codes]
+        assert int(row[-1].replace(",", "")) == trips.loc[row[0]].sum()
+    sizes = next(table for table in built.tables if table[0][0] == "trips of a pair")
+    assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
+    assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
+    before = example.around.previous[1].flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
+    changed = next(table for table in built.tables if table[0][2] == "2001-05")
+    for origin, destination, then, now, change, _, marked in changed[1:]:
+        pair = (origin, destination)
+        assert _numbers([then, now]) == [before.loc[pair, "trips"], flows_of.loc[pair, "trips"]]
+        assert _numbers([change]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
+        assert marked in ("\u25cf yes", "no")
+    assert {row[-1] for row in changed[1:]} >= {"\u25cf yes"}
+
+
+def test_a_mark_says_what_the_interval_of_the_change_does():
+    found = next(table for table in page("flows").tables if table[0][2] == "2001-05")
+    for row in found[1:]:
+        lower, upper = _numbers(row[5].split(" to "))
+        assert (row[6] == "\u25cf yes") == (lower > 0 or upper < 0)
+
+
+def test_releases_that_cannot_be_compared_say_why():
+    now = flows()
+    other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
+    assert "No earlier period" in Page(reported(now, FLOWS).text).text
+    assert "of other areas" in Page(reported(now, FLOWS, flows(geography=other)).text).text
+    without = reported(now, FLOWS, flows(seed=2))
+    silent = replace(without, certificate=without.certificate | {"interval": None})
+    built = Page(silent.text)
+    assert "no intervals, so that a change" in built.text
+    assert "90 %" not in built.text
+    assert all("interval" not in cell for table in built.tables for cell in table[0])
+
+
+def test_group_sizes_are_those_of_the_release():
+    release, built = examples()["group sizes"].release, page("group sizes")
+    distribution, by_area, *_ = built.tables
+    whole = release.histograms[0].sum(axis=0)
+    bounds = [(0, 0), (1, 1), (2, 3), (4, 10)]
+    assert _numbers([row[1] for row in distribution[1:]]) == [whole[low : high + 1].sum() for low, high in bounds]
+    zones = release.frame.geography.zones
+    for row in by_area[1:]:
+        histogram = release.histograms[1][zones.index(row[0])]
+        assert _numbers(row[1:-1]) == [histogram[low : high + 1].sum() for low, high in bounds]
+
+
+def test_the_maps_of_boxes_hold_all_their_trips():
+    """Each box spread evenly over its part of the map; against a sum over the cells."""
+    from od_core.stops.report import _density
+
+    release = examples()["boxes"].release
+    boxes, side = release.measured, release.plan.map.side
+    for place in (0, 1):
+        expected = np.zeros((side, side))
+        for lower, upper, count in zip(boxes.lower, boxes.upper, release.counts, strict=True):
+            (w, s), (e, n) = lower[2 * place : 2 * place + 2], upper[2 * place : 2 * place + 2] + 1
+            expected[w:e, s:n] += count / ((e - w) * (n - s))
+        np.testing.assert_allclose(_density(release, place), expected, atol=1e-9)
+
+
+def test_a_map_reaches_over_the_last_meridian():
+    """Zones at 170 and -170 degrees are neighbours: none of them is at the other end of the picture."""
+    text = examples()["flows"].text
+    drawn = re.findall(r'<circle cx="([-0-9.]+)" cy="([-0-9.]+)" r="3.2"', text)
+    places = sorted((float(x), float(y)) for x, y in drawn)
+    assert len(places) == 4
+    assert all(0 <= x <= 720 and 0 <= y <= 560 for x, y in places)
+    longitudes = {45: 170, 46.5: 190, -20: 179.5, 10: 182}
+    by_latitude = sorted(places, key=lambda place: -place[1])  # south first
+    assert [longitudes[latitude] for latitude in sorted(longitudes)] == [179.5, 182, 170, 190]
+    assert np.argsort([x for x, _ in by_latitude]).tolist() == [2, 0, 1, 3]
+    assert "Where the largest flows go" not in reported(flows(geography=geography(located=False)), FLOWS).text
+
+
+@pytest.mark.parametrize("contents", CONTENTS)
+def test_the_same_release_gives_the_same_bytes_and_names_no_software(contents):
+    """Whatever version of anything makes it."""
+    example = examples()[contents]
+    other = replace(example, certificate=example.certificate | {"software": {"od-release": "9", "numpy": "8"}})
+    assert other.text == example.text == replace(example).text
+
+
+@pytest.mark.parametrize("contents", CONTENTS)
+def test_a_small_report_takes_a_tenth_of_a_second(contents):
+    example = examples()[contents]
+    assert example.text
+    times = []
+    for _ in range(3):
+        start = perf_counter()
+        assert example.text
+        times.append(perf_counter() - start)
+    assert min(times) < 0.1
+
+
+@pytest.mark.parametrize(("most", "steps"), [(0, (1,)), (2, (1,)), (9, (1, 3)), (10, (1, 3, 10)), (99, (1, 3, 10, 30))])
+def test_shades_grow_with_the_numbers(most, steps):
+    scale = Scale.up_to(most)
+    assert scale.steps == steps
+    shades = [scale.shade(value) for value in range(most + 1)]
+    assert shades == sorted(shades)
+    assert shades[0] == 0
+    assert shades[-1] == (len(SHADES) - 1 if most else 0)
+    assert len(Scale.up_to(10**9).steps) == len(SHADES) - 1
+    assert scale.shade(steps[-1] * (1 - 1e-12)) == scale.shade(steps[-1])
+
+
+def test_classes_of_size_leave_no_gap():
+    assert size_classes(11) == [(1, 1), (2, 3), (4, 10), (11, 30)]
+    assert size_classes(1) == size_classes(0) == [(1, 1)]
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 5), Fraction(1), Fraction(7, 2), Fraction(40)])
+def test_nine_draws_in_ten_are_within_reach(scale):
+    """Against the sum of the discrete Laplace law."""
+    far = np.arange(-4000, 4001)
+    law = np.exp(-np.abs(far) / float(scale))
+    law /= law.sum()
+    within = [law[np.abs(far) <= h].sum() for h in (reach(scale) - 1, reach(scale))]
+    assert within[1] >= 0.9 > within[0]
+
+
+UNIT = PrivacyUnit("trip")
+
+
+def _measured(ledger: Ledger, key: ReleaseKey, seed: int):
+    return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key))
+
+
+def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
+    facts = certificate(
+        FLOWS, release, key, key.release, CHECKS, record=ledger.record(key), fault_threshold=Fraction(1, 9)
+    )
+    around = circumstances(FLOWS, ledger, key, key.release, root / "releases")
+    folder = root / "releases" / key.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bundle(FLOWS, release, facts, report := FLOWS.report(release, facts, around), folder)
+    ledger.publish(key, certificate_digest(facts))
+    return report
+
+
+def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path):
+    """Later charges, periods, revisions and caps change nothing; an earlier period is the newest one before."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("small", UNIT, Cap(rho=Fraction(9)), "first"))
+    keys = [
+        ReleaseKey("small", period, revision) for period, revision in (("2001-04", 1), ("2001-05", 1), ("2001-06", 1))
+    ]
+    made = [_measured(ledger, keys[0], 1)]
+    first = _publish(tmp_path, ledger, keys[0], made[0])
+    made.append(_measured(ledger, keys[1], 2))
+    made.append(_measured(ledger, keys[2], 3))  # before the month before it is published
+    second, third = (_publish(tmp_path, ledger, key, release) for key, release in zip(keys[1:], made[1:], strict=True))
+
+    def around(key: ReleaseKey):
+        return circumstances(FLOWS, ledger, key, "small", tmp_path / "releases")
+
+    assert [around(key).previous and str(around(key).previous[0]) for key in keys] == [None, *["small/2001-04/r1"] * 2]
+    again = ReleaseKey("small", "2001-05", 2)
+    other = _measured(ledger, again, 4)
+    ledger.declare(PrivacyDomain("small", UNIT, Cap(rho=Fraction(20)), "second"))
+    _publish(tmp_path, ledger, again, other)
+    assert (around(again).cap, around(again).left, around(again).others) == (9, 5, 1)
+    for key, release, report in zip(keys, made, (first, second, third), strict=True):
+        assert (around(key).cap, around(key).left, around(key).others) == (9, 7, 0)
+        assert _publish(tmp_path, ledger, key, release) == report
+    (tmp_path / "releases" / keys[0].folder / "flows.parquet").unlink()
+    with pytest.raises(OdError, match=r"OD-PREVIOUS-ABSENT.*small/2001-04/r1"):
+        around(keys[1])
+    assert around(keys[0]).previous is None
+    assert differing_files(tmp_path / "releases" / keys[1].folder, tmp_path / "releases" / keys[1].folder) == []
