@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from od_assets.assets.column_schema import column_schema
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.inputs import source_assets
 from od_assets.assets.metadata import allowed, group_size_metadata, table
@@ -15,15 +16,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.archive.files import file_digest
 from od_core.group_sizes.release import measure_plan
 from od_core.privacy.noise import noise_named
-
-HISTOGRAM_COLUMNS = dg.TableSchema(
-    columns=[
-        dg.TableColumn("level", "string", description="Level of the area."),
-        dg.TableColumn("area", "string", description="Code of the area."),
-        dg.TableColumn("size", "int64", description="Number of members; the top code stands for all larger ones."),
-        dg.TableColumn("groups", "int64", description="Released number of groups of that size, at least 1."),
-    ]
-)
+from od_core.publication.columns import HISTOGRAM
 
 
 def group_size_assets(
@@ -81,7 +74,7 @@ def group_size_assets(
         deps=[noisy_measurements.key],
         kinds={"numba", "parquet"},
         group_name=f"{name}/publication",
-        metadata={"dagster/column_schema": HISTOGRAM_COLUMNS},
+        metadata={"dagster/column_schema": column_schema(*HISTOGRAM.columns)},
         description=(
             "How many groups of each size every area has: whole numbers of at least 0 that sum to its groups, children"
             " to parents. Nothing is drawn, and nothing is charged. Public once its bundle is."

@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
+from od_assets.assets.column_schema import column_schema
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import released_key
 from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
@@ -20,16 +21,9 @@ from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.circumstances import Circumstances, circumstances
+from od_core.publication.columns import DESTINATION, ORIGIN, TRIPS
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
-
-FLOW_COLUMNS = dg.TableSchema(
-    columns=[
-        dg.TableColumn("origin", "string", description="Code of the origin zone."),
-        dg.TableColumn("destination", "string", description="Code of the destination zone."),
-        dg.TableColumn("trips", "int64", description="Released number of trips, at least 1; pairs not listed are 0."),
-    ]
-)
 
 
 def publication_assets(
@@ -43,7 +37,7 @@ def publication_assets(
         key=[name, "flows"],
         deps=[released_key(settings)],
         kinds={"parquet"},
-        metadata={"dagster/column_schema": FLOW_COLUMNS},
+        metadata={"dagster/column_schema": column_schema(ORIGIN, DESTINATION, TRIPS)},
         description="The released leaf table; every coarser table is a sum of it. Public once its bundle is.",
         **common,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from od_core.archive.release_key import ReleaseKey
+from od_core.flow_tree import FlowTree
 from od_core.geography import Geography
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
 from od_core.publication.csv_text import write_rows
@@ -21,6 +22,7 @@ from od_core.publication.flow_tables import FlowTables
 
 AGENCY = "OD_RELEASE"
 VERSION = "1.0.0"
+_CONCEPTS = "CS_FLOWS"
 
 _OTHER = re.compile(rb"[^A-Za-z0-9_-]")
 IDENTIFIERS = {
@@ -80,82 +82,87 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], path: Path)
 
 def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     """Code lists, concepts, data structure and dataflow of a series, as objects of ``pysdmx``."""
-    from pysdmx.model import (
-        Code,
-        Codelist,
-        Component,
-        Components,
-        Concept,
-        ConceptScheme,
-        Dataflow,
-        DataStructureDefinition,
-        DataType,
-        Role,
-    )
+    from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
-    def kept(place: str, identifier: str) -> dict[str, Any]:
-        urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
-        return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
-
-    origin, destination = tables.tree.origin, tables.tree.destination
-    series, one = dataflow_identifier(key), origin.digest == destination.digest
-    lists = tuple(f"CL_{part}_{series}" for part in (("AREA", "AREA") if one else ("ORIGIN", "DESTINATION")))
-    codes = {
-        name: Codelist(
-            **kept("codelist.Codelist", name),
-            name="Areas" if one else f"Areas of the {side}",
-            description="The number of an area's level, and its code, which is also the name.",
-            items=[
-                Code(identifier, name=code) for level in _identifiers(geography) for code, identifier in level.items()
-            ],
-        )
-        for name, side, geography in zip(lists, ("origin", "destination"), (origin, destination), strict=True)
-    }
-    scheme = kept("conceptscheme.ConceptScheme", "CS_FLOWS")
-    within = scheme["urn"].replace("ConceptScheme", "Concept")
+    series, concepts = dataflow_identifier(key), _concepts()
+    lists = _code_lists(tables.tree, series)
+    coded = {"origin": lists[0], "destination": lists[-1]}
     roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
-    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
-    types = {"string": DataType.STRING, "integer": DataType.LONG}
-    concepts = {
-        name: Concept(
-            identifier,
-            name=columns[name].title,
-            description=columns[name].description,
-            dtype=DataType.PERIOD if name == PERIOD.name else types[columns[name].type],
-            urn=f"{within}.{identifier}",
-        )
-        for name, identifier in IDENTIFIERS.items()
-    }
-    coded = dict(zip(("origin", "destination"), lists, strict=True))
     components = [
         Component(
             IDENTIFIERS[name],
-            required=name not in (LOWER.name, UPPER.name),
+            required=roles.get(name) != Role.ATTRIBUTE,
             role=roles.get(name, Role.DIMENSION),
             concept=concept,
             local_dtype=concept.dtype,
-            local_codes=codes[coded[name]] if name in coded else None,
-            local_enum_ref=codes[coded[name]].urn if name in coded else None,
+            local_codes=coded.get(name),
+            local_enum_ref=coded[name].urn if name in coded else None,
             attachment_level="O" if roles.get(name) == Role.ATTRIBUTE else None,
         )
         for name, concept in concepts.items()
         if tables.interval or name not in (LOWER.name, UPPER.name)
     ]
     definition = DataStructureDefinition(
-        **kept("datastructure.DataStructure", f"DSD_{series}"),
+        **_maintained("datastructure.DataStructure", f"DSD_{series}"),
         name=tables.table.title,
         components=Components(components),
     )
+    flow = Dataflow(
+        **_maintained("datastructure.Dataflow", series),
+        name=f"{tables.table.title}: {key.release}",
+        structure=definition,
+    )
+    scheme = ConceptScheme(
+        **_maintained("conceptscheme.ConceptScheme", _CONCEPTS),
+        name="What flows consist of",
+        items=list(concepts.values()),
+    )
+    return [*lists, scheme, definition, flow]
+
+
+def _maintained(place: str, identifier: str) -> dict[str, Any]:
+    """What names an object of the structure."""
+    urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
+    return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
+
+
+def _code_lists(tree: FlowTree, series: str) -> list[Any]:
+    """The areas of origins and of destinations; one list where they are the same."""
+    from pysdmx.model import Code, Codelist
+
+    sides = {"ORIGIN": tree.origin, "DESTINATION": tree.destination}
+    if tree.origin.digest == tree.destination.digest:
+        sides = {"AREA": tree.origin}
     return [
-        *codes.values(),
-        ConceptScheme(**scheme, name="What flows consist of", items=list(concepts.values())),
-        definition,
-        Dataflow(
-            **kept("datastructure.Dataflow", series),
-            name=f"{tables.table.title}: {key.release}",
-            structure=definition,
-        ),
+        Codelist(
+            **_maintained("codelist.Codelist", f"CL_{side}_{series}"),
+            name="Areas" if side == "AREA" else f"Areas of the {side.lower()}",
+            description="The number of an area's level, and its code, which is also the name.",
+            items=[
+                Code(identifier, name=code) for level in _identifiers(geography) for code, identifier in level.items()
+            ],
+        )
+        for side, geography in sides.items()
     ]
+
+
+def _concepts() -> dict[str, Any]:
+    """The concept of each column, those of intervals too."""
+    from pysdmx.model import Concept, DataType
+
+    scheme = f"urn:sdmx:org.sdmx.infomodel.conceptscheme.Concept={AGENCY}:{_CONCEPTS}({VERSION})"
+    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
+    types = {"string": DataType.STRING, "integer": DataType.LONG}
+    return {
+        name: Concept(
+            identifier,
+            name=columns[name].title,
+            description=columns[name].description,
+            dtype=DataType.PERIOD if name == PERIOD.name else types[columns[name].type],
+            urn=f"{scheme}.{identifier}",
+        )
+        for name, identifier in IDENTIFIERS.items()
+    }
 
 
 def _identifiers(geography: Geography) -> list[dict[str, str]]:

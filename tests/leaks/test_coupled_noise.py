@@ -22,11 +22,17 @@ from od_assets.components.series import Series
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
 from od_core.group_sizes.mechanism import Query
+from od_core.publication.bundle import bundle_faults
 from tests.od_assets.conftest import ZONES, Project, records
 from tests.od_core.archive.ledger_rows import rows
 
 TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
 
+
+TIMES_AND_HASHES = re.compile(r"20\d\d-\d\d-\d\d(T[0-9:.+]+|(?=\. Plan))|\b[0-9a-f]{64}\b")
+"""In files of words: times, and digests of files that have times; of other files the bytes are compared."""
+
+WORDS = (".json", ".html", ".md", ".txt")
 
 PEOPLE = [f"p{k % 40}" for k in range(2000)]
 
@@ -70,12 +76,16 @@ def outside(project: Project) -> dict[str, Any]:
     found: dict[str, Any] = {
         str(path.relative_to(var)): path.read_bytes()
         for path in (*(var / "releases").rglob("*"), *(var / "geographies").rglob("*"))
-        if path.is_file() and path.suffix != ".json"
+        if path.is_file() and path.suffix not in (*WORDS, ".zip") and path.name != "SHA256SUMS"
     }
-    for path in (var / "releases").rglob("*.json"):
-        # The hash of the ledger's entry covers the times of all entries before it.
-        hidden = {"measured_at": None, "ledger": None}
-        found[path.name] = {**json.loads(path.read_text(encoding="utf-8")), **hidden}
+    for path in (var / "releases").rglob("*"):
+        if path.suffix in WORDS:
+            found[path.name] = TIMES_AND_HASHES.sub("", path.read_text(encoding="utf-8"))
+    (bundle,) = (path.parent for path in (var / "releases").rglob("certificate.json"))
+    assert list(bundle_faults(bundle)) == []  # so that checksums and zip file say nothing but what the files do
+    # The hash of the ledger's entry covers the times of all entries before it.
+    hidden = {"measured_at": None, "ledger": None}
+    found["certificate.json"] = {**json.loads((bundle / "certificate.json").read_text(encoding="utf-8")), **hidden}
     found["ledger"] = [
         {name: value for name, value in row.items() if name not in ("at", "hash", "previous")}
         | ({"content": None} if row["kind"] == "PUBLISHED" else {})  # digest of the certificate, with its times
