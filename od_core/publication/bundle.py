@@ -119,14 +119,14 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
     return entries
 
 
-def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report: str | None, folder: Path) -> None:
+def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report: str, folder: Path) -> None:
     """Write all files of a bundle of any kind into an empty folder, durably; the checksums last.
 
     Args:
         kind: of the release: the files of its tables, and what is to be said of them.
         release: the release.
         certificate: its certificate.
-        report: text of ``report.html``; None where there is no report.
+        report: text of ``report.html``.
         folder: an empty folder.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
@@ -145,12 +145,11 @@ def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report:
     _write(folder / CHECKSUMS, partial(write_checksums, folder))
 
 
-def _pages(certificate: dict[str, Any], report: str | None) -> list[BundleFile]:
+def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
     """The report, and the certificate in each form."""
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
-    shown = [] if report is None else [_words(REPORT, "The release in pictures and tables.", report)]
     return [
-        *shown,
+        _words(REPORT, "The release in pictures and tables.", report),
         _words("certificate.html", "What is protected, and what was spent.", certificate_page(certificate)),
         BundleFile(CERTIFICATE, "The same for programs.", lambda path: write_json(certificate, path)),
         _words(SCHEMA, "JSON Schema of certificates.", schema),

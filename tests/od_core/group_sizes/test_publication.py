@@ -24,6 +24,7 @@ from od_core.publication.bundle import bundle_faults, staged_folder, write_bundl
 from od_core.publication.certificate import CheckResult, certificate
 from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import TOP_CODE, released
+from tests.od_core.publication.examples import AROUND
 
 KEY = ReleaseKey("departures", "2001-06")
 BOUNDED = PrivacyUnit("trip", "bounded")
@@ -47,7 +48,8 @@ def published(folder, mechanism="cumulative", **changes):
 
 
 def bundle(release, certificate, folder):
-    with staged_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, None, place), folder):
+    report = GROUP_SIZES.report(release, certificate, AROUND)
+    with staged_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place), folder):
         pass
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
@@ -75,7 +77,14 @@ def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, top_code):
     release, stated = published(tmp_path, top_code=top_code)
     files = bundle(release, stated, tmp_path / "r1")
     tables = {"histogram", "groups_by_area", "noisy_measurements", "areas"}
-    words = {"README.txt", "codebook.md", "certificate.html", "certificate.json", "certificate.schema.json"}
+    words = {
+        "README.txt",
+        "codebook.md",
+        "certificate.html",
+        "certificate.json",
+        "certificate.schema.json",
+        "report.html",
+    }
     named = {f"{table}.{ending}" for table in tables for ending in ("csv", "parquet")}
     assert set(files) == {*named, *words, "datapackage.json", "SHA256SUMS"}
     report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))

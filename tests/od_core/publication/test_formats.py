@@ -30,13 +30,13 @@ from pysdmx.model.dataset import ActionType
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import flow_files, open_matrix
-from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
+from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
 from od_core.publication.flow_tables import FlowTables
 from od_core.publication.flows import FLOWS
 from od_core.publication.sdmx import AGENCY, area_identifier, structure
 from tests.od_core.publication import examples
-from tests.od_core.publication.examples import CHECKS, RECORD
+from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
 KEY = ReleaseKey("us_flights", "2001-06")
 LEVELS = ["all", "region", "division", "state", "airport"]
@@ -48,7 +48,7 @@ def facts(release, **changes):
 
 
 def bundled(release, place, **changes):
-    with staged_folder(lambda folder: write_bundle(FLOWS, release, facts(release, **changes), None, folder), place):
+    with staged_bundle(release, facts(release, **changes), place):
         pass
     return place
 

@@ -339,6 +339,10 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     ledger.declare(PrivacyDomain("small", UNIT, Cap(rho=Fraction(20)), "second"))
     _publish(tmp_path, ledger, again, other)
     assert (around(again).cap, around(again).left, around(again).others) == (9, 5, 1)
+    assert str(around(again).previous[0]) == "small/2001-04/r1"  # and not the month after it, which is public
+    june = ReleaseKey("small", "2001-06", 2)
+    _measured(ledger, june, 5)
+    assert str(around(june).previous[0]) == "small/2001-05/r2"
     for key, release, report in zip(keys, made, (first, second, third), strict=True):
         assert (around(key).cap, around(key).left, around(key).others) == (9, 7, 0)
         assert _publish(tmp_path, ledger, key, release) == report

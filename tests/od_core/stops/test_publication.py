@@ -58,7 +58,14 @@ def faults(place: Published) -> dict[str, str]:
 def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, grid):
     """Every file described, every column with its meaning; on a map, by the names of its places."""
     folder = published(tmp_path, grid=grid).bundle
-    words = {"README.txt", "codebook.md", "certificate.html", "certificate.json", "certificate.schema.json"}
+    words = {
+        "README.txt",
+        "codebook.md",
+        "certificate.html",
+        "certificate.json",
+        "certificate.schema.json",
+        "report.html",
+    }
     named = {"boxes.csv", "boxes.parquet", *(["boxes.geojson"] if grid is MAP else [])}
     assert {file.name for file in folder.iterdir()} == {*named, *words, "datapackage.json", "SHA256SUMS"}
     report = frictionless.validate(str(folder / "datapackage.json"))
