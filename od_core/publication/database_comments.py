@@ -42,14 +42,14 @@ _OF_ALL_KINDS = {
     "measured_at": "When it was measured, in UTC.",
     "certificate": "Its certificate, as JSON.",
 }
-_AREAS = {column.name: column.description for column in columns.AREAS.columns}
+_AREAS = {column.name: column.description for column in columns.LOCATED_AREAS.columns}
 _FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
 _AT_LEVELS = (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL, *_FLOW)
 _MEASUREMENTS, _GROUPS = columns.NOISY_MEASUREMENTS, columns.GROUP_MEASUREMENTS
 _UNLISTED = "A pair that is not listed was released as 0."
 
 DATABASE = {
-    "areas": _of("A public area of a geography.", columns.AREAS.columns),
+    "areas": _of("A public area of a geography.", columns.LOCATED_AREAS.columns),
     "checks": Described(
         "A check that a release passed before it was published.",
         {
@@ -122,14 +122,13 @@ DATABASE = {
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
-    """Say what the tables and views are that are there; again after a view is replaced, which forgets it."""
-    kinds = {"TABLE": "duckdb_tables()", "VIEW": "duckdb_views()"}
-    for kind, listed in kinds.items():
-        column = f"{kind.lower()}_name"
-        query = f"SELECT {column} FROM {listed} WHERE NOT internal AND comment IS NULL"  # noqa: S608  # names above
-        for (name,) in connection.execute(query).fetchall():
-            if name in DATABASE:
-                connection.execute("; ".join(_comments(kind, name, DATABASE[name])))
+    """Say what the tables and views are of which a column is not described; one that is replaced forgets all of it."""
+    views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+    query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
+    for (name,) in connection.execute(query).fetchall():
+        if name in DATABASE:
+            kind = "VIEW" if name in views else "TABLE"
+            connection.execute("; ".join(_comments(kind, name, DATABASE[name])))
 
 
 def _comments(kind: str, name: str, described: Described) -> list[str]:

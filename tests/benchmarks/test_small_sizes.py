@@ -21,7 +21,11 @@ ERRORS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_nega
 GROUP_SIZES = tuple(f"{metric}{end}" for metric in ("distance", "l1", "violations") for end in ("", "_least", "_most"))
 STOPS = tuple(f"{counts}_{floor}" for counts in ("noisy", "whole") for floor in ("thousandth", "one"))
 STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least", "_most"))
-MAY_BE_ZERO = ("slope", "slope_without_fixed", "overhead_seconds", "busy_processes", *ERRORS, *GROUP_SIZES, *STOPS_ENDS)
+INTERVALS = ("covered", "significant", "width", "least_trips")
+MAY_BE_ZERO = (
+    *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
+    *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS),
+)
 """Or less: at small sizes slopes and differences are noise, and a level may have no error."""
 
 

@@ -215,3 +215,22 @@ def test_another_zone_for_unknown_places_is_another_geography():
 def test_a_level_that_does_not_exist_is_refused():
     with pytest.raises(OdError, match="OD-LEVEL-UNKNOWN"):
         changes(released(1), released(2), "region", "county")
+
+
+def of_mechanism(mechanism: str) -> list[Release]:
+    budget = Budget(1, "1e-8")
+    return [
+        release_flows(table(trips(seed)), GEOGRAPHY, unit=UNIT, budget=budget, mechanism=mechanism, noise="table")
+        for seed in (1, 2)
+    ]
+
+
+def test_a_mechanism_without_intervals_has_no_changes():
+    with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
+        changes(*of_mechanism("stability_histogram"), "region", "region")
+
+
+def test_released_numbers_below_zero_have_changes_too():
+    found = changes(*of_mechanism("vanilla_gauss"), "zone", "zone")
+    assert (found["before"] < 0).any()
+    assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()

@@ -47,6 +47,19 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_a_database_of_before_is_described_when_a_release_is_added(tmp_path):
+    """Also a table that was described, and has a column more since."""
+    database = tmp_path / "release.duckdb"
+    store_release(database, release(), KEY, facts(release()))
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("COMMENT ON COLUMN areas.latitude IS NULL; COMMENT ON TABLE flows IS NULL")
+        connection.execute("COMMENT ON COLUMN flows.trips IS NULL")
+    store_release(database, release(), KEY, facts(release()))
+    with duckdb.connect(str(database), read_only=True) as connection:
+        query = "SELECT count(*) FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
+        assert connection.execute(query).fetchall() == [(0,)]
+
+
 def test_the_zip_file_beside_a_bundle_is_the_bundle(published_flights):
     folder = published_flights / "releases" / "us_flights" / "2001-06" / "r1"
     packed = open_release(zip_beside(folder))
