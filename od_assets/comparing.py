@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import uuid
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from rich.progress import Progress, TaskID
 
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.declarations import comparison
-from od_assets.progress import followed
+from od_assets.progress import followed, one_of_all
 from od_assets.running import SILENT, step_failures
 from od_core.archive.lock import exclusive
 from od_core.errors import OdError
@@ -23,8 +22,6 @@ from od_core.evaluation.comparison import EPSILONS
 
 REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
 """What is copied out of the folder of a comparison."""
-
-_DONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 
 @dataclass(frozen=True)
@@ -107,6 +104,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
 
 def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     """The run that was made last, and how many are there."""
-    found = _DONE_OF_ALL.match(entry.user_message)
-    if found is not None:
-        progress.update(task, completed=int(found[1]), total=int(found[2]), description=found[3])
+    said = one_of_all(entry)
+    if said is not None:
+        done, total, what = said
+        progress.update(task, completed=done, total=total, description=what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 """Moves the bar where an entry of the run's log says so."""
+
+_ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 
 @contextmanager
@@ -30,3 +33,9 @@ def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, 
         finally:
             instance.end_watch_event_logs(run_id, advance)
             progress.update(task, description=title)
+
+
+def one_of_all(entry: EventLogEntry) -> tuple[int, int, str] | None:
+    """What an asset says of its parts, as ``3 of 40: flows.csv``: number, how many there are, which; else None."""
+    found = _ONE_OF_ALL.match(entry.user_message)
+    return None if found is None else (int(found[1]), int(found[2]), found[3])

@@ -17,7 +17,7 @@ from dagster import DagsterEventType, EventLogEntry
 from rich.progress import Progress, TaskID
 
 from od_assets.components.series import Series
-from od_assets.progress import Tell, followed
+from od_assets.progress import Tell, followed, one_of_all
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.chain import DRAWING, MEASURED
 from od_core.archive.lock import exclusive
@@ -181,10 +181,12 @@ def _failed_steps(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
 
 
 def _by_step(title: str) -> Tell:
-    """The step that runs now, and how many are done."""
+    """The step that runs now, what it is at, and how many are done."""
 
     def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
-        event = entry.dagster_event
+        event, said = entry.dagster_event, one_of_all(entry)
+        if said is not None:
+            progress.update(task, description=f"{title}: {said[2]} ({said[0]} of {said[1]})")
         if event is None:
             return
         if event.event_type == DagsterEventType.STEP_START:

@@ -130,7 +130,11 @@ def bundle_asset(
             folder = warehouse.bundle(key)
             around = circumstances(kind, ledger, key, settings.domain.name, warehouse.releases)
             report = kind.report(release, facts, around)
-            with staged_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
+
+            def tell(number: int, files: int, name: str) -> None:
+                context.log.info(f"{number} of {files}: {name}")
+
+            with staged_folder(lambda place: write_bundle(kind, release, facts, report, place, tell), folder):
                 kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)

@@ -119,7 +119,14 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
     return entries
 
 
-def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report: str, folder: Path) -> None:
+def write_bundle(
+    kind: Kind[R],
+    release: R,
+    certificate: dict[str, Any],
+    report: str,
+    folder: Path,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> None:
     """Write all files of a bundle of any kind into an empty folder, durably; the checksums last.
 
     Args:
@@ -128,6 +135,7 @@ def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report:
         certificate: its certificate.
         report: text of ``report.html``.
         folder: an empty folder.
+        tell: is told of each file before it is written: its number, how many there are, its name.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
     listed = [*tables, *_pages(certificate, report)]
@@ -139,7 +147,9 @@ def write_bundle(kind: Kind[R], release: R, certificate: dict[str, Any], report:
     def package(path: Path) -> None:
         write_json(datapackage(kind.contents, certificate, listed, folder), path)
 
-    for file in listed:
+    for number, file in enumerate(listed, start=1):
+        if tell is not None:
+            tell(number, len(listed), file.name)
         _write(folder / file.name, file.write)
     _write(folder / "datapackage.json", package)
     _write(folder / CHECKSUMS, partial(write_checksums, folder))
