@@ -114,7 +114,7 @@ def forecast_of(
     key, table = public_table(settings, plan)
     runs = RUNS if runs is None else runs
     declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
-    made = [_at(plan, float(declared), table, runs, declared=True)]
+    made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
     for epsilon in epsilons or EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
@@ -124,8 +124,12 @@ def forecast_of(
         except OdError as error:
             if epsilons or error.code != TOO_WIDE:
                 raise
+            left_out.append(epsilon)
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
-    return Forecast(settings.name, table.name, key is None, _source(settings, key, table), runs, errors)
+    source = _source(settings, key, table)
+    if left_out:
+        source += f" Left out, since their noise is wider than its backend draws: epsilon {', '.join(left_out)}."
+    return Forecast(settings.name, table.name, key is None, source, runs, errors)
 
 
 def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
