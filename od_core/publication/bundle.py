@@ -141,7 +141,7 @@ def write_bundle(
     listed = [*tables, *_pages(certificate, report)]
     listed += [
         _words("codebook.md", "What every file and column means.", codebook(kind.contents, certificate, listed, notes)),
-        _words("README.txt", "Where to begin.", readme(kind.contents, certificate, tables)),
+        _words("README.txt", "Where to begin.", readme(kind.contents, certificate, listed)),
     ]
 
     def package(path: Path) -> None:

@@ -79,13 +79,15 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile]) -> str:
-    """Where to begin, as plain text."""
+    """Where to begin, as plain text; arguments as :func:`codebook`."""
     first = next(file.name for file in files if file.name.endswith(".csv"))
+    report = any(file.name == "report.html" for file in files)
     return (
         f"{certificate['release']}: {contents}, published with differential privacy\n\n"
         f"{certificate['guarantee']['protected']}\n\n"
         "Where to begin\n"
-        f"  {first:<20} the figures, as text\n"
+        + ("  report.html          the release in pictures and tables\n" if report else "")
+        + f"  {first:<20} the figures, as text\n"
         "  codebook.md          what every file and column means; zero, missing and not released\n"
         "  certificate.html     what is protected, and what is not\n"
         "  datapackage.json     the same for programs (Frictionless Data Package)\n\n"

@@ -29,8 +29,11 @@ from tests.od_core.archive.ledger_rows import rows
 TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
 
 
-TIMES_AND_HASHES = re.compile(r"20\d\d-\d\d-\d\d(T[0-9:.+]+|(?=\. Plan))|\b[0-9a-f]{64}\b")
+TIMES_AND_HASHES = re.compile(r"20\d\d-\d\d-\d\d(T[0-9:.+]+)?|\b[0-9a-f]{64}\b|(?<=Certificate )[0-9a-f]{16}")
 """In files of words: times, and digests of files that have times; of other files the bytes are compared."""
+
+PLACES = ("bundle", "report")
+"""Metadata that names a folder of the test."""
 
 WORDS = (".json", ".html", ".md", ".txt")
 
@@ -110,7 +113,7 @@ def events(project: Project) -> Iterator[tuple[Any, ...]]:
         if event is not None and event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
             made = event.step_materialization_data.materialization
             version = None if made.asset_key.path[-1] == "bundle" else made.tags.get("dagster/data_version")
-            yield made.asset_key, version, sorted((k, repr(v)) for k, v in made.metadata.items() if k != "bundle")
+            yield made.asset_key, version, sorted((k, repr(v)) for k, v in made.metadata.items() if k not in PLACES)
         elif event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
             yield check.asset_key, check.check_name, check.passed, repr(check.metadata)
