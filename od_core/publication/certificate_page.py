@@ -25,8 +25,10 @@ body { font: 1rem/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; m
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2rem; border-bottom: 1px solid #767676; }
 dt { font-weight: bold; margin-top: .5rem; } dd { margin-left: 1rem; overflow-wrap: anywhere; }
 div { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; }
-th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left; }
-@media print { body { max-width: none; } div { overflow: visible; } }
+th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left;
+  overflow-wrap: normal; white-space: nowrap; }
+@media print { body { max-width: none; } div { overflow: visible; }
+  th, td { overflow-wrap: anywhere; white-space: normal; font-size: .7rem; padding: .1rem .25rem; } }
 """
 
 

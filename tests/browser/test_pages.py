@@ -47,16 +47,19 @@ def test_a_page_of_the_bundle_is_read_from_the_file_alone(opened, bundle, file, 
     assert seen.asked == [address]
     assert seen.errors == []
     assert too_wide(page) == ""
+    tallest = page.evaluate("Math.max(...[...document.querySelectorAll('td')].map((cell) => cell.offsetHeight))")
+    assert tallest < 100, "a cell is so narrow that its words are broken"
     text = page.inner_text("body")
     for words in REPORT if file == "report" else ("differentially private", "epsilon"):
         assert words in text
 
 
-def test_a_report_is_printed_whole(opened, bundle):
+@pytest.mark.parametrize("file", ["report", "certificate"])
+def test_a_page_is_printed_whole(opened, bundle, file):
     """On paper nothing scrolls."""
-    page, _ = opened((bundle / "report.html").as_uri(), PAPER)
+    page, _ = opened((bundle / f"{file}.html").as_uri(), PAPER)
     page.emulate_media(media="print")
-    show(page, "report-print", whole=True)
+    show(page, f"{file}-print", whole=True)
     assert too_wide(page) == ""
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
 
