@@ -310,17 +310,24 @@ class Geography:
             return zones.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
     def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
-        """Which zones lie in some areas of a level; shape (zones,). Raises OdError for a code that the level lacks."""
+        """Which zones lie in some areas of a level; shape (zones,).
+
+        Raises OdError for a code that the level lacks, and for one text in the place of several codes.
+        """
+        if isinstance(codes, str):
+            raise OdError(
+                "OD-AREA-LIST", f"{codes[:60]!r} is one text, not a list of areas", next_step="give a list of codes"
+            )
         known = {code: number for number, code in enumerate(self.codes[level])}
-        missing = next((code for code in codes if code not in known), None)
-        if missing is not None:
-            name = self.level_names[level]
+        numbers = [known.get(code, -1) if isinstance(code, str) else -1 for code in codes]
+        if -1 in numbers:
+            missing, name = str(list(codes)[numbers.index(-1)]), self.level_names[level]
             raise OdError(
                 "OD-AREA-UNKNOWN",
-                f"level {name!r} has no area {str(missing)[:60]!r}{nearest_only(missing, self.codes[level])}",
+                f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}",
                 next_step="name areas of that level; the table of areas lists them",
             )
-        return np.isin(self.ancestors(level), [known[code] for code in codes])
+        return np.isin(self.ancestors(level), numbers)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
         """Codes of area numbers of a level, as text; shape of ``areas``."""

@@ -48,6 +48,9 @@ _BLOCK = 1 << 20
 _TOLERANCE = 1e-9
 """Part of an estimate that rounding of floats may have taken or added: intervals are that much wider."""
 
+_MOST_TOLERANCE = 0.25
+"""Trips that it is at most, so that a whole number that is known exactly stays the only one, however large."""
+
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
@@ -327,9 +330,14 @@ def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
 
 
 def _half_width(estimate: Reals, variance: Reals) -> Reals:
-    """Deviations to either side; enough for whole numbers, too, that the noise reaches by steps of 1."""
+    """Deviations to either side; enough for what noise in whole numbers reaches by steps of 1, or of 1/2.
+
+    Steps of 1/2 are those of two areas that share a public total; a quarter more puts the end between two of them. The
+    interval is at least 1 wide, so that a whole number lies in it.
+    """
     width = _DEVIATIONS * np.sqrt(variance)
-    return np.maximum(width, np.ceil(width - 0.5)) + _TOLERANCE * (1 + np.abs(estimate))
+    rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
+    return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding
 
 
 def find_pairs(

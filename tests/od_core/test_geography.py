@@ -342,3 +342,35 @@ def test_coordinates_that_are_none_are_refused(latitude, longitude):
 def test_columns_of_coordinates_must_be_there():
     with pytest.raises(OdError, match=r"OD-GEOGRAPHY-COLUMN.*'latitude'"):
         Geography.from_frame(ZONES, LEVELS, coordinates=COORDINATES)
+
+
+@given(zones=zone_lists(), data=st.data())
+def test_zones_in_some_areas_are_those_whose_path_goes_through_one(zones, data):
+    """Of any level, in any order, named twice or not at all; the whole space holds every zone."""
+    geography = geography_of(zones)
+    path_of = {zone[-1]: ("all", *zone) for zone in zones}
+    level = data.draw(st.integers(0, geography.depth))
+    codes = data.draw(st.lists(st.sampled_from(geography.codes[level])))
+    expected = [path_of[zone][level] in codes for zone in geography.zones]
+    found = geography.zones_in(level, codes)
+    assert found.dtype == np.bool_
+    assert found.tolist() == expected
+    assert geography.zones_in(level, pd.Series(codes, dtype="str")).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("codes", "message"),
+    [
+        (["02", "09"], "OD-AREA-UNKNOWN: level 'town' has no area '09'"),
+        (["021"], "OD-AREA-UNKNOWN: level 'town' has no area '021'"),
+        (["north"], "OD-AREA-UNKNOWN: level 'town' has no area 'north'"),
+        ([2], "OD-AREA-UNKNOWN: level 'town' has no area '2'"),
+        ([None], "OD-AREA-UNKNOWN: level 'town' has no area 'None'"),
+        ([["02"]], "OD-AREA-UNKNOWN: level 'town' has no area"),
+        ("02", "OD-AREA-LIST: '02' is one text"),
+    ],
+)
+def test_areas_that_a_level_lacks_are_named(codes, message):
+    geography = Geography.from_frame(ZONES, LEVELS)
+    with pytest.raises(OdError, match=re.escape(message)):
+        geography.zones_in(2, codes)

@@ -1,0 +1,243 @@
+"""Releases of small random trees, and what their measurements say by dense linear algebra, without any tree.
+
+One column a node below which nothing was measured, one row a measured cell: 1 where the column's node lies in the cell.
+Where n is public, the columns sum to it (a Lagrange multiplier). The inverse of that system holds the covariance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core import Budget, InfTDA, PrivacyUnit, Release, plan_release
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.geography import Geography
+from od_core.mechanisms import MECHANISMS
+from od_core.mechanisms.inftda_refined import InfTDARefined
+from od_core.privacy.noise import NoiseSource
+from od_core.release import run_plan
+from od_core.trips import TripCounts
+from tests.od_core.doubles import SeededNoise
+from tests.od_core.oracles.inftda import Area, Node
+from tests.od_core.strategies import TREES, geography_of
+
+UNITS = [
+    PrivacyUnit("trip", "bounded"),
+    PrivacyUnit("trip", "bounded"),
+    PrivacyUnit("trip", "unbounded"),
+    PrivacyUnit("user", "bounded", column="user", max_trips=2),
+    PrivacyUnit("user", "unbounded", column="user", max_trips=3),
+]
+SHARES = ["uniform", "geography", "geography", ("geometric", Fraction(1, 3)), ("geometric", 3)]
+KEEPING: list[Any] = [InfTDARefined(), InfTDARefined(leaves="empirical_bayes"), MECHANISMS["vanilla_gauss"]()]
+DROPPING: list[Any] = [InfTDARefined(keep_all_cap=0), InfTDA(), InfTDA("descending"), MECHANISMS["tda_l2"]()]
+
+
+def random_zones(random: Random, depth: int, most: int = 3, side: str = "") -> list[Area]:
+    """Zones of unequal fan-outs; often every area of a level has one child."""
+    tree: list[Area] = [()]
+    for _ in range(depth):
+        widest = random.randint(1, most)
+        tree = [(*area, f"{side}{'/'.join(area)}/{k}") for area in tree for k in range(random.randint(1, widest))]
+    return tree
+
+
+@dataclass
+class Case:
+    """A release with its true flows by pairs of zones."""
+
+    origins: list[Area]
+    destinations: list[Area]
+    truth: NDArray[np.int64]
+    release: Release
+
+    @property
+    def trips(self) -> int:
+        return int(self.truth.sum())
+
+    def true(self, origin: Area, destination: Area) -> int:
+        """True trips of a pair of areas."""
+        return int(self.truth[np.ix_(inside(origin, self.origins), inside(destination, self.destinations))].sum())
+
+    def areas(self, side: int, level: int) -> list[Area]:
+        """Areas of a level in tree order, by their codes."""
+        zones, geography = ((self.origins, self.tree.origin), (self.destinations, self.tree.destination))[side]
+        by_code = {zone[:level][-1] if level else "all": zone[:level] for zone in zones}
+        return [by_code[code] for code in geography.codes[level]]
+
+    @property
+    def tree(self) -> Any:
+        return self.release.plan.tree
+
+    @cached_property
+    def dense(self) -> Dense:
+        return Dense.of(self)
+
+    @property
+    def drops(self) -> bool:
+        """Whether nodes were dropped: some measured cells above the leaves have nothing measured below."""
+        return any(len(o) + len(d) < self.tree.depth for o, d in self.dense.columns)
+
+    def level_pairs(self) -> list[tuple[int, int]]:
+        return list(product(range(self.tree.origin.depth + 1), range(self.tree.destination.depth + 1)))
+
+
+def inside(area: Area, zones: Sequence[Area]) -> list[int]:
+    """Numbers of the zones of an area."""
+    return [k for k, zone in enumerate(zones) if zone[: len(area)] == area]
+
+
+def within(node: Node, other: Node) -> bool:
+    """Whether a node lies in another, or is it."""
+    return all(mine[: len(theirs)] == theirs for mine, theirs in zip(node, other, strict=True))
+
+
+def meets(node: Node, other: Node) -> bool:
+    """Whether two nodes have a pair of zones in common."""
+    return all(a[: len(b)] == b or b[: len(a)] == a for a, b in zip(node, other, strict=True))
+
+
+@dataclass
+class Dense:
+    """Generalised least squares.
+
+    Attributes:
+        columns: nodes below which nothing was measured.
+        cells: by the number of the measured level, noisy value and variance of each measured cell.
+        estimate: of each column.
+        covariance: of these.
+    """
+
+    columns: list[Node]
+    cells: dict[int, dict[Node, tuple[float, float]]]
+    estimate: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, case: Case) -> Dense:
+        plan = case.release.plan
+        cells: dict[int, dict[Node, tuple[float, float]]] = {}
+        for step in plan.steps:
+            o_level, d_level = plan.tree.level_pair(step.level)
+            o_area, d_area = (
+                {area[-1] if area else "all": area for area in case.areas(side, level)}
+                for side, level in ((0, o_level), (1, d_level))
+            )
+            table = case.release.measurements_at(step.level)
+            cells[step.level] = {
+                (o_area[o], d_area[d]): (float(noisy), float(step.variance))
+                for o, d, noisy in zip(table["origin"], table["destination"], table["noisy"], strict=True)
+            }
+        every = [node for level in cells.values() for node in level]
+        columns = [node for node in every if not any(other != node and within(other, node) for other in every)]
+        rows = np.array([[within(column, node) for column in columns] for node in every], dtype=float)
+        values = [measured for level in cells.values() for measured in level.values()]
+        x, s2 = (np.array(column, dtype=float) for column in zip(*values, strict=True)) if values else np.zeros((2, 0))
+        if not columns:
+            return cls([], cells, np.zeros(0), np.zeros((0, 0)))
+        unit = s2.min()
+        normal, right = rows.T * (unit / s2) @ rows, rows.T * (unit / s2) @ x
+        if plan.publishes_total:
+            one = np.ones((len(columns), 1))
+            normal = np.block([[normal, one], [one.T, np.zeros((1, 1))]])
+            right = np.append(right, case.trips)
+        inverse = np.linalg.inv(normal)
+        size = len(columns)
+        return cls(columns, cells, (inverse @ right)[:size], inverse[:size, :size] * unit)
+
+    def sum_of(self, taken: NDArray[np.bool_]) -> tuple[float, float]:
+        """Estimate and variance of a sum of columns."""
+        a = taken.astype(float)
+        return float(a @ self.estimate), max(0.0, float(a @ self.covariance @ a))
+
+    def of_node(self, node: Node) -> tuple[float, float]:
+        """Of the columns that lie in a node."""
+        return self.sum_of(np.array([within(column, node) for column in self.columns], dtype=bool))
+
+
+def case_of(
+    random: Random,
+    mechanisms: Sequence[Any],
+    *,
+    budget: dict[str, Any] | None = None,
+    most_trips: int = 12,
+    least_trips: int = 0,
+    noise: NoiseSource | None = None,
+    most_pairs: int = 60,
+) -> Case:
+    """A release over two different geographies."""
+    while True:
+        depth = random.randint(1, 3)
+        origins, destinations = (random_zones(random, depth, side=side) for side in "od")
+        if len(origins) * len(destinations) <= most_pairs:
+            break
+    filled = random.choice([0.1, 0.5, 1.0])
+    truth = np.array(
+        [
+            [
+                random.randint(least_trips, most_trips) if random.random() < filled or least_trips else 0
+                for _ in destinations
+            ]
+            for _ in origins
+        ],
+        dtype=np.int64,
+    )
+    return made(
+        origins,
+        destinations,
+        truth,
+        mechanism=random.choice(list(mechanisms)),
+        unit=random.choice(UNITS),
+        budget=Budget(
+            **(budget or random.choice([{"epsilon": e} for e in ("0.1", 1, 10, 30)])),
+            delta=1e-8,
+            shares=random.choice(SHARES),
+        ),
+        order=random.choice(TREES),
+        noise=noise or SeededNoise(random.randrange(2**32)),
+    )
+
+
+def made(
+    origins: list[Area],
+    destinations: list[Area],
+    truth: NDArray[np.int64],
+    *,
+    mechanism: Any,
+    unit: PrivacyUnit = UNITS[0],
+    budget: Budget,
+    order: str = "destination",
+    noise: NoiseSource,
+) -> Case:
+    """A release of some true flows, one row an origin, in the order of the zone lists."""
+    plan = plan_release(
+        geography_of(origins),
+        destination_geography=geography_of(destinations),
+        unit=unit,
+        budget=_with_levels(budget, mechanism),
+        mechanism=mechanism,
+        tree=order,
+    )
+    o, d = (_numbers(g, z) for g, z in ((plan.tree.origin, origins), (plan.tree.destination, destinations)))
+    pairs = np.array(list(product(o, d)), dtype=np.int32)
+    there = truth.ravel() > 0
+    counts = TripCounts.from_pairs(plan.tree, pairs[there, 0], pairs[there, 1], truth.ravel()[there])
+    return Case(origins, destinations, truth, run_plan(plan, counts, noise, MemoryMeasurements()))
+
+
+def _with_levels(budget: Budget, mechanism: Any) -> Budget:
+    """Leaves alone have no shares."""
+    return budget if mechanism.measures == "every_level" else Budget(budget.epsilon, budget.delta, rho=budget.rho)
+
+
+def _numbers(geography: Geography, zones: Sequence[Area]) -> list[int]:
+    place = {code: k for k, code in enumerate(geography.zones)}
+    return [place[zone[-1]] for zone in zones]

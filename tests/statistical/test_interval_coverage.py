@@ -1,0 +1,140 @@
+"""How often intervals hold the truth, by TRUE size, at every pair of levels: at least 88 times in a hundred.
+
+The cells of one run share their noise, the runs do not: so a run's share of covered cells is one observation, and the
+runs are compared with 88 % by Student's t, one-sided. A data set has a few hundred classes; all of its tests together
+fail with probability 1e-6, shared evenly. Shares of at least ten cells over dozens of runs are near enough to normal.
+Wrong intervals must be rejected by the same test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from od_core import Budget, PrivacyUnit, Release, plan_release
+from od_core.archive.measurements import MemoryMeasurements
+from od_core.estimation import intervals
+from od_core.estimation.intervals import Intervals
+from od_core.estimation.node_sums import NodeSums
+from od_core.evaluation.coverage import coverage
+from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.synthetic import binary, italy, random_tree
+from od_core.flow_tree import Nodes
+from od_core.mechanisms.inftda_refined import InfTDARefined
+from od_core.privacy.noise import noise_named
+from od_core.release import run_plan
+from tests.statistical.laws import ALPHA
+
+LEAST_COVERED = 0.88
+LEAST_CELLS = 10
+
+CASES: dict[str, tuple[Callable[[], Any], str, int, int]] = {
+    "binary": (lambda: binary(SEED, levels=4, trips=3_000), "10", 5_000_000, 80),
+    "random": (lambda: random_tree(SEED, levels=3, zones=50, trips=15_000), "1", 5_000_000, 60),
+    "italy, nodes dropped": (lambda: italy(SEED, scale=0.01), "1", 0, 40),
+    "italy, nodes dropped, little noise": (lambda: italy(SEED, scale=0.01), "10", 0, 40),
+    "binary, nodes dropped": (lambda: binary(SEED, levels=7, filled=Fraction(1, 60), trips=30_000), "1", 0, 60),
+    "flights": (lambda: None, "1", 5_000_000, 16),
+}
+"""Data, epsilon, cap of the leaf pairs up to which all nodes are kept, runs."""
+
+
+@cache
+def _synthetic(name: str) -> KnownFlows:
+    return KnownFlows.synthetic(CASES[name][0]())
+
+
+def known(name: str, flights, geography) -> KnownFlows:
+    if name != "flights":
+        return _synthetic(name)
+    records = flights["2001-06"].assign(trips=1).groupby(["origin", "destination"], as_index=False)["trips"].sum()
+    return KnownFlows.from_frame("flights", "public", records, geography)
+
+
+def runs_of(name: str, data: KnownFlows, judged: Callable[[Release], Any] = lambda release: release) -> pd.DataFrame:
+    """Shares of covered cells by pair of levels and class, one row a run."""
+    _, epsilon, cap, runs = CASES[name]
+    plan = plan_release(
+        data.geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=epsilon, delta="1e-8"),
+        mechanism=InfTDARefined(keep_all_cap=cap),
+    )
+    pairs = data.truth.tree.pairs_at(data.trips.rank)
+    truth = Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
+    tables = []
+    for run in range(runs):
+        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        tables.append(coverage([judged(release)], truth).assign(run=run))
+    table = pd.concat(tables)
+    classes = ["origin_level", "destination_level", "least_trips"]
+    return table[table["cells"] >= LEAST_CELLS].pivot(index="run", columns=classes, values="covered")
+
+
+def p_values(shares: pd.DataFrame) -> np.ndarray:
+    """Of each class: that its cells are covered at least 88 times in a hundred."""
+    mean, spread = shares.mean().to_numpy(), shares.std().to_numpy() / len(shares) ** 0.5
+    t = np.divide(mean - LEAST_COVERED, spread, out=np.sign(mean - LEAST_COVERED) * np.inf, where=spread > 0)
+    return stats.t.cdf(t, len(shares) - 1)
+
+
+def rejected(shares: pd.DataFrame) -> bool:
+    return bool(p_values(shares).min() < ALPHA / shares.shape[1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_class_of_true_size_is_covered(name, flights, airport_geography):
+    """Failure probability 1e-6 for each data set."""
+    shares = runs_of(name, known(name, flights, airport_geography))
+    assert shares.shape[1] >= 15
+    assert {least for *_, least in shares.columns} >= {1, 10}
+    worst = p_values(shares).argmin()
+    assert not rejected(shares), (shares.columns[worst], shares.mean().iloc[worst])
+
+
+@pytest.mark.parametrize("name", ["random", "italy, nodes dropped"])
+def test_narrower_intervals_are_rejected(monkeypatch, name):
+    """By a fifth."""
+    monkeypatch.setattr(intervals, "_DEVIATIONS", 0.8 * intervals._DEVIATIONS)
+    assert rejected(runs_of(name, _synthetic(name)))
+
+
+class AroundTheReleased:
+    """Wrong: deviations of the measurement around what was released, and nothing around 0, as a bootstrap has them."""
+
+    def __init__(self, release: Release) -> None:
+        self.release = release
+
+    def of_cells(self, o_level, d_level, origin, destination):
+        o, d, trips = self.release.plan.tree.sums_at(self.release.leaves, o_level, d_level)
+        table = np.zeros(
+            (self.release.plan.tree.origin.size(o_level), self.release.plan.tree.destination.size(d_level))
+        )
+        table[o, d] = trips
+        released = table[origin, destination]
+        lower, upper = self.release.intervals.of_cells(o_level, d_level, origin, destination)
+        half = np.where(released > 0, (upper - lower) / 2, 0)
+        return np.maximum(released - half, 0).astype(np.int64), (released + half).astype(np.int64)
+
+
+def test_intervals_around_released_zeros_are_rejected():
+    """A true 3 released as 0 gets [0, 0]."""
+
+    def judged(release: Release) -> Any:
+        return SimpleNamespace(plan=release.plan, leaves=release.leaves, intervals=AroundTheReleased(release))
+
+    assert rejected(runs_of("random", _synthetic("random"), judged))
+
+
+def test_fitted_values_of_kept_nodes_are_rejected(monkeypatch):
+    """Where nodes were dropped, those kept were chosen for their noise."""
+    monkeypatch.setattr(Intervals, "_single", lambda self, level, meant=None: NodeSums.of_fitted(level, meant))
+    assert rejected(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")))
