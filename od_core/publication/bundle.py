@@ -23,6 +23,7 @@ from od_core.publication.checksums import CHECKSUMS, faulty_files, write_checksu
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.kind import Kind, R
+from od_core.publication.open_matrix import same_matrices
 from od_core.publication.zipped import write_zip, zip_beside, zip_faults
 
 CERTIFICATE = "certificate.json"
@@ -31,7 +32,15 @@ REPORT = "report.html"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
 """The tables that a release of flows is read back from."""
 
-WORDS = ("README.txt", "certificate.html", SCHEMA, "codebook.md", "datapackage.json", REPORT)
+WORDS = (
+    "README.txt",
+    "certificate.html",
+    SCHEMA,
+    "codebook.md",
+    "datapackage.json",
+    "flows.sdmx.json",
+    REPORT,
+)
 """Files that follow from the certificate and the tables, in the words of the software that made them."""
 
 _SENTENCES = ("guarantee", "known_limitations")
@@ -194,19 +203,21 @@ def differing_files(made: Path, public: Path) -> list[str]:
     software = [(_content(folder / CERTIFICATE) or {}).get("software") for folder in (made, public)]
     apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
     names = {file.name for file in (*made.iterdir(), *public.iterdir())} - apart
-    changed = {name for name in names if not _same(made / name, public / name)}
+    changed = {name for name in names if not _same(made / name, public / name, one_software=software[0] == software[1])}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
         changed.add(CERTIFICATE)
     faulty = {name for name, _ in faulty_files(public)}
     return sorted(changed | (faulty & apart) | ({CHECKSUMS} if faulty - apart - changed else set()))
 
 
-def _same(file: Path, public: Path) -> bool:
-    """The same bytes; or, where a later version of the software writes Parquet otherwise, the same table."""
+def _same(file: Path, public: Path, *, one_software: bool) -> bool:
+    """The same bytes; or, where another version of the software writes a format otherwise, the same numbers."""
     if not (file.exists() and public.exists()):
         return False
     if file.read_bytes() == public.read_bytes():
         return True
+    if file.suffix == ".omx" and not one_software:
+        return same_matrices(file, public)
     if file.suffix != ".parquet" or _software(file) == _software(public):
         return False
     try:

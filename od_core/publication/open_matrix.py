@@ -77,6 +77,23 @@ def write_matrices(tree: FlowTree, pair: LevelPair, path: Path) -> None:
             lookup.attrs["dim"] = np.int32(dimension)
 
 
+def same_matrices(file: Path, other: Path) -> bool:
+    """Whether two files have equal matrices and lookups, whatever version of HDF5 wrote them."""
+    import openmatrix
+    import tables
+
+    try:
+        with openmatrix.open_file(str(file)) as one, openmatrix.open_file(str(other)) as two:
+            arrays = [
+                {node._v_pathname: node.read() for node in opened.walk_nodes("/", "Array")} for opened in (one, two)
+            ]
+    except (OSError, tables.HDF5ExtError, tables.NodeError):
+        return False
+    return arrays[0].keys() == arrays[1].keys() and all(
+        np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items()
+    )
+
+
 def _numbers(codes: tuple[str, ...], named: pd.Series) -> NDArray[np.intp]:
     """Number of the area of each code."""
     return pd.Index(list(codes), dtype=object).get_indexer(pd.Index(named.astype(object)))

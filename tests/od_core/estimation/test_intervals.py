@@ -406,7 +406,7 @@ def test_levels_that_are_not_there_are_named(small):
         lambda: small.release.flows_at("all", "town", interval=True),
         lambda: small.release.zero_bound("town", "all"),
     ):
-        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*known: all, level_1, level_2"):
+        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*there are all, level_1, level_2"):
             ask()
 
 

@@ -9,6 +9,7 @@ import json
 import shutil
 
 import duckdb
+import openmatrix
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -186,6 +187,27 @@ def test_words_are_those_of_the_software_that_the_certificate_names(copied):
     with staged_bundle(release(), facts(release()), copied):
         pass
     assert (copied / "codebook.md").read_text(encoding="utf-8") == "In other words.\n"
+
+
+def test_matrices_that_another_version_wrote_are_held_to_their_numbers(copied):
+    """Other bytes of the same numbers are the same; another number is another bundle, sealed again or not."""
+    name = "flows_zone_zone.omx"
+    with openmatrix.open_file(str(copied / name), "a") as file:
+        file.root._v_attrs["WRITTEN_BY"] = "another version"
+    sealed_again(copied)
+    with pytest.raises(OdError, match=name), staged_bundle(release(), facts(release()), copied):
+        pytest.fail("the body ran")
+    stated = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
+    stated["software"]["tables"] = "3.0"
+    (copied / "certificate.json").write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(copied)
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    with openmatrix.open_file(str(copied / name), "a") as file:
+        file["trips"][0, 0] += 1
+    sealed_again(copied)
+    with pytest.raises(OdError, match=name), staged_bundle(release(), facts(release()), copied):
+        pytest.fail("the body ran")
 
 
 def test_a_zip_file_that_was_lost_is_made_again(copied):
