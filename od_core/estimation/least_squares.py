@@ -34,28 +34,35 @@ Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class FittedLevel:
-    """The measured nodes of a level of the flow tree, with what all measurements say about each.
+class MeasuredLevel:
+    """The measured nodes of a level of the flow tree.
 
     Attributes:
         nodes: all children of the nodes above that were divided, in tree order.
-        splits_origin: whether they divide the origin area of their parent (else the destination).
         offsets: those below divided parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         divided: positions of those below which there are measurements, too; shape (divided,).
-        noisy: x, its own noisy value; shape (nodes,).
+        noisy: x, the noisy value of each; shape (nodes,).
         noise: s2, the variance of these; 0 of a root that is public, infinite of a level that was not measured.
+    """
+
+    nodes: Pairs
+    offsets: Positions
+    divided: Positions
+    noisy: Reals
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLevel(MeasuredLevel):
+    """The same, with what all measurements say about each node.
+
+    Attributes:
         own: v, what a node's own value and those below it leave uncertain; shape (nodes,).
         siblings: S, the sum of v over the children of each divided parent; shape (parents,).
         estimate: h; shape (nodes,).
         variance: V; shape (nodes,).
     """
 
-    nodes: Pairs
-    splits_origin: bool
-    offsets: Positions
-    divided: Positions
-    noisy: Reals
-    noise: float
     own: Reals
     siblings: Reals
     estimate: Reals
@@ -67,7 +74,6 @@ class FittedLevel:
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
         return FittedLevel(
             Pairs(self.nodes.level, self.nodes.origin[nodes], self.nodes.destination[nodes]),
-            self.splits_origin,
             self.offsets[first : last + 1] - nodes.start,
             self.divided[divided] - nodes.start,
             self.noisy[nodes],
@@ -77,18 +83,6 @@ class FittedLevel:
             self.estimate[nodes],
             self.variance[nodes],
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    """A level before anything is fitted: its nodes, their noisy values, and the noise (infinite where not measured)."""
-
-    nodes: Pairs
-    splits_origin: bool
-    offsets: Positions
-    divided: Positions
-    noisy: Reals
-    noise: float
 
 
 def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[FittedLevel]:
@@ -114,25 +108,13 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
             lacking = np.repeat(above.estimate[above.divided] - total_z, fan_out)
             estimate = z[k] + part * lacking
             variance = v[k] - v[k] * part + part * part * np.repeat(above.variance[above.divided], fan_out)
-        fitted.append(
-            FittedLevel(
-                level.nodes,
-                level.splits_origin,
-                level.offsets,
-                level.divided,
-                level.noisy,
-                level.noise,
-                v[k],
-                siblings,
-                estimate,
-                np.maximum(variance, 0),
-            )
-        )
+        variance = np.maximum(variance, 0)
+        fitted.append(FittedLevel(**vars(level), own=v[k], siblings=siblings, estimate=estimate, variance=variance))
     return fitted
 
 
-def _upwards(levels: Sequence[_Measured]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
-    """Z and v of all levels, and the sums (s, S) over the families of each."""
+def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
+    """What a node and those below it say, z and v, of all levels; and the sums (s, S) over the families of each."""
     z: list[Reals] = []
     v: list[Reals] = []
     sums: list[tuple[Reals, Reals]] = []
@@ -152,7 +134,7 @@ def _upwards(levels: Sequence[_Measured]) -> tuple[list[Reals], list[Reals], lis
     return z, v, sums
 
 
-def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[_Measured]:
+def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[MeasuredLevel]:
     """Root, and the level of every step; where the leaves alone were measured, every level, of infinite noise."""
     known = [(m.step.level, float(m.step.variance), m.noisy.values().astype(np.float64)) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
@@ -163,21 +145,21 @@ def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measureme
         known.insert(0, (0, 0.0, np.array([float(total)])))
     families = [_root_family(), *(_families_below(plan, nodes) for nodes in parents)]
     levels = []
-    for k, ((number, noise, noisy), (children, splits_origin, offsets)) in enumerate(zip(known, families, strict=True)):
+    for k, ((number, noise, noisy), (children, offsets)) in enumerate(zip(known, families, strict=True)):
         nodes = Pairs(number, children.origin, children.destination)
         divided = np.empty(0, dtype=np.int64)
         if k < len(parents):
             divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(parents[k]))
-        levels.append(_Measured(nodes, splits_origin, offsets, divided, noisy, noise))
+        levels.append(MeasuredLevel(nodes, offsets, divided, noisy, noise))
     return levels
 
 
-def _root_family() -> tuple[Pairs, bool, Positions]:
-    return Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)), False, np.zeros(1, dtype=np.int64)
+def _root_family() -> tuple[Pairs, Positions]:
+    return Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)), np.zeros(1, dtype=np.int64)
 
 
-def _families_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, bool, Positions]:
-    """All children of some nodes, whether the origin is divided, and where each family begins."""
+def _families_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
+    """All children of some nodes, and where each family begins."""
     level, pieces = parents.level + 1, list(plan.tree.families(parents))
     children = [piece.children for piece in pieces]
     none, no_offset = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
@@ -187,4 +169,4 @@ def _families_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, bool, Pos
         np.concatenate([none, *(piece.destination for piece in children)]),
     )
     fan_out = np.concatenate([no_offset, *(np.diff(piece.offsets) for piece in pieces)])
-    return nodes, plan.tree.refines_origin(level), np.cumsum(fan_out)
+    return nodes, np.cumsum(fan_out)
