@@ -166,6 +166,8 @@ def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Ran
         positive = every[every["trips"] != 0].reset_index(drop=True)
         pd.testing.assert_frame_equal(positive[["origin", "destination", "trips"]], release.flows_at(*levels))
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(intervals, "MOST_LISTED", len(every))
+            pd.testing.assert_frame_equal(release.flows_at(*levels, interval=True), every)
             patch.setattr(intervals, "MOST_LISTED", len(every) - 1)
             pd.testing.assert_frame_equal(release.flows_at(*levels, interval=True), positive)
         zeros = every[every["trips"] == 0]
