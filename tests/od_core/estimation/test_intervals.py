@@ -166,6 +166,8 @@ def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Ran
         positive = every[every["trips"] != 0].reset_index(drop=True)
         pd.testing.assert_frame_equal(positive[["origin", "destination", "trips"]], release.flows_at(*levels))
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(intervals, "MOST_LISTED", len(every))
+            pd.testing.assert_frame_equal(release.flows_at(*levels, interval=True), every)
             patch.setattr(intervals, "MOST_LISTED", len(every) - 1)
             pd.testing.assert_frame_equal(release.flows_at(*levels, interval=True), positive)
         zeros = every[every["trips"] == 0]
@@ -387,7 +389,7 @@ def test_sums_over_areas_a_user_names(small):
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        (("level_9", ["A"], "all", ["all"]), "OD-LEVEL-UNKNOWN.*did you mean"),
+        (("level_9", ["A"], "all", ["all"]), "OD-LEVEL-UNKNOWN.*level_9"),
         (("level_1", ["Z"], "all", ["all"]), "OD-AREA-UNKNOWN.*level 'level_1' has no area 'Z'"),
         (("level_1", ["a"], "all", ["all"]), "OD-AREA-UNKNOWN"),
         (("level_1", ["A", 5], "all", ["all"]), "OD-AREA-UNKNOWN"),
@@ -406,7 +408,7 @@ def test_levels_that_are_not_there_are_named(small):
         lambda: small.release.flows_at("all", "town", interval=True),
         lambda: small.release.zero_bound("town", "all"),
     ):
-        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*there are all, level_1, level_2"):
+        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*all, level_1, level_2"):
             ask()
 
 
@@ -444,3 +446,18 @@ def test_confidence_is_the_probability_of_the_deviations():
     """Nine tenths of a normal variable, by the error function."""
     assert Fraction(9, 10) == intervals.CONFIDENCE
     assert math.erf(intervals._DEVIATIONS / math.sqrt(2)) == pytest.approx(float(intervals.CONFIDENCE), abs=1e-12)
+
+
+def test_a_sum_that_is_released_outside_its_interval_is_taken_in():
+    """Leaves released as they were measured may be below 0, where no interval is; the bounds then reach to them."""
+    case = made(
+        FEW,
+        FEW,
+        np.zeros((3, 3), dtype=np.int64),
+        mechanism=MECHANISMS["vanilla_gauss"](),
+        budget=Budget(epsilon=30, delta=1e-8),
+        noise=ListedNoise([-50]),
+    )
+    assert case.release.trips_between("level_1", ["A"], "level_2", ["a", "c"]) == (-200, -200, 0)
+    table = case.release.flows_at("level_2", "level_2", interval=True)
+    assert table[["trips", "lower", "upper"]].drop_duplicates().to_numpy().tolist() == [[-50, -50, 0]]
