@@ -12,6 +12,7 @@ from od_assets.assets.levels import released_key
 from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
+from od_assets.progress import now_and_then
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.balance import Balance
@@ -130,10 +131,7 @@ def bundle_asset(
             folder = warehouse.bundle(key)
             around = circumstances(kind, ledger, key, settings.domain.name, warehouse.releases)
             report = kind.report(release, facts, around)
-
-            def tell(number: int, files: int, name: str) -> None:
-                context.log.info(f"{number} of {files}: {name}")
-
+            tell = now_and_then(context.log.info)
             with staged_folder(lambda place: write_bundle(kind, release, facts, report, place, tell), folder):
                 kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
