@@ -75,9 +75,9 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
             it is damaged.
     """
     with opened(database) as connection:
+        connection.execute("BEGIN TRANSACTION")
         connection.execute(_SHARED + contents.schema)
         describe(connection)
-        connection.execute("BEGIN TRANSACTION")
         for geography in contents.geographies:
             _store_areas(connection, geography)
         if not _holds(connection, contents.facts_table, key):
