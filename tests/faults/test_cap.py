@@ -32,5 +32,6 @@ def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypa
         assert not side_file(tmp_path, str(key)).exists()
         assert not (tmp_path / "confidential" / str(key)).exists()
         assert rows(ledger.path) == history
-    assert sorted(path.name for path in (tmp_path / "releases").iterdir()) == ["r1", "r2", "r3", "r4"]
+    published = [f"r{revision}" for revision in range(1, 5)]
+    assert {path.name for path in (tmp_path / "releases").iterdir()} == {*published, *(f"{r}.zip" for r in published)}
     assert charged(ledger.path) == 4 * RHO
