@@ -270,7 +270,7 @@ def test_a_store_that_fails_leaves_no_bundle_and_no_row(tmp_path):
     """The database refuses a table half way: its transaction is undone, and the folder is not renamed."""
     database, made = tmp_path / "release.duckdb", release()
     with duckdb.connect(str(database)) as connection:
-        connection.execute("CREATE TABLE checks (release VARCHAR, something_else INTEGER)")
+        connection.execute('CREATE TABLE checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed INTEGER[])')
     with pytest.raises(duckdb.Error), staged_bundle(made, facts(made), tmp_path / "r1"):
         store_release(database, made, KEY, facts(made))
     assert [path.name for path in tmp_path.iterdir()] == ["release.duckdb"]
