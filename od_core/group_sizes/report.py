@@ -14,20 +14,17 @@ from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication.circumstances import Circumstances
 from od_core.publication.markup import Markup, joined
 from od_core.publication.report_bars import bars
+from od_core.publication.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.report_page import (
     bar,
     class_text,
-    common_sections,
     heat_table,
     number,
     page,
     paragraph,
-    promise_figures,
-    protected,
     rounded,
     size_classes,
     table,
-    under_title,
 )
 
 MOST_AREAS = 24

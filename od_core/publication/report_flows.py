@@ -14,24 +14,21 @@ from od_core.geography import Geography
 from od_core.publication.changes import changes
 from od_core.publication.circumstances import Circumstances
 from od_core.publication.markup import Markup, element, joined
+from od_core.publication.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.report_map import drawn_flows, flow_map
 from od_core.publication.report_page import (
     bar,
     between,
     class_text,
-    common_sections,
     heat_table,
     number,
     page,
     paragraph,
-    promise_figures,
-    protected,
     rounded,
     scrolled,
     signed,
     size_classes,
     table,
-    under_title,
 )
 from od_core.release import Release
 

@@ -11,19 +11,16 @@ from numpy.typing import NDArray
 
 from od_core.publication.circumstances import Circumstances
 from od_core.publication.markup import Markup, element, joined
+from od_core.publication.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.report_page import (
     SHADES,
     Scale,
     between,
-    common_sections,
     number,
     page,
     paragraph,
-    promise_figures,
-    protected,
     rounded,
     table,
-    under_title,
 )
 from od_core.stops.boxes import Bounds
 from od_core.stops.map_grid import MapGrid
