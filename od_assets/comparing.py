@@ -15,7 +15,8 @@ from rich.progress import Progress, TaskID
 
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.declarations import comparison
-from od_assets.progress import followed, one_of_all
+from od_assets.parts import one_of_all
+from od_assets.progress import followed
 from od_assets.running import SILENT, step_failures
 from od_core.archive.lock import exclusive
 from od_core.errors import OdError

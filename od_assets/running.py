@@ -17,7 +17,8 @@ from dagster import DagsterEventType, EventLogEntry
 from rich.progress import Progress, TaskID
 
 from od_assets.components.series import Series
-from od_assets.progress import Tell, followed, one_of_all
+from od_assets.parts import one_of_all
+from od_assets.progress import Tell, followed
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.chain import DRAWING, MEASURED
 from od_core.archive.lock import exclusive

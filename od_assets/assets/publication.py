@@ -12,7 +12,7 @@ from od_assets.assets.levels import released_key
 from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
-from od_assets.progress import now_and_then
+from od_assets.parts import now_and_then
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.balance import Balance
