@@ -16,6 +16,7 @@ from od_assets.components.section import Number, Section
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.noise import noise_named
@@ -97,7 +98,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
                 next_step="release flows, which have user units",
             )
         domain = declared.domain(max_trips)
-        charged_periods(first.period, domain.elementary_period, domain.unit.kind)
+        charged_periods(Period(first.period), domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         return domain
 

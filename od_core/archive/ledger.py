@@ -21,6 +21,7 @@ from od_core.archive.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RES
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
@@ -134,7 +135,7 @@ class Ledger:
                     f"the release's unit is not that of the privacy domain {domain!r}",
                     next_step="declare the domain once, with the unit and neighbours of all its releases",
                 )
-            periods = charged_periods(key.period, declared["content"]["elementary_period"], plan.unit.kind)
+            periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
             check_cap(entries, domain, periods, plan.charge)
             facts = plan.facts()
             for step in plan.steps:
@@ -317,7 +318,7 @@ class Ledger:
                     next_step="run a release of it",
                 )
             content = declared["content"]
-            periods = charged_periods(period, content["elementary_period"], content["unit"])
+            periods = charged_periods(Period(period), content["elementary_period"], content["unit"])
             return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
 
     def balances(self) -> list[Balance]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from od_core.errors import OdError
+from od_core.periods import Period
 from od_core.privacy.domain import NAME
-
-_PERIOD = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -19,7 +17,7 @@ class ReleaseKey:
 
     Attributes:
         release: name of the release series.
-        period: elementary period, as ``2001-06``.
+        period: as :class:`od_core.periods.Period` writes it, ``2001-06`` for a month.
         revision: 1 or more; a new revision draws again, and is charged again.
     """
 
@@ -30,8 +28,7 @@ class ReleaseKey:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.release):
             raise _fault(f"release name {self.release!r} is not lower-case letters, digits and underscores")
-        if not _PERIOD.fullmatch(self.period) or not _in_calendar(self.period):
-            raise _fault(f"period {self.period!r} is no year, month or day, as 2001, 2001-06 or 2001-06-30")
+        Period(self.period)
         if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
             raise _fault("the revision is not a whole number of at least 1")
 
@@ -50,15 +47,6 @@ class ReleaseKey:
     def folder(self) -> PurePosixPath:
         """The release's folder below any root."""
         return PurePosixPath(str(self))
-
-
-def _in_calendar(period: str) -> bool:
-    """Whether there is such a year, month or day: every period that is not would have a cap of its own."""
-    try:
-        datetime.date.fromisoformat(f"{period}-01-01"[:10])
-    except ValueError:
-        return False
-    return True
 
 
 def _fault(message: str) -> OdError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +14,7 @@ from od_core.geography import Geography
 from od_core.group_sizes.counting import count_by_group
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
+from od_core.periods import Period
 from od_core.trips import FAULT_THRESHOLD
 
 
@@ -31,13 +31,13 @@ class AreasByDay:
 
     def per_area(self, geography: Geography, period: str) -> Counts:
         """As :meth:`od_core.group_sizes.grouping.Grouping.per_area`."""
-        return np.full(len(geography.zones), days_of(period)[1], dtype=np.int64)
+        return np.full(len(geography.zones), Period(period).days, dtype=np.int64)
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
         """As :meth:`od_core.group_sizes.grouping.Grouping.count`."""
-        first, days = days_of(period)
+        first, days = Period(period).first, Period(period).days
         areas = len(geography.zones)
         codes, numbers = list[str | None](geography.zones), list(range(areas))
         if geography.unknown is not None:
@@ -54,10 +54,3 @@ class AreasByDay:
         )
         by_area = np.sort(sizes.reshape(areas, days), axis=1)
         return GroupSizes(np.repeat(np.arange(areas, dtype=np.int32), days), by_area.ravel())
-
-
-def days_of(period: str) -> tuple[datetime.date, int]:
-    """First day and number of days of a year, month or day, as ``2001``, ``2001-06`` or ``2001-06-30``."""
-    first = datetime.date.fromisoformat(f"{period}-01-01"[:10])
-    beyond = {4: first.replace(year=first.year + 1), 7: (first + datetime.timedelta(days=32)).replace(day=1)}
-    return first, (beyond.get(len(period), first + datetime.timedelta(days=1)) - first).days

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from od_core.errors import OdError, nearest_known
+from od_core.periods import LENGTHS, Length, Period
 from od_core.privacy.cap import Cap
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 """Names of data sets and of release series: one way to write each."""
-
-ElementaryPeriod = Literal["day", "month", "year"]
-ELEMENTARY_PERIODS: tuple[ElementaryPeriod, ...] = ("day", "month", "year")
-_LENGTHS = {"year": 4, "month": 7, "day": 10}
-"""Characters of a period, as 2001, 2001-06 and 2001-06-30."""
 
 ALL_PERIODS = "all"
 """What a release charges where a user is protected for ever: the losses of all periods add up."""
@@ -39,7 +33,7 @@ class PrivacyDomain:
     unit: PrivacyUnit
     cap: Cap
     cap_reason: str
-    elementary_period: ElementaryPeriod = "month"
+    elementary_period: Length = "month"
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -50,8 +44,8 @@ class PrivacyDomain:
             )
         if not self.cap_reason.strip():
             raise OdError("OD-DOMAIN-REASON", "a cap needs a reason", next_step="state it")
-        if self.elementary_period not in ELEMENTARY_PERIODS:
-            known = nearest_known(str(self.elementary_period), ELEMENTARY_PERIODS)
+        if self.elementary_period not in LENGTHS:
+            known = nearest_known(str(self.elementary_period), LENGTHS)
             raise OdError(
                 "OD-DOMAIN-PERIOD",
                 f"there is no elementary period {self.elementary_period!r} ({known})",
@@ -68,45 +62,35 @@ def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:
     return {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
 
 
-def charged_periods(period: str, elementary: ElementaryPeriod, unit: UnitKind) -> tuple[str, ...]:
+def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
     """Every elementary period that a release of a period charges.
 
     A month touches all its days. The losses of different periods concern different trips, or different pairs of user
     and period; those of a user add up.
 
     Args:
-        period: of the release, as 2001, 2001-06 or 2001-06-30.
+        period: of the release.
         elementary: of the domain.
         unit: kind of the domain's unit.
 
     Raises:
-        OdError: a release finer than the elementary period: a trip replaced by one of the same elementary period may
-            leave the release, which an exact n would tell. A ``user_period`` release of several elementary periods:
+        OdError: a release that is not made of whole elementary periods: a trip replaced by one of the same elementary
+            period may leave the release, which an exact n would tell. A ``user_period`` release of several of them:
             cutting a user to m trips over all of them would let the trips of one decide which of another are counted.
     """
-    if len(period) > _LENGTHS[elementary]:
+    parts = period.parts(elementary)
+    if not parts:
         raise OdError(
             "OD-DOMAIN-PERIOD",
-            f"a release of {period} is finer than the data set's elementary period, the {elementary}",
+            f"a release of {period} is not made of whole elementary periods of the data set, which are {elementary}s",
             next_step="release whole elementary periods, or declare a data set of shorter ones",
         )
     if unit == "user":
         return (ALL_PERIODS,)
-    periods: tuple[str, ...] = (period[: _LENGTHS[elementary]],)
-    while len(periods[0]) < _LENGTHS[elementary]:
-        periods = tuple(finer for coarser in periods for finer in _parts(coarser))
-    if unit == "user_period" and len(periods) > 1:
+    if unit == "user_period" and len(parts) > 1:
         raise OdError(
             "OD-DOMAIN-PERIOD",
             f"a release of {period} spans several elementary periods ({elementary}s), which unit 'user_period' forbids",
             next_step="release one elementary period at a time, declare a longer one, or use unit 'user'",
         )
-    return periods
-
-
-def _parts(period: str) -> list[str]:
-    """Months of a year, or days of a month."""
-    if len(period) == _LENGTHS["year"]:
-        return [f"{period}-{month:02d}" for month in range(1, 13)]
-    _, days = calendar.monthrange(int(period[:4]), int(period[5:]))
-    return [f"{period}-{day:02d}" for day in range(1, days + 1)]
+    return tuple(part.text for part in parts)

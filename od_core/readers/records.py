@@ -18,6 +18,7 @@ import duckdb
 from od_core.archive.files import write_durably
 from od_core.contribution_bound import no_user_ids
 from od_core.errors import OdError, nearest_only
+from od_core.periods import Period
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 from od_core.trip_faults import MAX_COUNT
 
@@ -70,7 +71,7 @@ def load_records(source: Path, columns: RecordColumns, period: str, target: Path
     Args:
         source: Parquet, or CSV (UTF-8, a header line, commas, quotes where needed).
         columns: names of the columns in the file.
-        period: elementary period: a year, month or day, as ``2001-06``.
+        period: as :class:`od_core.periods.Period` writes it.
         target: Parquet file to write, durably and with mode 0600.
 
     Raises:
@@ -135,8 +136,9 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
                 "OD-TRIPS-NOT-TEXT",
                 f"{source.name}: column {name!r} holds {types[name]}; zone codes are text, numbers lose leading zeros",
             )
+    days = Period(period)
     date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else _date(source, columns.date, types)
-    in_period = f"coalesce({day} >= {_first_day(period)} AND {day} < {_next_period(period)}, {columns.date is None})"
+    in_period = f"coalesce({day} >= DATE '{days.first}' AND {day} < DATE '{days.end}', {columns.date is None})"
     fields = [
         f"{date} AS date",
         *(f"{quoted_name(name)}::VARCHAR AS {code}" for code, name in columns.codes.items()),
@@ -150,16 +152,6 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
             raise no_user_ids(f"{source.name}: column {columns.user!r} holds {kind}")
         fields.append(f'{quoted_name(columns.user)}::VARCHAR AS "user"')
     return f"SELECT {', '.join(fields)} FROM records"  # noqa: S608  # parts checked above
-
-
-def _first_day(period: str) -> str:
-    return f"DATE '{f'{period}-01-01'[:10]}'"
-
-
-def _next_period(period: str) -> str:
-    """First day that is not in the period any more."""
-    length = {4: "YEAR", 7: "MONTH", 10: "DAY"}[len(period)]
-    return f"({_first_day(period)} + INTERVAL 1 {length})::DATE"
 
 
 def _date(source: Path, name: str, types: dict[str, str]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.group_sizes.areas_by_day import AreasByDay, days_of
+from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.readers.records import RecordColumns, load_records
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
@@ -52,13 +52,6 @@ def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):
     groups = AreasByDay().count(file, unknown, "2001-02", Fraction(1, 10))
     assert groups.size.sum() == 101
     assert groups.size[groups.area == 1].tolist() == [0] * 27 + [1]
-
-
-@pytest.mark.parametrize(
-    ("period", "days"), [("2001", 365), ("2004", 366), ("2001-02", 28), ("2001-12", 31), ("2001-12-31", 1)]
-)
-def test_days_of_a_period(period, days):
-    assert days_of(period)[1] == days
 
 
 def test_no_records_at_all_are_groups_of_size_0(tmp_path):

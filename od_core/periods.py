@@ -1,0 +1,132 @@
+"""Periods of releases, as ISO 8601 writes them: days, weeks, months, quarters, years, and spans of these."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Literal
+
+from od_core.errors import OdError
+
+Length = Literal["day", "week", "month", "quarter", "year"]
+LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
+
+IN_A_YEAR: dict[Length, int] = {"day": 365, "week": 52, "month": 12, "quarter": 4, "year": 1}
+"""How many periods of a length a year has, a day more or less."""
+
+_FORMS: dict[Length, re.Pattern[str]] = {
+    "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "week": re.compile(r"([0-9]{4})-W([0-9]{2})"),
+    "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
+    "quarter": re.compile(r"([0-9]{4})-Q([1-4])"),
+    "year": re.compile(r"[0-9]{4}"),
+}
+_DAY = datetime.timedelta(days=1)
+_FROM_TO = "--"
+"""Between the ends of a span where a slash, which parts folders, cannot stand (ISO 8601-1, 5.5.2)."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """Consecutive days of the calendar, in one way to write them.
+
+    Attributes:
+        text: ``2001``, ``2001-Q2``, ``2001-06``, ``2001-W23`` (from Monday), ``2001-06-30``, or a span from one of them
+            to a later one of the same length: ``2018-01--2020-12``.
+        length: of a period that is no span; None for a span.
+        first: first day.
+        end: the day after the last one.
+
+    Raises:
+        OdError: the text is none of these, or not in the calendar.
+    """
+
+    text: str
+    length: Length | None = field(init=False)
+    first: datetime.date = field(init=False)
+    end: datetime.date = field(init=False)
+
+    def __post_init__(self) -> None:
+        first, _, last = str(self.text).partition(_FROM_TO)
+        length = _length(first)
+        try:
+            days = None if length is None else _days(length, first)
+            if _FROM_TO in str(self.text) and days is not None and length is not None:
+                until = _days(length, last) if _length(last) == length else days
+                days = (days[0], until[1]) if until[0] > days[0] else None
+                length = None
+        except (ValueError, OverflowError):
+            days = None
+        if days is None:
+            raise OdError(
+                "OD-PERIOD-TEXT",
+                f"{self.text!r} is no period: those are written 2001, 2001-Q2, 2001-06, 2001-W23, 2001-06-30, or from"
+                " one to a later one of the same length, as 2018-01--2020-12",
+                next_step="correct the period",
+            )
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "first", days[0])
+        object.__setattr__(self, "end", days[1])
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def days(self) -> int:
+        """Number of its days."""
+        return (self.end - self.first).days
+
+    @classmethod
+    def around(cls, day: datetime.date, length: Length) -> Period:
+        """The period of a length that holds a day."""
+        year, week, _ = day.isocalendar()
+        text = {
+            "day": day.isoformat(),
+            "week": f"{year:04d}-W{week:02d}",
+            "month": f"{day.year:04d}-{day.month:02d}",
+            "quarter": f"{day.year:04d}-Q{(day.month + 2) // 3}",
+            "year": f"{day.year:04d}",
+        }
+        return cls(text[length])
+
+    def parts(self, length: Length) -> tuple[Period, ...]:
+        """The periods of a length that it is made of; none where it does not begin and end with two of them."""
+        parts = tuple(takewhile(lambda part: part.first < self.end, _following(self.first, length)))
+        return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
+
+
+def _length(text: str) -> Length | None:
+    return next((length for length, form in _FORMS.items() if form.fullmatch(text)), None)
+
+
+def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
+    """First day, and the day after the last. Raises ValueError or OverflowError for what the calendar has not."""
+    match length:
+        case "day":
+            first = datetime.date.fromisoformat(text)
+            return first, first + _DAY
+        case "week":
+            first = datetime.date.fromisocalendar(int(text[:4]), int(text[6:]), 1)
+            return first, first + 7 * _DAY
+        case "month":
+            return _months(int(text[:4]), int(text[5:]), 1)
+        case "quarter":
+            return _months(int(text[:4]), 3 * int(text[6:]) - 2, 3)
+        case "year":
+            return _months(int(text), 1, 12)
+
+
+def _months(year: int, month: int, number: int) -> tuple[datetime.date, datetime.date]:
+    years, months = divmod(month - 1 + number, 12)
+    return datetime.date(year, month, 1), datetime.date(year + years, months + 1, 1)
+
+
+def _following(day: datetime.date, length: Length) -> Iterator[Period]:
+    """The period around a day, and all after it."""
+    while True:
+        period = Period.around(day, length)
+        yield period
+        day = period.end
