@@ -16,6 +16,7 @@ import pandas as pd
 from dagster import DagsterEventType, EventLogEntry
 from rich.progress import Progress, TaskID
 
+from od_assets.arrivals import arrival
 from od_assets.components.series import Series
 from od_assets.parts import one_of_all
 from od_assets.progress import Tell, followed
@@ -23,6 +24,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.archive.chain import DRAWING, MEASURED
 from od_core.archive.lock import exclusive
 from od_core.errors import OdError
+from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.publication.bundle import CERTIFICATE
@@ -60,7 +62,7 @@ class Outcome:
 
 def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
     """The periods that are asked for: one, all, or the newest. Raises OdError for one that is not there."""
-    periods = list(component.partitions().get_partition_keys())
+    periods = [each.text for each in component.periods.checked().ended()]
     if not periods:
         raise _no_period(f"{component.name} has no period that has ended")
     if every:
@@ -76,8 +78,9 @@ def planned_period(component: Series, period: str | None) -> str:
     Raises:
         OdError: a period that is asked for and is not there.
     """
-    first = component.periods.first_month
-    if period in (None, first) and not component.partitions().get_partition_keys():
+    periods = component.periods.checked()
+    first = periods.first.text
+    if period in (None, first) and not periods.ended():
         return first
     return chosen_periods(component, period, every=False)[0]
 
@@ -99,7 +102,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
         name = str(key)
         with nullcontext() if quiet else followed(instance, run_id, name, _by_step(name), transient=True):
             result = job.execute_in_process(
-                partition_key=period,
+                partition_key=settings.periods.partition(Period(period)),
                 instance=instance,
                 raise_on_error=False,
                 run_id=run_id,
@@ -133,19 +136,21 @@ def period_status(component: Series) -> list[dict[str, Any]]:
     settings, warehouse = component.settings(), Warehouse()
     ledger = warehouse.ledger
     rows = []
-    for period in component.partitions().get_partition_keys():
-        key = settings.key(period)
+    for period in settings.periods.ended():
+        key = settings.key(period.text)
         kinds = ledger.level_kinds(key)
         try:
-            balance = ledger.balance(settings.domain.name, period)
+            balance = ledger.balance(settings.domain.name, period.text)
             cap, spent = balance.cap, balance.spent
         except OdError:  # the domain is declared by its first release
             cap, spent = settings.domain.cap.allowed_rho(), Fraction(0)
-        state = "published" if ledger.is_published(key) else ("begun" if kinds else "not begun")
+        waits = arrival(settings, period).waits
+        state = "published" if ledger.is_published(key) else "begun" if kinds else "waits" if waits else "not begun"
         rows.append(
             {
                 "release": str(key),
                 "state": state,
+                "waits_for": waits if state == "waits" else None,
                 "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
                 "interrupted_levels": kinds.count(DRAWING),
                 "rho_spent": float(spent),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pandas as pd
 
+from od_assets.partitions import SeriesPeriods
 from od_assets.project import project_root
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.files import file_digest
@@ -61,10 +62,16 @@ class SeriesSettings(ABC, Generic[P, G]):
         columns: columns of that file; the user id among them for the user units alone.
         zones: path of the public list of zones or places, relative to the project.
         budget, noise, revision, domain, fault_threshold: see od_core.
+        periods: of the series.
+        settled_seconds: so long a file must not have changed before it is taken for whole.
+        complete: path of the file that says that a period's records are whole, with ``{period}`` in it, or None.
     """
 
     name: str
+    periods: SeriesPeriods
     records: str
+    settled_seconds: int
+    complete: str | None
     columns: RecordColumns
     zones: str
     budget: Budget
@@ -84,6 +91,15 @@ class SeriesSettings(ABC, Generic[P, G]):
     def key(self, period: str) -> ReleaseKey:
         """The release of one period."""
         return ReleaseKey(self.name, period, self.revision)
+
+    def release_of(self, partition: str) -> ReleaseKey:
+        """The release of Dagster's partition."""
+        return self.key(self.periods.period(partition).text)
+
+    @property
+    def has_file_of_each(self) -> bool:
+        """Whether each period has a file of its own."""
+        return "{period}" in self.records
 
     def records_path(self, period: str) -> Path:
         """The file with the records of one period."""

@@ -35,7 +35,7 @@ def group_size_assets(
         **common,
     )
     def group_sizes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, geography = warehouse.plan(settings, key), warehouse.geography(settings)
             staged = warehouse.staged_group_sizes(key)
@@ -55,7 +55,7 @@ def group_size_assets(
         **common,
     )
     def noisy_measurements(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, staged = warehouse.plan(settings, key), warehouse.staged_group_sizes(key)
             staged.refuse_other_plan(plan)
@@ -82,7 +82,7 @@ def group_size_assets(
         **common,
     )
     def histograms(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             release = warehouse.estimated_group_sizes(settings, key)
             path = warehouse.staged_group_sizes(key).save_histograms(release.frame, release.histograms)

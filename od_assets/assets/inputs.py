@@ -4,12 +4,14 @@ from typing import Any
 
 import dagster as dg
 
+from od_assets.arrivals import hold_to_marker, marker_path
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.estimation.top_down import published_root
+from od_core.periods import Period
 from od_core.readers.counting import count_records
 from od_core.readers.records import load_records
 from od_core.trips import TripCounts
@@ -43,10 +45,11 @@ def source_assets(
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            target = warehouse.staged(key).records
-            load_records(settings.records_path(key.period), settings.columns, key.period, target)
+            target, source = warehouse.staged(key).records, settings.records_path(key.period)
+            hold_to_marker(source, marker_path(settings, Period(key.period)))
+            load_records(source, settings.columns, key.period, target)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips]
@@ -71,7 +74,7 @@ def input_assets(
         **traits,
     )
     def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
             staged = warehouse.staged(key)

@@ -72,7 +72,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         **common,
     )
     def noisy_measurement(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
             if level in plan.unmeasured_levels:
@@ -105,7 +105,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         **common,
     )
     def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
             if level in plan.unmeasured_levels:
@@ -147,7 +147,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         **common,
     )
     def refined_flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
             root = staged.estimate(0) if plan.publishes_total else None

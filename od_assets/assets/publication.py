@@ -43,7 +43,7 @@ def publication_assets(
         **common,
     )
     def flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             release = warehouse.release(settings, warehouse.plan(settings, key), key)
             path = warehouse.staged(key).flows
@@ -106,7 +106,7 @@ def bundle_asset(
         **traits,
     )
     def bundle(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             results = run_all_checks(checks, warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
@@ -126,6 +126,7 @@ def bundle_asset(
                 results,
                 record=ledger.record(key),
                 fault_threshold=settings.fault_threshold,
+                time_zone=settings.periods.time_zone,
                 intervals=intervals,
             )
             folder = warehouse.bundle(key)

@@ -34,7 +34,7 @@ def stops_assets(
         **common,
     )
     def trip_cells(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, places, staged = (
                 warehouse.plan(settings, key),
@@ -57,7 +57,7 @@ def stops_assets(
         **common,
     )
     def noisy_boxes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, staged = warehouse.plan(settings, key), warehouse.staged_stops(key)
             staged.refuse_other_plan(plan)
@@ -82,7 +82,7 @@ def stops_assets(
         **common,
     )
     def boxes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
-        key = settings.key(context.partition_key)
+        key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             release = warehouse.stops(settings, key)
             path = warehouse.staged_stops(key).save_boxes(release)

@@ -10,6 +10,7 @@ from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
+from od_assets.partitions import SeriesPeriods
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import SeriesSettings, TreeSettings
 from od_core.archive.planned import Planned
@@ -48,14 +49,14 @@ def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, pe
 
 
 def check_definitions(
-    asset_checks: Sequence[AssetChecks], partitions: dg.PartitionsDefinition
+    asset_checks: Sequence[AssetChecks], periods: SeriesPeriods
 ) -> Sequence[dg.AssetChecksDefinition]:
     """The checks as Dagster runs them, blocking."""
-    return [_definition(checks, partitions) for checks in asset_checks]
+    return [_definition(checks, periods) for checks in asset_checks]
 
 
-def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.AssetChecksDefinition:
-    own_partitions = partitions if checks.partitioned else None
+def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDefinition:
+    own_partitions = periods.definition() if checks.partitioned else None
     specs = [
         dg.AssetCheckSpec(name, asset=checks.asset, description=asks, blocking=True, partitions_def=own_partitions)
         for name, asks in checks.names.items()
@@ -64,7 +65,8 @@ def _definition(checks: AssetChecks, partitions: dg.PartitionsDefinition) -> dg.
     @dg.multi_asset_check(name="__".join([*checks.asset.path, "checks"]), specs=specs)
     def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
         with failures_without_values(warehouse.confidential):
-            counts = checks.look(warehouse, context.partition_key if checks.partitioned else "")
+            period = periods.period(context.partition_key).text if checks.partitioned else ""
+            counts = checks.look(warehouse, period)
         for name, count in counts.items():
             yield dg.AssetCheckResult(
                 check_name=name,

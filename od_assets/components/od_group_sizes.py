@@ -83,7 +83,7 @@ class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's bas
 
 @dg.scaffold_with(GroupSizeScaffolder)
 class OdGroupSizes(Series):
-    """A monthly table of group sizes (how many groups have j members) with a differential privacy guarantee."""
+    """Group sizes (how many groups have j members), period after period, with a differential privacy guarantee."""
 
     trips: Members
     geography: Zones
@@ -114,6 +114,7 @@ class OdGroupSizes(Series):
             )
         return GroupSizeSettings(
             name=self.name,
+            **self.timing(),
             records=self.trips.files,
             columns=RecordColumns(str(code), str(code), date=columns.date),
             zones=self.geography.file,

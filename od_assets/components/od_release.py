@@ -69,7 +69,7 @@ class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
 
 @dg.scaffold_with(ReleaseScaffolder)
 class OdRelease(Series):
-    """A monthly origin-destination release with a differential privacy guarantee."""
+    """Origin-destination tables, period after period, with a differential privacy guarantee."""
 
     trips: Trips
     geography: Zones
@@ -93,6 +93,7 @@ class OdRelease(Series):
         privacy = self.privacy
         return ReleaseSettings(
             name=self.name,
+            **self.timing(),
             records=self.trips.files,
             columns=RecordColumns(**self.trips.columns.model_dump(), user=domain.unit.column),
             zones=self.geography.file,

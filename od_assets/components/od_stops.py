@@ -70,7 +70,7 @@ class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is
 
 @dg.scaffold_with(StopsScaffolder)
 class OdStops(Series):
-    """A monthly release of trips with their stops, as boxes of a map, with a differential privacy guarantee."""
+    """Trips with their stops, as boxes of a map, period after period, with a differential privacy guarantee."""
 
     trips: StopTrips
     map: PlaceMap
@@ -94,6 +94,7 @@ class OdStops(Series):
         west, east, south, north = places.edges or [0.0] * 4
         return StopsSettings(
             name=self.name,
+            **self.timing(),
             records=self.trips.files,
             columns=RecordColumns(
                 columns.places[0], columns.places[-1], date=columns.date, stops=tuple(columns.places[1:-1])

@@ -1,81 +1,71 @@
-"""The months of a series, their files, and the schedule that releases each when it has ended."""
+"""The periods of a series, their files, and when a file is taken for whole."""
 
-import datetime
 import string
-from typing import Any
 
-import dagster as dg
 from pydantic import Field
 
 from od_assets.components.section import Section
+from od_assets.partitions import SeriesPeriods
 from od_core.errors import OdError
+from od_core.periods import Period
 
 
 class Periods(Section):
-    """The elementary periods: months."""
+    """The periods of a series."""
 
-    first: str = Field(..., description="First month, as 2001-01.")
-    last: str | None = Field(None, description="Last month; leave out for a series that goes on.")
+    first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
+    last: str | None = Field(None, description="Last period; leave out for a series that goes on.")
+    every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
+    time_zone: str = Field("UTC", description="In which days begin: of the schedule, and of the records' times.")
 
-    @property
-    def first_month(self) -> str:
-        """The first month, in one way to write it. Raises OdError where it is none."""
-        return _month(self.first).strftime("%Y-%m")
-
-    def partitions(self) -> dg.MonthlyPartitionsDefinition:
-        """The months. Raises OdError for what is no month, or ends before it begins."""
-        first = _month(self.first)
-        last = None if self.last is None else _month(self.last)
-        if last is not None and last < first:
-            raise _no_month(f"the last month, {self.last}, is before the first, {self.first}")
-        end = None if last is None else (last + datetime.timedelta(days=32)).strftime("%Y-%m")
-        return dg.MonthlyPartitionsDefinition(start_date=first.strftime("%Y-%m"), end_date=end, fmt="%Y-%m")
+    def checked(self) -> SeriesPeriods:
+        """The periods, where they are such. Raises OdError."""
+        last = None if self.last is None else Period(self.last)
+        return SeriesPeriods(self.every, Period(self.first), last, self.time_zone)
 
 
-def monthly_schedule(
-    name: str, cron: str, job: Any, partitions: dg.MonthlyPartitionsDefinition
-) -> dg.ScheduleDefinition:
-    """Each tick releases the month before it."""
+class Arrivals(Section):
+    """A period is released by itself once its file is there."""
 
-    @dg.schedule(
-        name=f"{name}_monthly", cron_schedule=cron, job=job, description="Releases the month before each tick."
+    settled_seconds: int = Field(60, description="So long a file must not have changed before it is taken for whole.")
+    complete: str | None = Field(
+        None,
+        description="Marker that a period's file is whole, with {period}; held to its SHA-256 if that stands in it.",
     )
-    def monthly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        first_of_month = context.scheduled_execution_time.replace(day=1)
-        month = (first_of_month - datetime.timedelta(days=1)).strftime("%Y-%m")
-        if month not in partitions.get_partition_keys(current_time=context.scheduled_execution_time):
-            return dg.SkipReason(f"{month} is not one of the periods of {name}.")
-        return dg.RunRequest(run_key=month, partition_key=month)
 
-    return monthly
+    def check(self, *, one_file: bool) -> None:
+        """Raises OdError where the path or the time is none; ``one_file`` says that all periods have one file."""
+        if self.complete is not None:
+            _check_path(self.complete, "the marker", needs_period=not one_file)
+        if self.settled_seconds < 0:
+            raise OdError(
+                "OD-ARRIVALS", "no file is unchanged for less than 0 seconds", next_step="correct settled_seconds"
+            )
 
 
-def check_files(files: str, *, has_dates: bool) -> None:
-    """One file for all periods, without dates, would release the same records under the cap of each. Raises OdError."""
+def check_files(files: str, *, one_file: bool) -> None:
+    """One file for all periods, without dates, would release the same records under the cap of each.
+
+    Args:
+        files: path of the records.
+        one_file: whether one file may hold all periods: its records have dates, or there is one period alone.
+
+    Raises:
+        OdError: the path does not name the period.
+    """
+    _check_path(files, "the records", needs_period=not one_file)
+
+
+def _check_path(path: str, what: str, *, needs_period: bool) -> None:
     try:
-        parts = list(string.Formatter().parse(files))
+        parts = list(string.Formatter().parse(path))
         # A format behind the name could make one file of all periods.
         fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
     except ValueError:
         fields = {"unbalanced braces"}
-    if fields - {"period"} or (not fields and not has_dates):
+    if fields - {"period"} or (not fields and needs_period):
         raise OdError(
             "OD-TRIPS-FILES",
-            "the path of the records needs {period} in it and nothing else in braces, or the records a date column",
+            f"the path of {what} needs {{period}} in it and nothing else in braces, or the records a date column",
             next_step="correct the path, or name the date column",
         )
-
-
-def _month(text: str) -> datetime.datetime:
-    """First day of a month. Raises OdError where the text is no month of our time."""
-    try:
-        month = datetime.datetime.strptime(text, "%Y-%m").replace(tzinfo=datetime.UTC)
-    except ValueError:
-        raise _no_month(f"{text!r} is not a month as 2001-01") from None
-    if not 1900 <= month.year < 2200:
-        raise _no_month(f"{text!r} is not a month of our time")
-    return month
-
-
-def _no_month(message: str) -> OdError:
-    return OdError("OD-PERIOD", message, next_step="correct the periods of the release")

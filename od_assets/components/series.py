@@ -8,11 +8,13 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from od_assets.automation import arrival_sensor, release_schedule
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.components.domain import DOMAINS, read_domain
-from od_assets.components.periods import Periods, check_files, monthly_schedule
+from od_assets.components.periods import Arrivals, Periods, check_files
 from od_assets.components.section import Number, Section
+from od_assets.partitions import SINGLE
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
@@ -66,7 +68,7 @@ class PureEpsilon(Section):
 
 
 class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
-    """A monthly release of any kind."""
+    """A release of any kind, period after period."""
 
     name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
     owners: list[str] = Field(..., description="team:name or e-mail addresses.")
@@ -74,22 +76,36 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     domain: str = Field(..., description="Data set whose privacy domain is charged, as defs/domains declares it.")
     noise: str = "opendp"
     revision: int = 1
-    schedule: str | None = Field(None, description="Cron line; each tick releases the month before it.")
+    schedule: str | None = Field(None, description="Cron line; each tick releases the period that ended before it.")
+    arrivals: Arrivals | None = Field(None, description="Release each period once its file is there.")
 
     @abstractmethod
     def settings(self) -> SeriesSettings[Any, Any]:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
 
-    def partitions(self) -> dg.MonthlyPartitionsDefinition:
-        """The months of the series. Raises OdError as its periods."""
-        return self.periods.partitions()
+    def partitions(self) -> dg.PartitionsDefinition:
+        """The periods of the series. Raises OdError as its periods."""
+        return self.periods.checked().definition()
+
+    def timing(self) -> dict[str, Any]:
+        """What all settings say of periods, and of when a file is taken for whole."""
+        arrivals = self.arrivals
+        return {
+            "periods": self.periods.checked(),
+            "settled_seconds": 0 if arrivals is None else arrivals.settled_seconds,
+            "complete": None if arrivals is None else arrivals.complete,
+        }
 
     def checked_domain(
         self, files: str, *, has_dates: bool, trips_alone: bool = False, max_trips: int | None = None
     ) -> PrivacyDomain:
         """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
-        first = ReleaseKey(self.name, self.periods.first_month, self.revision)
-        check_files(files, has_dates=has_dates)
+        periods = self.periods.checked()
+        first = ReleaseKey(self.name, periods.first.text, self.revision)
+        one_file = has_dates or periods.every == SINGLE
+        check_files(files, one_file=one_file)
+        if self.arrivals is not None:
+            self.arrivals.check(one_file=one_file and "{period}" not in files)
         declared = read_domain(self.domain)
         if trips_alone and declared.unit != "trip":
             raise OdError(
@@ -118,19 +134,21 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         self, settings: SeriesSettings[Any, Any], assets: Sequence[dg.AssetsDefinition], checks: Sequence[AssetChecks]
     ) -> dg.Definitions:
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
-        partitions, verification = self.partitions(), daily_check(settings)
+        verification = daily_check(settings)
         verify_job, verify_daily = daily_schedule(self.name, verification)
         job = dg.define_asset_job(
             f"{self.name}_release",
             selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
-            description=f"Release one month of {self.name}, or read it back where it is released.",
+            description=f"Release one period of {self.name}, or read it back where it is released.",
         )
-        schedules = [] if self.schedule is None else [monthly_schedule(self.name, self.schedule, job, partitions)]
+        schedules = [] if self.schedule is None else [release_schedule(settings, self.schedule, job)]
+        sensors = [] if self.arrivals is None else [arrival_sensor(settings, job)]
         return dg.Definitions(
             assets=assets,
-            asset_checks=[*check_definitions(checks, partitions), verification],
+            asset_checks=[*check_definitions(checks, settings.periods), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],
+            sensors=sensors,
         )
 
 

@@ -68,6 +68,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             )
         return self.ledger
 
+    def published_periods(self, series: str) -> dict[str, ReleaseKey]:
+        """The newest published release of every period of a series; looking does not make a ledger."""
+        keys = self.ledger.published() if (self.var / "ledger.sqlite").exists() else []
+        return {key.period: key for key in sorted(keys) if key.release == series}
+
     def verify_ledger(self) -> int:
         """Number of entries of the ledger, found whole and no older than its head and any public certificate.
 

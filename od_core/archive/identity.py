@@ -42,7 +42,7 @@ def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Coun
         raise _refused(
             "OD-REPLAY-INPUT-CHANGED",
             f"the records of {key} are not those that it was begun with",
-            "restore the records, or give the release a new revision, which is charged again",
+            f"restore the records, or release them as revision {key.revision + 1}, which is charged again",
         )
 
 

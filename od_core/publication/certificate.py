@@ -72,6 +72,7 @@ def certificate(
     *,
     record: ReleaseRecord,
     fault_threshold: Fraction,
+    time_zone: str | None = None,
     intervals: bool = True,
 ) -> dict[str, Any]:
     """The certificate of a release of any kind as JSON-ready public facts.
@@ -84,6 +85,7 @@ def certificate(
         checks: outcomes of all blocking checks.
         record: what the ledger says of the release.
         fault_threshold: share of faulty records above which the input is refused.
+        time_zone: in which the days of the period begin, None where that is not stated.
         intervals: whether flows are published with their intervals, where their mechanism has any.
 
     Raises:
@@ -97,6 +99,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
+        "time_zone": time_zone,
         "guarantee": kind.guarantee(plan, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,

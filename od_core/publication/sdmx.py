@@ -16,6 +16,7 @@ from typing import Any
 from od_core.archive.release_key import ReleaseKey
 from od_core.flow_tree import FlowTree
 from od_core.geography import Geography
+from od_core.periods import Period
 from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER
 from od_core.publication.csv_text import write_rows
 from od_core.publication.flow_tables import FlowTables
@@ -46,6 +47,11 @@ def dataflow_identifier(key: ReleaseKey) -> str:
     return key.release.upper()
 
 
+def time_period(period: Period) -> str:
+    """The period as SDMX writes it: as we do, but for a span, which is a first day and a duration."""
+    return f"{period.first}/P{period.days}D" if period.length is None else period.text
+
+
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, path: Path) -> None:
     """The flows at every pair of levels as SDMX-CSV 2.0; an area's identifier says its level."""
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
@@ -54,7 +60,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, path: Path) -> None:
             frame = pair.flows.rename(columns=IDENTIFIERS)
             frame["ORIGIN"] = pair.flows["origin"].map(identifiers[0][pair.origin_level])
             frame["DESTINATION"] = pair.flows["destination"].map(identifiers[1][pair.destination_level])
-            frame.insert(2, "TIME_PERIOD", key.period)
+            frame.insert(2, "TIME_PERIOD", time_period(Period(key.period)))
             frame.insert(0, "STRUCTURE", "dataflow")
             frame.insert(1, "STRUCTURE_ID", f"{AGENCY}:{dataflow_identifier(key)}({VERSION})")
             frame.insert(2, "ACTION", "R")

@@ -6,7 +6,6 @@ import copy
 import json
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -95,18 +94,6 @@ def test_a_backfill_draws_only_what_is_new(project: Project) -> None:
             assert draws(project, month) == [1, 1, 1, 1]
     assert january.items() <= public_bytes(project.var).items()
     assert spent(project, "2001-01") == spent(project, "2001-02")
-
-
-def test_a_second_tick_asks_for_the_same_run(project: Project) -> None:
-    """Dagster makes one run of all requests with one key; a run made by hand reads the stored release."""
-    repository = project.definitions(project.component()).get_repository_def()
-    keys = set()
-    for day in (2, 3):
-        tick = datetime(2001, 2, day, 6, tzinfo=UTC)
-        with dg.build_schedule_context(scheduled_execution_time=tick, repository_def=repository) as context:
-            (request,) = repository.get_schedule_def("trips_monthly").evaluate_tick(context).run_requests
-            keys.add((request.run_key, request.partition_key))
-    assert keys == {("2001-01", "2001-01")}
 
 
 def test_the_daily_check_finds_a_published_release_that_changed(project: Project) -> None:

@@ -108,7 +108,7 @@ def test_each_tick_releases_the_month_before_it(
     project_definitions: dg.Definitions, tick: str, month: str | None
 ) -> None:
     repository = project_definitions.get_repository_def()
-    schedule = repository.get_schedule_def("us_flights_monthly")
+    schedule = repository.get_schedule_def("us_flights_schedule")
     time = datetime.datetime.fromisoformat(f"{tick}T06:00:00+00:00")
     with dg.build_schedule_context(scheduled_execution_time=time, repository_def=repository) as context:
         outcome = schedule.evaluate_tick(context)

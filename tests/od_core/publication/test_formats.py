@@ -29,12 +29,13 @@ from pysdmx.model.dataset import ActionType
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.archive.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.publication import flow_files, open_matrix
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
 from od_core.publication.flow_tables import FlowTables
 from od_core.publication.flows import FLOWS
-from od_core.publication.sdmx import AGENCY, area_identifier, structure
+from od_core.publication.sdmx import AGENCY, area_identifier, structure, time_period
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
@@ -182,6 +183,11 @@ def test_pysdmx_reads_structure_and_flows(bundle, listed):
         assert frame[name].astype("int64").tolist() == listed[here].tolist()
     components = message.get_data_structure_definitions()[0].components
     assert [component.id for component in components] == list(frame.columns)
+
+
+def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
+    assert time_period(Period("2018-01--2020-12")) == "2018-01-01/P1096D"
+    assert [time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == ["2001", "2001-Q2", "2001-W23"]
 
 
 @pytest.mark.parametrize("kind", ["bounded", "other destinations"])

@@ -1,0 +1,162 @@
+"""Files that arrive: released by themselves, waited for, or refused, and said so."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from od_assets.arrivals import arrival, hold_to_marker
+from od_core import OdError
+from od_core.periods import Period
+
+from .conftest import Project, failure_text, records
+
+NOW = {"settled_seconds": 0}
+JANUARY = "trips/2001-01/r1"
+
+
+def look(project: Project, cursor: str | None = None, **changes: Any) -> dg.SensorResult:
+    """One look of the sensor at the files."""
+    component = project.component(**({"arrivals": NOW} | changes))
+    repository = project.definitions(component).get_repository_def()
+    with dg.build_sensor_context(instance=project.instance, cursor=cursor, repository_def=repository) as context:
+        return repository.get_sensor_def("trips_arrivals").evaluate_tick(context)
+
+
+def tick(project: Project, day: datetime.datetime, **changes: Any) -> Any:
+    repository = project.definitions(project.component(**changes)).get_repository_def()
+    with dg.build_schedule_context(scheduled_execution_time=day, repository_def=repository) as context:
+        return repository.get_schedule_def("trips_schedule").evaluate_tick(context)
+
+
+def asked(outcome: Any) -> list[str]:
+    return [request.partition_key for request in outcome.run_requests or []]
+
+
+def run_of(project: Project, outcome: Any) -> dg.ExecuteInProcessResult:
+    (partition,) = asked(outcome)
+    return project.run(period=partition)
+
+
+def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project: Project) -> None:
+    first = look(project)
+    assert asked(first) == ["2001-01"]
+    assert [key.partition("@")[0] for key in json.loads(first.cursor)] == [JANUARY]
+    again = look(project, first.cursor)
+    assert asked(again) == []
+    assert f"{JANUARY} was asked for" in again.skip_message
+    assert "trips/2001-02/r1 waits: there is no file 2001-02.csv" in again.skip_message
+    project.write_records(records().assign(origin="Z99"))
+    os.utime(project.root / "2001-01.csv", (1, 1))  # another time of writing
+    better = look(project, again.cursor)
+    assert asked(better) == ["2001-01"]
+    assert len(json.loads(better.cursor)) == 1
+
+
+def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(project: Project) -> None:
+    project.write_records(records().assign(date="2001-02-03"), "2001-02")
+    assert asked(look(project)) == ["2001-01", "2001-02"]
+    assert project.run().success
+    assert project.run(period="2001-02").success
+    done = look(project)
+    assert asked(done) == []
+    assert done.skip_message == "Every period of trips that has ended is published."
+    project.write_records(records(1000))
+    later = datetime.datetime.now().timestamp() + 10
+    os.utime(project.root / "2001-01.csv", (later, later))
+    corrected = look(project)
+    assert asked(corrected) == []
+    assert f"the file of {JANUARY} was written after its publication" in corrected.skip_message
+    assert "revision 2, which is charged again" in corrected.skip_message
+    refused = project.run()
+    assert not refused.success
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(refused)
+    assert "as revision 2, which is charged again" in failure_text(refused)
+    by_hand = look(project, revision=2)
+    assert asked(by_hand) == []
+    assert "trips/2001-02/r2, which is charged again, is run by hand" in by_hand.skip_message
+
+
+def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
+    path, marker = project.root / "2001-01.csv", project.root / "2001-01.done"
+    os.utime(path, (1, 1))  # a copy keeps the time of its original, the file system does not
+    assert "2001-01.csv changed less than 60 seconds ago" in look(project, arrivals={}).skip_message
+    settings = project.component(arrivals={"complete": "{period}.done"}).settings()
+    january, soon = Period("2001-01"), datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=61)
+    assert arrival(settings, january, soon).waits == "2001-01.csv is there, 2001-01.done is not"
+    marker.touch()
+    assert arrival(settings, january, soon).waits is None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for text in (f"{digest}  2001-01.csv\n", f"{digest} *2001-01.csv", f"{'0' * 64}  other.csv", "ready"):
+        marker.write_text(text)
+        hold_to_marker(path, marker)
+    marker.write_text(f"{'0' * 64}  2001-01.csv\n")
+    with pytest.raises(OdError, match="OD-FILE-INCOMPLETE"):
+        hold_to_marker(path, marker)
+    refused = project.run(project.component(arrivals={"complete": "{period}.done"}))
+    assert "2001-01.csv is not the file whose SHA-256 2001-01.done states" in failure_text(refused)
+
+
+def test_one_file_of_all_periods_holds_those_that_it_was_written_after(project: Project) -> None:
+    changes = {"trips__files": "all.csv", "arrivals": NOW}
+    path = project.root / "all.csv"
+    records().to_csv(path, index=False)
+    january = datetime.datetime(2001, 2, 1, tzinfo=datetime.UTC).timestamp()
+    os.utime(path, (january, january))
+    outcome = look(project, **changes)
+    assert asked(outcome) == ["2001-01"]
+
+
+def test_a_tick_releases_waits_and_leaves_what_is_published(project: Project) -> None:
+    morning = datetime.datetime(2001, 3, 1, 6, tzinfo=datetime.UTC)
+    waits = tick(project, morning)
+    assert waits.skip_message == "trips/2001-02/r1 waits: there is no file 2001-02.csv."
+    project.write_records(records().assign(date="2001-02-03"), "2001-02")
+    arrived = tick(project, morning + datetime.timedelta(days=1))
+    assert asked(arrived) == ["2001-02"]
+    again = tick(project, morning + datetime.timedelta(days=2))
+    assert arrived.run_requests[0].run_key != again.run_requests[0].run_key  # a run that failed is tried again
+    assert run_of(project, arrived).success
+    assert tick(project, morning + datetime.timedelta(days=3)).skip_message == "trips/2001-02/r1 is published."
+
+
+def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(project: Project) -> None:
+    """Whatever asks for the run: the cap is that of the data set."""
+    flows = project.component(domain__cap={"rho": "0.02", "reason": "for one release"})
+    assert project.run(flows).success
+    refused = project.run(project.component(name="others", domain__cap={"rho": "0.02", "reason": "for one release"}))
+    assert not refused.success
+    assert "OD-LEDGER-CAP" in failure_text(refused)
+    assert "the cap 0.02" in failure_text(refused)
+    assert not (project.var / "releases" / "others").exists()
+    small = project.group_sizes(privacy__epsilon="0.01", domain__cap={"rho": "0.02", "reason": "for one release"})
+    assert project.run(small).success  # it asks for what is left
+
+
+@pytest.mark.parametrize(
+    ("every", "first", "partition", "text", "elementary"),
+    [
+        ("week", "2001-W03", "2001-W03-1", "2001-W03", "week"),
+        ("quarter", "2001-Q1", "2001-01", "2001-Q1", "month"),
+        ("year", "2001", "2001", "2001", "month"),
+        ("day", "2001-01-15", "2001-01-15", "2001-01-15", "day"),
+        ("single", "2001-01--2001-02", "2001-01--2001-02", "2001-01--2001-02", "month"),
+    ],
+)
+def test_a_release_of_any_length(project, every, first, partition, text, elementary) -> None:
+    component = project.component(
+        periods={"every": every, "first": first, "time_zone": "America/New_York"},
+        domain__elementary_period=elementary,
+    )
+    project.write_records(records(), text)
+    result = project.run(component, period=partition)
+    assert result.success, failure_text(result)
+    certificate = json.loads((project.var / "releases" / "trips" / text / "r1" / "certificate.json").read_text())
+    assert certificate["period"] == text
+    assert certificate["time_zone"] == "America/New_York"
