@@ -1,7 +1,10 @@
 """The periods of a series, their files, and when a file is taken for whole."""
 
+import datetime
 import string
 
+import dagster as dg
+from dagster_shared.check import CheckError
 from pydantic import Field
 
 from od_assets.components.section import Section
@@ -41,6 +44,28 @@ class Arrivals(Section):
             raise OdError(
                 "OD-ARRIVALS", "no file is unchanged for less than 0 seconds", next_step="correct settled_seconds"
             )
+
+
+class Freshness(Section):
+    """By when a release must have been published; Dagster says where none was."""
+
+    deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
+    within_days: int = Field(..., description="A release counts for a deadline if it is at most so many days older.")
+
+    def policy(self, time_zone: str) -> dg.FreshnessPolicy:
+        """As Dagster has it. Raises OdError where it is none."""
+        try:
+            return dg.FreshnessPolicy.cron(
+                deadline_cron=self.deadline,
+                lower_bound_delta=datetime.timedelta(days=self.within_days),
+                timezone=time_zone,
+            )
+        except CheckError as error:
+            raise OdError(
+                "OD-FRESHNESS",
+                str(error).removeprefix("Invariant failed. Description: "),
+                next_step="correct deadline and within_days",
+            ) from None
 
 
 def check_files(files: str, *, one_file: bool) -> None:

@@ -12,7 +12,7 @@ from od_assets.automation import arrival_sensor, release_schedule
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.components.domain import DOMAINS, read_domain
-from od_assets.components.periods import Arrivals, Periods, check_files
+from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
 from od_assets.partitions import SINGLE
 from od_assets.settings import SeriesSettings
@@ -78,6 +78,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     revision: int = 1
     schedule: str | None = Field(None, description="Cron line; each tick releases the period that ended before it.")
     arrivals: Arrivals | None = Field(None, description="Release each period once its file is there.")
+    freshness: Freshness | None = Field(None, description="By when a release must have been published.")
 
     @abstractmethod
     def settings(self) -> SeriesSettings[Any, Any]:
@@ -144,12 +145,23 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         schedules = [] if self.schedule is None else [release_schedule(settings, self.schedule, job)]
         sensors = [] if self.arrivals is None else [arrival_sensor(settings, job)]
         return dg.Definitions(
-            assets=assets,
+            assets=self._with_freshness(assets),
             asset_checks=[*check_definitions(checks, settings.periods), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],
             sensors=sensors,
         )
+
+    def _with_freshness(self, assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
+        """The assets; the bundle with its deadlines, where the series has any. Raises OdError where they are none."""
+        if self.freshness is None:
+            return list(assets)
+        policy, bundle = self.freshness.policy(self.periods.time_zone), dg.AssetKey([self.name, "bundle"])
+
+        def due(spec: dg.AssetSpec) -> dg.AssetSpec:
+            return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec
+
+        return [asset.map_asset_specs(due) for asset in assets]
 
 
 def share(value: Number) -> Fraction:

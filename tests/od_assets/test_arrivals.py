@@ -160,3 +160,14 @@ def test_a_release_of_any_length(project, every, first, partition, text, element
     certificate = json.loads((project.var / "releases" / "trips" / text / "r1" / "certificate.json").read_text())
     assert certificate["period"] == text
     assert certificate["time_zone"] == "America/New_York"
+
+
+def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:
+    freshness = {"deadline": "0 6 15 * *", "within_days": 14}
+    component = project.component(freshness=freshness, periods__time_zone="Europe/Rome")
+    specs = {spec.key.path[-1]: spec for spec in project.definitions(component).resolve_all_asset_specs()}
+    expected = dg.FreshnessPolicy.cron("0 6 15 * *", datetime.timedelta(days=14), "Europe/Rome")
+    assert specs["bundle"].freshness_policy == expected
+    assert specs["flows"].freshness_policy is None
+    with pytest.raises(OdError, match="OD-FRESHNESS: Invalid cron string"):
+        project.definitions(project.component(freshness=freshness | {"deadline": "monthly"}))
