@@ -16,8 +16,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.stops.publication import open_stops
 from od_core.stops.release import StopsRelease
-
-from .conftest import ZONES, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("journeys", "2001-01")
 

@@ -22,8 +22,7 @@ from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.plan import GroupSizePlan
 from od_core.group_sizes.publication import open_group_sizes
 from od_core.group_sizes.top_code import margin
-
-from .conftest import ZONES, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("departures", "2001-01")
 

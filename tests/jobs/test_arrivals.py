@@ -14,8 +14,7 @@ import pytest
 from od_assets.arrivals import arrival, hold_to_marker
 from od_core import OdError
 from od_core.periods import Period
-
-from .conftest import Project, failure_text, records
+from tests.od_assets.conftest import Project, failure_text, records
 
 NOW = {"settled_seconds": 0}
 JANUARY = "trips/2001-01/r1"
