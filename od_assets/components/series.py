@@ -10,9 +10,11 @@ from pydantic import Field
 
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
+from od_assets.code_references import with_sources
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.periods import Periods, check_files, monthly_schedule
 from od_assets.components.section import Number, Section
+from od_assets.resources.run_tags import release_tags
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
@@ -118,15 +120,17 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     ) -> dg.Definitions:
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
         partitions, verification = self.partitions(), daily_check(settings)
-        verify_job, verify_daily = daily_schedule(self.name, verification)
+        verify_job, verify_daily = daily_schedule(self.name, self.owners, verification)
         job = dg.define_asset_job(
             f"{self.name}_release",
             selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
             description=f"Release one month of {self.name}, or read it back where it is released.",
+            tags=release_tags(self.name, self.revision),
+            owners=self.owners,
         )
         schedules = [] if self.schedule is None else [monthly_schedule(self.name, self.schedule, job, partitions)]
         return dg.Definitions(
-            assets=assets,
+            assets=with_sources(assets),
             asset_checks=[*check_definitions(checks, partitions), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],
