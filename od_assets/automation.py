@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
 from od_assets.arrivals import Arrival, arrival, correction
+from od_assets.code_references import source_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import SeriesSettings
 from od_core.periods import Period
@@ -20,7 +22,9 @@ _MOST_SAID = 12
 """Periods that one look says something of, the newest."""
 
 
-def release_schedule(settings: SeriesSettings[Any, Any], cron: str, job: Any) -> dg.ScheduleDefinition:
+def release_schedule(
+    settings: SeriesSettings[Any, Any], owners: Sequence[str], cron: str, job: Any
+) -> dg.ScheduleDefinition:
     """Each tick releases the period that has ended before it, once its file is there; else it says what it waits for.
 
     So a tick a day tries until the file comes, and a tick a month is one try.
@@ -33,6 +37,8 @@ def release_schedule(settings: SeriesSettings[Any, Any], cron: str, job: Any) ->
         execution_timezone=settings.periods.time_zone,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Releases the period that has ended before each tick, once its file is there.",
+        owners=list(owners),
+        metadata=source_of(__file__),
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tick = context.scheduled_execution_time
@@ -50,7 +56,7 @@ def release_schedule(settings: SeriesSettings[Any, Any], cron: str, job: Any) ->
     return schedule
 
 
-def arrival_sensor(settings: SeriesSettings[Any, Any], job: Any) -> dg.SensorDefinition:
+def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
     """Releases every period that has ended and whose file has arrived, oldest first; says what is waited for.
 
     A published period is never released again by itself, whatever its file or the revision that is declared.
@@ -65,6 +71,8 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], job: Any) -> dg.SensorDef
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Releases each period that has ended once its file is there, whole, and no longer written to.",
+        owners=list(owners),
+        metadata=source_of(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         warehouse, now = Warehouse(), datetime.datetime.now(datetime.UTC)

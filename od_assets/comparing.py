@@ -15,9 +15,10 @@ from rich.progress import Progress, TaskID
 
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.declarations import comparison
+from od_assets.failure_lines import step_failures
 from od_assets.parts import one_of_all
 from od_assets.progress import followed
-from od_assets.running import SILENT, step_failures
+from od_assets.running import SILENT
 from od_core.archive.lock import exclusive
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
@@ -96,7 +97,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
                     run_config=SILENT,
                     tags={"od/launched_by": "od-release"},
                 )
-            failures += step_failures(result)
+            failures += step_failures(result.all_events)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
         for file in (file for kind in REPORT_FILES for file in settings.folder.glob(kind)):

@@ -87,10 +87,7 @@ class SeriesPeriods:
 
     def period(self, partition: str) -> Period:
         """The period behind Dagster's key."""
-        if self._length is None:
-            return Period(partition)
-        day = datetime.datetime.strptime(partition, _KEYS[self._length])  # a day
-        return Period.around(day.date(), self._length)
+        return period_of(partition, self.every)
 
     def ended(self, moment: datetime.datetime | None = None) -> list[Period]:
         """The periods that have ended at a moment, now if left out, oldest first."""
@@ -115,6 +112,15 @@ class SeriesPeriods:
     @property
     def _length(self) -> Length | None:
         return None if self.every == SINGLE else self.first.length
+
+
+def period_of(partition: str, every: str) -> Period:
+    """The period behind Dagster's key, in a series whose periods have a length."""
+    length = next((length for length in LENGTHS if length == every), None)
+    if length is None:
+        return Period(partition)
+    day = datetime.datetime.strptime(partition, _KEYS[length])  # a day
+    return Period.around(day.date(), length)
 
 
 def _fault(message: str) -> OdError:

@@ -18,6 +18,7 @@ from rich.progress import Progress, TaskID
 
 from od_assets.arrivals import arrival
 from od_assets.components.series import Series
+from od_assets.failure_lines import failure_lines
 from od_assets.parts import one_of_all
 from od_assets.progress import Tell, followed
 from od_assets.resources.warehouse import Warehouse
@@ -109,7 +110,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
                 run_config=SILENT,
                 tags={"od/launched_by": "od-release"},
             )
-        failures = [] if result.success else _failures(result)
+        failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:
         return Outcome({"release": str(key), "published": False, "failures": failures}, None)
     drawn = ledger.level_kinds(key).count(MEASURED) - before
@@ -158,32 +159,6 @@ def period_status(component: Series) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _failures(result: dg.ExecuteInProcessResult) -> list[str]:
-    """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
-    lines = [
-        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: {check.check_name}, which asks: {check.description}"
-        " [nothing was published; next: correct the input or the declaration, then run it again]"
-        for check in result.get_asset_check_evaluations()
-        if not check.passed
-    ]
-    return [*lines, *_said(result)] or step_failures(result) or ["the run did not start"]
-
-
-def step_failures(result: dg.ExecuteInProcessResult) -> list[str]:
-    """One line for each failed step that says why; where none does, one for each."""
-    return _said(result) or [f"{event.step_key}: failed; see the run in the UI" for event in _failed_steps(result)]
-
-
-def _said(result: dg.ExecuteInProcessResult) -> list[str]:
-    """What failed steps say of themselves."""
-    failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in _failed_steps(result)]
-    return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]
-
-
-def _failed_steps(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
-    return [event for event in result.all_events if event.event_type == DagsterEventType.STEP_FAILURE]
 
 
 def _by_step(title: str) -> Tell:

@@ -24,6 +24,7 @@ from od_core.mechanisms import Mechanism
 from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import noise_named, refuse_too_wide
+from od_core.publication.columns import Column
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind
 from od_core.readers.records import RecordColumns
@@ -113,6 +114,11 @@ class SeriesSettings(ABC, Generic[P, G]):
     def geography_from(self, path: Path) -> G:
         """The geography from a list at any place. Raises OdError naming the fault."""
 
+    @property
+    @abstractmethod
+    def listed_columns(self) -> tuple[Column, ...]:
+        """Columns of :meth:`listed`."""
+
     def listed(self, geography: G) -> pd.DataFrame:
         """The list that a geography is read from again."""
         return geography.to_frame()
@@ -157,6 +163,13 @@ class TreeSettings(SeriesSettings[P, Geography]):
         """As :meth:`SeriesSettings.geography_from`."""
         digest = file_digest(path) if path.is_file() else None
         return _geography(path, digest, self.levels, self.unknown_zone, self.coordinates)
+
+    @property
+    def listed_columns(self) -> tuple[Column, ...]:
+        """As :meth:`SeriesSettings.listed_columns`."""
+        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.levels)
+        degrees = (Column(name, "number", name, "Degrees, of the zone.") for name in self.coordinates or ())
+        return (*areas, *degrees)
 
     def listed(self, geography: Geography) -> pd.DataFrame:
         """As :meth:`SeriesSettings.listed`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from od_assets.settings import SeriesSettings
 from od_core.errors import OdError
+from od_core.publication.columns import Column
 from od_core.readers.zones import read_zones
 from od_core.stops.kind import STOPS
 from od_core.stops.mechanism import StopsMechanism
@@ -41,6 +42,18 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
             return PlaceList.from_frame(table, self.places, side=self.side, stages=self.stages, edges=self.edges)
         except OdError as error:
             raise error.in_file(path.name) from None
+
+    @property
+    def listed_columns(self) -> tuple[Column, ...]:
+        """As :meth:`SeriesSettings.listed_columns`."""
+        code = Column(self.places.code, "string", "Place", "Code of the place.")
+        degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
+        return (code, *degrees)
+
+    @property
+    def dimensions(self) -> int:
+        """Of the map: two a place."""
+        return 2 * len(self.stages)
 
     def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all have one plan
         return plan_stops(geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism)

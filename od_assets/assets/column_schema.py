@@ -1,10 +1,23 @@
-"""Columns of a public table as Dagster shows them; what they mean stands in od_core.publication.columns."""
+"""Columns of a table as Dagster shows them; what public ones mean stands in od_core.publication.columns."""
+
+from typing import Any
 
 import dagster as dg
 
 from od_core.publication.columns import Column
+from od_core.readers.records import RecordColumns
 
 _TYPES = {"string": "string", "integer": "int64", "number": "double"}
+
+TRIP_COUNTS = (
+    Column("rank", "integer", "Rank", "Rank of the pair of zones in the flow tree."),
+    Column("trips", "integer", "True trips", "Confidential: the true number of trips of the pair."),
+)
+
+GROUP_SIZES = (
+    Column("area", "integer", "Area", "Number of the zone that the group is in."),
+    Column("size", "integer", "True size", "Confidential: the true number of members of the group."),
+)
 
 
 def column_schema(*columns: Column) -> dg.TableSchema:
@@ -12,3 +25,26 @@ def column_schema(*columns: Column) -> dg.TableSchema:
     return dg.TableSchema(
         [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
     )
+
+
+def with_columns(*columns: Column) -> dict[str, Any]:
+    """Metadata of the definition of an asset whose table has these columns."""
+    return {"dagster/column_schema": column_schema(*columns)}
+
+
+def records_schema(columns: RecordColumns) -> dg.TableSchema:
+    """The schema of the records as they stand in the confidential folder."""
+    fields = [("date", "timestamp", "Local time of the trip; empty where there is none that the calendar knows.")]
+    fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
+    fields += [("in_period", "boolean", "Whether the trip is of the period.")]
+    fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
+    fields += [] if columns.user is None else [("user", "string", "Id of the user.")]
+    return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
+
+
+def cell_columns(dimensions: int) -> list[Column]:
+    """Columns of the trips with stops as they stand in the confidential folder."""
+    return [
+        Column(f"cell_{number}", "integer", "Cell", f"Confidential: the trip's cell along dimension {number}.")
+        for number in range(1, dimensions + 1)
+    ]

@@ -13,19 +13,28 @@ from od_assets.assets.metadata import allowed
 from od_assets.project import var_folder
 from od_core.archive.files import PUBLIC_FILE_MODE, file_digest, write_durably
 from od_core.evaluation.comparison import Run, compare, planned_runs
-from od_core.evaluation.comparison_table import refusals, table
+from od_core.evaluation.comparison_table import TABLE_COLUMNS, refusals, table
 from od_core.evaluation.contenders import CONTENDERS
 from od_core.evaluation.figures import draw_figures
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.published import ITALY
 from od_core.evaluation.report import comparison_markdown, data_sets_markdown, published_markdown
 
+_DESCRIBED = {
+    "data_set": ("string", "Synthetic or public data set."),
+    "contender": ("string", "Mechanism, and how its budget is said."),
+    "epsilon": ("string", "Epsilon asked for, at delta 1e-8."),
+    "level": ("int64", "Level of the flow tree; 0 is the root."),
+    "runs": ("int64", "How many runs there are."),
+    "rho": ("string", "Rho that a run spent, exact; empty where none was spent."),
+    "bound": ("double", "Bound of the largest absolute error with probability 0.95, where one is known."),
+}
 RUN_COLUMNS = dg.TableSchema(
-    columns=[
-        dg.TableColumn("data_set", "string", description="Synthetic or public data set."),
-        dg.TableColumn("contender", "string", description="Mechanism, and how its budget is said."),
-        dg.TableColumn("epsilon", "string", description="Epsilon asked for, at delta 1e-8."),
-        dg.TableColumn("level", "int64", description="Level of the flow tree; 0 is the root."),
+    [
+        dg.TableColumn(name, *_DESCRIBED[name])
+        if name in _DESCRIBED
+        else dg.TableColumn(name, "double", "Over the runs; seconds and gigabytes are the same at every level.")
+        for name in TABLE_COLUMNS
     ]
 )
 
@@ -70,8 +79,8 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
         kinds={"json"},
         partitions_def=partitions,
         description=(
-            "One data set released again and again by every mechanism, with its errors: one file a run. Runs that are"
-            " there are not made again. NOT private: it reads the truth, of synthetic or public data."
+            "Errors of one data set, released again and again by every mechanism. One file a run; runs that are there"
+            " are not made again. NOT private: it reads the truth, of synthetic or public data."
         ),
         **common,
     )
@@ -94,7 +103,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
         deps=[[settings.name, "runs"]],
         kinds={"parquet", "markdown"},
         metadata={"dagster/column_schema": RUN_COLUMNS},
-        description="Errors by level, times and memory of all runs that are there, with least and largest values.",
+        description="Errors by level, times and memory of all runs that are there. With least and largest values.",
         **common,
     )
     def tables() -> dg.MaterializeResult:

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.column_schema import column_schema
+from od_assets.assets.column_schema import GROUP_SIZES, with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.inputs import source_assets
 from od_assets.assets.metadata import allowed, group_size_metadata, table
@@ -16,7 +16,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.archive.files import file_digest
 from od_core.group_sizes.release import measure_plan
 from od_core.privacy.noise import noise_named
-from od_core.publication.columns import HISTOGRAM
+from od_core.publication.columns import GROUP_MEASUREMENTS, HISTOGRAM
 
 
 def group_size_assets(
@@ -31,7 +31,8 @@ def group_size_assets(
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb"},
         group_name=f"{name}/inputs",
-        description="Confidential: the size of every group, in the confidential folder. No metadata by design.",
+        metadata=with_columns(*GROUP_SIZES),
+        description="Confidential: the size of every group. In the confidential folder; a run shows nothing of them.",
         **common,
     )
     def group_sizes(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
@@ -48,9 +49,10 @@ def group_size_assets(
         deps=[group_sizes.key],
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
         group_name=f"{name}/measurements",
+        metadata=with_columns(*GROUP_MEASUREMENTS.columns),
         description=(
-            "What the mechanism asks of every area of the levels that it measures, plus exact discrete Laplace noise:"
-            " drawn once, charged to the ledger, read back at every later run. From here on nothing is confidential."
+            "What the mechanism asks of every area, plus exact discrete Laplace noise. Drawn once, charged to the"
+            " ledger, read back at every later run. From here on nothing is confidential."
         ),
         **common,
     )
@@ -74,10 +76,10 @@ def group_size_assets(
         deps=[noisy_measurements.key],
         kinds={"numba", "parquet"},
         group_name=f"{name}/publication",
-        metadata={"dagster/column_schema": column_schema(*HISTOGRAM.columns)},
+        metadata=with_columns(*HISTOGRAM.columns),
         description=(
-            "How many groups of each size every area has: whole numbers of at least 0 that sum to its groups, children"
-            " to parents. Nothing is drawn, and nothing is charged. Public once its bundle is."
+            "How many groups of each size every area has. Whole numbers of at least 0 that sum to its groups, children"
+            " to parents; nothing is drawn, and nothing is charged. Public once its bundle is."
         ),
         **common,
     )
@@ -97,6 +99,7 @@ def group_size_assets(
         partitions,
         traits,
         table=histograms.key,
+        columns=HISTOGRAM.columns,
         checks=group_size_checks(settings),
         released=lambda warehouse, key: warehouse.group_sizes(settings, key),
         metadata=group_size_metadata,

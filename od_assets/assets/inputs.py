@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from od_assets.arrivals import hold_to_marker, marker_path
+from od_assets.assets.column_schema import TRIP_COUNTS, records_schema, with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
@@ -24,7 +25,13 @@ def source_assets(
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
 
-    @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public areas or places.", **common)
+    @dg.asset(
+        key=[name, "geography"],
+        kinds={"csv"},
+        metadata=with_columns(*settings.listed_columns),
+        description="The public areas or places.",
+        **common,
+    )
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(warehouse.confidential):
             tree = settings.read_geography()
@@ -41,7 +48,8 @@ def source_assets(
         key=[name, "raw_trips"],
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
-        description="Confidential: the records of one period, in the confidential folder. No metadata by design.",
+        metadata={"dagster/column_schema": records_schema(settings.columns)},
+        description="Confidential: the records of one period. In the confidential folder; a run shows nothing of them.",
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
@@ -66,9 +74,10 @@ def input_assets(
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
+        metadata=with_columns(*TRIP_COUNTS),
         description=(
-            "Confidential: true counts of the leaf pairs, in the confidential folder. No metadata by design. Where n is"
-            " an invariant, it is published from here."
+            "Confidential: true counts of the leaf pairs. In the confidential folder; a run shows nothing of them."
+            " Where n is an invariant, it is published from here."
         ),
         group_name=f"{name}/inputs",
         **traits,

@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.compute as pc
 
+from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed, step_metadata
 from od_assets.resources.warehouse import Warehouse
@@ -15,6 +16,7 @@ from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate_pieces, measure
 from od_core.plan import ReleasePlan
 from od_core.privacy.noise import noise_named
+from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
 
 
 def measurement_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:
@@ -65,8 +67,9 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             *([estimate_key(settings, level - 1)] if has_parents else []),
         ],
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
+        metadata=with_columns(*NOISY_MEASUREMENTS.columns),
         description=(
-            f"The counts of level {level} plus exact discrete Gaussian noise: drawn once, charged to the ledger, read"
+            f"The counts of level {level} plus exact discrete Gaussian noise. Drawn once, charged to the ledger, read"
             " back at every later run. From here on nothing is confidential."
         ),
         **common,
@@ -98,8 +101,9 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         key=estimate_key(settings, level),
         deps=[measurement_key(settings, level)],
         kinds={"numba", "parquet"},
+        metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            f"Level {level} made consistent with the levels above: whole numbers of at least 0 that sum to the nodes"
+            f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
             " above them (IntOpt)."
         ),
         **common,
@@ -140,9 +144,10 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         key=refined_key(settings),
         deps=[make(settings, level) for level in settings.measured_levels for make in (measurement_key, estimate_key)],
         kinds={"numba", "parquet"},
+        metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            "All levels speak about each cell: least squares over every measurement, then whole numbers of at least 0"
-            " down the tree. Nothing is drawn, and nothing is charged."
+            "All levels speak about each cell. Least squares over every measurement, then whole numbers of at least 0"
+            " down the tree; nothing is drawn, and nothing is charged."
         ),
         **common,
     )

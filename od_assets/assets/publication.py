@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from od_assets.assets.column_schema import column_schema
+from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.levels import released_key
 from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
@@ -22,7 +22,7 @@ from od_core.errors import OdError
 from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.circumstances import Circumstances, circumstances
-from od_core.publication.columns import DESTINATION, ORIGIN, TRIPS
+from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, ORIGIN, TRIPS, Column
 from od_core.publication.kind import Kind, R
 from od_core.publication.tables import flows_table
 
@@ -38,7 +38,7 @@ def publication_assets(
         key=[name, "flows"],
         deps=[released_key(settings)],
         kinds={"parquet"},
-        metadata={"dagster/column_schema": column_schema(ORIGIN, DESTINATION, TRIPS)},
+        metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description="The released leaf table; every coarser table is a sum of it. Public once its bundle is.",
         **common,
     )
@@ -59,6 +59,7 @@ def publication_assets(
         partitions,
         traits,
         table=flows.key,
+        columns=(FLOWS_WITH_INTERVALS if settings.intervals else FLOWS).columns,
         checks=release_checks(settings),
         released=lambda warehouse, key: warehouse.release(settings, warehouse.plan(settings, key), key),
         metadata=flow_metadata,
@@ -74,6 +75,7 @@ def bundle_asset(
     traits: dict[str, Any],
     *,
     table: dg.AssetKey,
+    columns: Sequence[Column],
     checks: Sequence[AssetChecks],
     released: Callable[[Warehouse, ReleaseKey], R],
     metadata: Callable[[R, Balance], dict[str, Any]],
@@ -85,6 +87,7 @@ def bundle_asset(
     Args:
         settings, partitions, traits: of the series.
         table: the asset that it is made from.
+        columns: of the table that its readers open first.
         checks: all blocking checks of the series.
         released: the release of a period, from its staged files.
         metadata: what the asset shows of it.
@@ -97,9 +100,10 @@ def bundle_asset(
         key=[settings.name, "bundle"],
         deps=[table],
         kinds={"duckdb", "parquet", "csv"},
+        metadata=with_columns(*columns),
         description=(
-            "The release made public: every check is made once more, then the release database takes it in one"
-            " transaction and the bundle folder appears in one rename."
+            "The release made public, once every check is made again. The release database takes it in one transaction,"
+            " and the bundle folder appears in one rename."
         ),
         group_name=f"{settings.name}/publication",
         partitions_def=partitions,

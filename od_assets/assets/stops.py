@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from od_assets.assets.column_schema import cell_columns, with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.inputs import source_assets
 from od_assets.assets.metadata import allowed, stops_metadata, table
@@ -14,6 +15,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.stops_settings import StopsSettings
 from od_core.archive.files import file_digest
 from od_core.privacy.noise import noise_named
+from od_core.publication.columns import boxes_table
 from od_core.stops.placing import place_records
 from od_core.stops.release import measure
 
@@ -24,13 +26,17 @@ def stops_assets(
     """All assets of a series of trips with stops."""
     name = settings.name
     common = {**traits, "partitions_def": partitions}
+    boxes_columns = boxes_table(settings.dimensions, settings.stages).columns
 
     @dg.asset(
         key=[name, "trip_cells"],
         deps=[[name, "geography"], [name, "raw_trips"]],
         kinds={"parquet", "duckdb"},
         group_name=f"{name}/inputs",
-        description="Confidential: every trip's cells on the map, in the confidential folder. No metadata by design.",
+        metadata=with_columns(*cell_columns(settings.dimensions)),
+        description=(
+            "Confidential: every trip's cells on the map. In the confidential folder; a run shows nothing of them."
+        ),
         **common,
     )
     def trip_cells(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
@@ -50,8 +56,9 @@ def stops_assets(
         deps=[trip_cells.key],
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
         group_name=f"{name}/measurements",
+        metadata=with_columns(*(column for column in boxes_columns if column.name != "count")),
         description=(
-            "The map cut into boxes, each with a noisy count: drawn once, charged to the ledger, read back at every"
+            "The map cut into boxes, each with a noisy count. Drawn once, charged to the ledger, read back at every"
             " later run. From here on nothing is confidential."
         ),
         **common,
@@ -75,6 +82,7 @@ def stops_assets(
         deps=[noisy_boxes.key],
         kinds={"parquet"},
         group_name=f"{name}/publication",
+        metadata=with_columns(*boxes_columns),
         description=(
             "The boxes with whole counts of at least 0 that keep the noisy total. Nothing is drawn, and nothing is"
             " charged. Public once its bundle is."
@@ -97,6 +105,7 @@ def stops_assets(
         partitions,
         traits,
         table=boxes.key,
+        columns=boxes_columns,
         checks=stops_checks(settings),
         released=lambda warehouse, key: warehouse.stops(settings, key),
         metadata=stops_metadata,

@@ -1,11 +1,13 @@
 """The daily check: every published release of a series is still what its measurements give."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
+from od_assets.resources.run_tags import RELEASE_TAG
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import SeriesSettings
 from od_assets.verifying import verified
@@ -40,13 +42,21 @@ def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
     return stays_as_published
 
 
-def daily_schedule(name: str, check: dg.AssetChecksDefinition) -> tuple[Any, dg.ScheduleDefinition]:
+def daily_schedule(
+    name: str, owners: Sequence[str], check: dg.AssetChecksDefinition
+) -> tuple[Any, dg.ScheduleDefinition]:
     """The job of the daily check and its schedule."""
     job = dg.define_asset_job(
         f"{name}_verify",
         selection=dg.AssetSelection.checks(check),
         description=f"Hold every published release of {name} against measurements, bundle, database and ledger.",
+        tags={RELEASE_TAG: name},
+        owners=owners,
     )
     return job, dg.ScheduleDefinition(
-        name=f"{name}_daily_verification", cron_schedule="0 3 * * *", job=job, description="Verifies once a day."
+        name=f"{name}_daily_verification",
+        cron_schedule="0 3 * * *",
+        job=job,
+        description="Verifies once a day.",
+        owners=owners,
     )

@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
+from od_assets.code_references import with_sources
 from od_assets.components.section import Number, Section
 from od_assets.project import project_root
 from od_core import Budget
@@ -112,10 +113,12 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
             f"{self.name}_runs",
             selection=dg.AssetSelection.assets([self.name, "runs"]),
             description="Release one data set with every mechanism, again and again; runs that are there are kept.",
+            owners=self.owners,
         )
         report = dg.define_asset_job(
             f"{self.name}_report",
             selection=dg.AssetSelection.assets([self.name, "tables"], [self.name, "figures"]),
             description="Tables and figures of all runs that are there.",
+            owners=self.owners,
         )
-        return dg.Definitions(assets=assets, jobs=[job, report])
+        return dg.Definitions(assets=with_sources(assets), jobs=[job, report])

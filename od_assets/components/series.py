@@ -11,10 +11,12 @@ from pydantic import Field
 from od_assets.automation import arrival_sensor, release_schedule
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
+from od_assets.code_references import with_sources
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
 from od_assets.partitions import SINGLE
+from od_assets.resources.run_tags import release_tags
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
@@ -136,16 +138,18 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     ) -> dg.Definitions:
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
         verification = daily_check(settings)
-        verify_job, verify_daily = daily_schedule(self.name, verification)
+        verify_job, verify_daily = daily_schedule(self.name, self.owners, verification)
         job = dg.define_asset_job(
             f"{self.name}_release",
             selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
             description=f"Release one period of {self.name}, or read it back where it is released.",
+            tags=release_tags(self.name, self.revision, settings.periods.every),
+            owners=self.owners,
         )
-        schedules = [] if self.schedule is None else [release_schedule(settings, self.schedule, job)]
-        sensors = [] if self.arrivals is None else [arrival_sensor(settings, job)]
+        schedules = [] if self.schedule is None else [release_schedule(settings, self.owners, self.schedule, job)]
+        sensors = [] if self.arrivals is None else [arrival_sensor(settings, self.owners, job)]
         return dg.Definitions(
-            assets=self._with_freshness(assets),
+            assets=with_sources(self._with_freshness(assets)),
             asset_checks=[*check_definitions(checks, settings.periods), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],

@@ -1,12 +1,21 @@
-"""What all releases share: the warehouse, one executor, and the sensor that clears dead runs away."""
+"""What all releases share: the warehouse, notices, one executor, and the sensors that watch over runs."""
 
 import dagster as dg
 
+from od_assets.code_references import source_of
+from od_assets.notice_sensors import release_failed, release_published
 from od_assets.resources.dead_runs import sweep_dead_runs
+from od_assets.resources.notices import Notices
 from od_assets.resources.warehouse import Warehouse
 
 
-@dg.sensor(name="dead_runs", minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING)
+@dg.sensor(
+    name="dead_runs",
+    description="Reports runs whose process is gone as failed: one of them would fill the queue of one for ever.",
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    metadata=source_of(__file__),
+)
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Reports runs whose process is gone as failed: one of them would fill the queue of one for ever."""
     swept = sweep_dead_runs(context.instance)
@@ -15,5 +24,9 @@ def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
 
 @dg.definitions
 def resources() -> dg.Definitions:
-    """Resources, executor and sensor of the project."""
-    return dg.Definitions(resources={"warehouse": Warehouse()}, executor=dg.in_process_executor, sensors=[dead_runs])
+    """Resources, executor and sensors of the project."""
+    return dg.Definitions(
+        resources={"warehouse": Warehouse(), "notices": Notices()},
+        executor=dg.in_process_executor,
+        sensors=[dead_runs, release_failed, release_published],
+    )

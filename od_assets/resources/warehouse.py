@@ -13,6 +13,7 @@ import numpy as np
 
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
+from od_assets.resources.run_tags import mark_release
 from od_assets.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core import Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
@@ -255,6 +256,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """Hold the lock for the whole run, once what dead runs left behind is cleared away."""
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
+            mark_release(context.instance, context.run)
         with exclusive(self.var, seconds=self.lock_seconds):
             if context.instance is not None:
                 sweep_dead_runs(context.instance)

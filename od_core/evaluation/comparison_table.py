@@ -18,6 +18,12 @@ MEASURED = ("seconds", "peak_memory_gigabytes")
 
 CASE = ["data_set", "contender", "epsilon"]
 
+TABLE_COLUMNS = [
+    *(*CASE, "level", "runs", "rho", "bound"),
+    *(f"{figure}_{name}" for figure in (*METRICS, *MEASURED) for name in ("median", "min", "max")),
+]
+"""Columns of :func:`table`, in its order."""
+
 _DATA_SETS = tuple(published_data_sets(Path()))
 _LABELS = tuple(contender.label for contender in CONTENDERS)
 
@@ -36,10 +42,8 @@ def table(folder: Path) -> pd.DataFrame:
         OdError: runs of one case have different plans or data.
     """
     rows = [row for record in _records(folder) if "levels" in record for row in _levels(record)]
-    columns = [*CASE, "level", "runs", "rho", "bound"]
-    statistics = [f"{figure}_{name}" for figure in (*METRICS, *MEASURED) for name in ("median", "min", "max")]
     if not rows:
-        return pd.DataFrame(columns=[*columns, *statistics])
+        return pd.DataFrame(columns=TABLE_COLUMNS)
     groups = pd.DataFrame(rows).groupby([*CASE, "level"], sort=False)
     _refuse_mixed(groups[["plan_digest", "data_digest"]].nunique().max(axis=1))
     result = groups[["rho", "bound"]].first()

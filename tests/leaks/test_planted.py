@@ -16,11 +16,13 @@ import pytest
 
 import od_assets.assets.inputs
 import od_assets.components.od_release
+from od_assets.resources.notices import Failed, Published
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
 from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text
+from tests.od_assets.watch import Kept, Watch
 
 KEY = ReleaseKey("trips", "2001-01")
 
@@ -66,7 +68,11 @@ def test_the_search_finds_what_is_planted_in_any_form(tmp_path: Path) -> None:
 def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted(
     kept_project: Project, found: Callable[[], list[str]]
 ) -> None:
-    """Published; then its records changed; then a revision that the cap refuses."""
+    """Published; then its records changed; then a revision that the cap refuses; and notice given of all of it."""
+    kept = Kept()
+    watches = [Watch(kept_project, sensor, kept) for sensor in ("release_published", "release_failed")]
+    for watch in watches:
+        watch.look()
     assert kept_project.run(of_flows(kept_project)).success
     assert found() == []
 
@@ -75,6 +81,11 @@ def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_plant
     kept_project.write_records(changed)
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(kept_project.run(of_flows(kept_project)))
     assert "OD-LEDGER-CAP" in failure_text(kept_project.run(of_flows(kept_project, revision=2)))
+    assert found() == []
+    for watch in watches:
+        watch.look()
+    print(*kept.said)
+    assert [type(notice) for notice in kept.said] == [Published, Failed, Failed]
     assert found() == []
 
 

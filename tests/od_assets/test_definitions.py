@@ -86,6 +86,44 @@ def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_def
     }
 
 
+def test_every_definition_says_what_it_is_and_where_its_source_is(project_definitions: dg.Definitions) -> None:
+    """As far as Dagster has fields for it; a first sentence fits the 100 characters of ``dg list defs``."""
+    repository, graph = project_definitions.get_repository_def(), project_definitions.resolve_asset_graph()
+    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
+    specs = list(project_definitions.resolve_all_asset_specs())
+    checks = [graph.get_check_spec(key) for key in graph.asset_check_keys]
+    for definition in [*specs, *checks, *jobs, *repository.schedule_defs, *repository.sensor_defs]:
+        assert definition.description
+        assert len(definition.description.split(". ")[0]) < 100
+        for reference in definition.metadata["dagster/code_references"].code_references:
+            assert Path(reference.file_path).is_file()
+    for spec in specs:
+        made_by, declared_in = spec.metadata["dagster/code_references"].code_references
+        assert "@dg.asset" in Path(made_by.file_path).read_text(encoding="utf-8").splitlines()[made_by.line_number - 1]
+        assert declared_in.file_path.endswith("defs.yaml")
+        if spec.key.to_user_string() not in ("comparison/runs", "comparison/figures"):  # a folder of files
+            columns = spec.metadata["dagster/column_schema"].columns
+            assert columns
+            assert all(column.description for column in columns)
+    for job in jobs:
+        assert job.owners == ["team:statistics"]
+        assert job.tags.get("od/release", "comparison") == job.name.rsplit("_", 1)[0]
+
+
+def test_what_a_team_downstream_reads_of_a_bundle_is_its_columns(project: Project) -> None:
+    names = {}
+    for component in (project.component(), project.group_sizes(), project.component(intervals=False)):
+        for spec in project.definitions(component).resolve_all_asset_specs():
+            columns = spec.metadata["dagster/column_schema"].columns
+            names[f"{spec.key.to_user_string()}, {component.name}"] = [column.name for column in columns]
+            if spec.key.path[-1] == "bundle":
+                names.setdefault("bundles", []).append([column.name for column in columns])
+    ends = ["origin_level", "destination_level", "origin", "destination", "trips"]
+    assert names["bundles"] == [[*ends, "lower", "upper"], ["area", "level", "size", "groups"], ends]
+    assert names["trips/geography, trips"] == ["region", "zone"]
+    assert names["trips/raw_trips, trips"] == ["date", "origin", "destination", "in_period"]
+
+
 def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definitions) -> None:
     graph = project_definitions.resolve_asset_graph()
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]

@@ -1,0 +1,147 @@
+"""Notices of releases that are published and of runs that fail, and the examples of docs/operating.md."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from od_assets.resources.notices import Failed, Notices, Published
+
+from .conftest import Project, records
+from .watch import Kept, Watch
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+TAGS = ("od/release", "od/period", "od/revision")
+
+
+def blocks(after: str) -> list[str]:
+    """The Python examples of the document behind a heading."""
+    text = DOCUMENT.read_text(encoding="utf-8").split(f"## {after}", 1)[1]
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def executed(example: str, folder: Path, **given: Any) -> dict[str, Any]:
+    """The names that an example makes, in a module of its own."""
+    (folder / "example.py").write_text(example, encoding="utf-8")
+    return runpy.run_path(str(folder / "example.py"), init_globals=given)
+
+
+def reported(project: Project, period: str, revision: int) -> None:
+    """A bundle as its asset reports it, with metadata that no notice takes along."""
+    release = f"trips/{period}/r{revision}"
+    project.instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            ["trips", "bundle"],
+            partition=period,
+            metadata={"release": release, "rho": 0.5, "pictures": dg.MetadataValue.md("![](data:)")},
+            tags={"dagster/data_version": release},
+        )
+    )
+
+
+def test_each_published_release_is_said_once_whatever_was_there_before(project: Project) -> None:
+    reported(project, "2001-01", 1)
+    watch = Watch(project, "release_published", kept := Kept())
+    watch.look()  # what was published before the first look is no news
+    watch.look()
+    assert kept.said == []
+
+    reported(project, "2001-01", 2)
+    reported(project, "2001-02", 1)  # two in one look
+    reported(project, "2001-01", 2)  # read back: the same bytes
+    assert watch.look().skip_message == "Published since the last look: trips/2001-01/r2, trips/2001-02/r1."
+    expected = [Published(release, {"rho": 0.5}) for release in ("trips/2001-01/r2", "trips/2001-02/r1")]
+    assert expected == kept.said
+    watch.look()
+    reported(project, "2001-02", 1)
+    assert "none" in watch.look().skip_message
+    assert expected == kept.said
+
+
+def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project: Project) -> None:
+    watch = Watch(project, "release_failed", kept := Kept())
+    watch.look()
+    project.write_records(records().assign(origin="NOWHERE"))
+    first = project.run()
+    (project.root / "2001-01.csv").unlink()
+    second = project.run()
+    project.instance.create_run_for_job(_others, status=dg.DagsterRunStatus.STARTED)
+    for run in project.instance.get_runs(dg.RunsFilter(job_name="others")):
+        project.instance.report_run_failed(run)
+    watch.look()
+    assert [(notice.series, notice.period, notice.run_id) for notice in kept.said] == [
+        ("trips", "2001-01", first.run_id),
+        ("trips", "2001-01", second.run_id),
+    ]
+    [checked], [stepped] = (notice.causes for notice in kept.said)
+    assert checked.startswith("OD-CHECK-FAILED: trips/raw_trips: meets_expectations, which asks: Schema of the records")
+    assert stepped.startswith("trips__raw_trips: OD-FILE-MISSING: ")
+    assert not any("NOWHERE" in str(notice) for notice in kept.said)
+
+
+@dg.job(name="others")
+def _others() -> None:
+    """A job of somebody else."""
+
+
+def test_a_run_that_never_began_is_said(project: Project) -> None:
+    watch = Watch(project, "release_failed", kept := Kept())
+    watch.look()
+    job = project.definitions(project.component()).resolve_job_def("trips_release")
+    run = project.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
+    project.instance.report_run_failed(run, message="The process of this run is gone; run the release again.")
+    watch.look()
+    assert [notice.causes for notice in kept.said] == [("The process of this run is gone; run the release again.",)]
+
+
+def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("notices")
+    with caplog.at_level(logging.INFO):
+        Notices().published(Published("trips/2001-01/r1", {"epsilon": 1.0}), log)
+        Notices().failed(Failed("trips", "2001-01", "7", ("a: b", "c: d")), log)
+    assert caplog.messages == [
+        "Published trips/2001-01/r1. epsilon: 1.0.",
+        "Failed trips, 2001-01, in run 7. a: b c: d",
+    ]
+
+
+def test_runs_of_chosen_assets_are_tagged_too(project: Project) -> None:
+    chosen = project.materialize("geography", "raw_trips")
+    tags = project.instance.get_run_by_id(chosen.run_id).tags
+    assert [tags.get(name) for name in TAGS] == ["trips", "2001-01", None]
+
+
+def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream(project: Project) -> None:
+    """All examples of the document on one release; what is downstream loads without this project's definitions."""
+    mails, automation, sensor = blocks("Being told")
+    sent: list[tuple[str, str, str]] = []
+    notices = executed(mails, project.root, send_mail=lambda *mail: sent.append(mail))["MailNotices"]("team")
+    names = executed((automation + sensor).replace("us_flights", "trips"), project.root)
+    downstream = dg.Definitions(assets=[names["bundle"], names["busiest_pairs"]], sensors=[names["newest_release"]])
+
+    watch = Watch(project, "release_published", notices)
+    watch.look()
+    before = dg.evaluate_automation_conditions(downstream, project.instance)
+    ran = project.run(project.component(revision=3))
+    watch.look()
+    after = dg.evaluate_automation_conditions(downstream, project.instance, cursor=before.cursor)
+
+    folder = project.var / "releases/trips/2001-01/r3"
+    certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    notices.failed(Failed("trips", "2001-02", "7", ("a: b", "c: d")), logging.getLogger())
+    assert sent == [
+        ("team", "trips/2001-01/r3 is out", certificate["guarantee"]["protected"]),
+        ("team", "trips 2001-02 failed", "a: b\nc: d"),
+    ]
+    requested = [each.get_requested_partitions(dg.AssetKey("busiest_pairs")) for each in (before, after)]
+    assert requested == [set(), {"2001-01"}]
+    with dg.build_sensor_context(project.instance, repository_def=downstream.get_repository_def()) as context:
+        assert names["newest_release"].evaluate_tick(context).skip_message == f"trips/2001-01/r3 is at {folder}"
+    assert [project.instance.get_run_by_id(ran.run_id).tags.get(name) for name in TAGS] == ["trips", "2001-01", "3"]

@@ -1,0 +1,48 @@
+"""The sensors that give notice, looked at again and again as the daemon does, and what they said."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import dagster as dg
+
+from od_assets.definitions import defs
+from od_assets.resources.notices import Failed, Notices, Published
+
+from .conftest import Project
+
+
+class Kept(Notices):
+    """Notices that a test looks at."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def published(self, notice: Published, log: logging.Logger) -> None:
+        self.said.append(notice)
+
+    def failed(self, notice: Failed, log: logging.Logger) -> None:
+        self.said.append(notice)
+
+
+class Watch:
+    """A sensor of a project, with its cursor."""
+
+    def __init__(self, project: Project, sensor: str, notices: Notices) -> None:
+        self.instance, self.notices = project.instance, notices
+        self.repository = project.definitions(project.component()).get_repository_def()
+        self.sensor = defs().get_repository_def().get_sensor_def(sensor)
+        self.cursor: str | None = None
+
+    def look(self) -> Any:
+        """One evaluation; what came of it."""
+        with dg.build_sensor_context(
+            instance=self.instance,
+            cursor=self.cursor,
+            repository_def=self.repository,
+            resources={"notices": self.notices},
+        ) as context:
+            outcome = self.sensor.evaluate_tick(context)
+        self.cursor = outcome.cursor
+        return outcome
