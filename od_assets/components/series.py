@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import dagster as dg
-from pydantic import Field, StrictInt
+from pydantic import Field, field_validator
 
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
@@ -60,7 +60,7 @@ class Zones(Section):
 
     file: str = Field(..., description="CSV, .csv.gz or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
-    prefixes: dict[str, StrictInt] = Field(
+    prefixes: dict[str, int] = Field(
         default_factory=dict, description="Levels that are the first characters of the zone's code: how many."
     )
     joined: dict[str, list[str]] = Field(
@@ -75,6 +75,14 @@ class Zones(Section):
     coordinates: tuple[str, str] | None = Field(
         None, description="Its columns of latitude and longitude, in degrees: published, for the report's map."
     )
+
+    @field_validator("prefixes", mode="before")
+    @classmethod
+    def refuse_truth_values_within(cls, value: Any) -> Any:
+        """Nothing has a length of true or false."""
+        if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
+            raise ValueError("true and false have no meaning here")
+        return value
 
     def zone_list(self) -> ZoneList:
         """The declaration in the terms of od_core. Raises OdError for levels that do not fit together."""
