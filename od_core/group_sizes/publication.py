@@ -138,7 +138,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
-    geography = geography_of(areas, facts["geography"], None, version)
+    geography = geography_of(areas, facts["geography"], facts.get("unknown_zone"), version)
     top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
     plan = plan_group_sizes(
