@@ -1,5 +1,6 @@
 """Geography, raw trips, trip counts: what a release is made from."""
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -34,15 +35,16 @@ def source_assets(
     )
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(warehouse.confidential):
-            tree = settings.read_geography()
-            path = warehouse.zones(settings)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(
-                path,
-                lambda file: settings.listed(tree).to_csv(file, index=False, encoding="utf-8"),
-                mode=PUBLIC_FILE_MODE,
-            )
-        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=tree.area_counts))
+            listed = settings.read_geography()
+            warehouse.geographies.mkdir(parents=True, exist_ok=True)
+            for file, zones in settings.kept_lists(listed).items():
+                write_durably(
+                    warehouse.geographies / file,
+                    partial(zones.to_csv, index=False, encoding="utf-8"),
+                    mode=PUBLIC_FILE_MODE,
+                )
+        metadata = allowed(areas=listed.area_counts)
+        return dg.MaterializeResult(data_version=dg.DataVersion(listed.digest), metadata=metadata)
 
     @dg.asset(
         key=[name, "raw_trips"],

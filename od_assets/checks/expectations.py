@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ def _record_faults(columns: Sequence[str]) -> dict[str, _RecordFault]:
     }
     for code in _codes(columns):
         faults[f"{code}_missing"] = _RecordFault(code, f"{code} IS NULL", "*")
-        faults[f"{code}_unlisted"] = _RecordFault(code, f"{code} NOT IN (FROM zones)", code)
+        faults[f"{code}_unlisted"] = _RecordFault(code, f"{code} NOT IN (FROM {_listed(code)})", code)
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
@@ -42,8 +42,18 @@ def _codes(columns: Sequence[str]) -> list[str]:
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
+def _listed(code: str) -> str:
+    """The table of the codes that a column may have."""
+    return "destinations" if code == "destination" else "zones"
+
+
 def records_meet_expectations(
-    records: Path, zones: Sequence[str], fault_threshold: Fraction, docs: Path
+    records: Path,
+    zones: Sequence[str],
+    fault_threshold: Fraction,
+    docs: Path,
+    *,
+    destinations: Sequence[str] | None = None,
 ) -> dict[str, bool]:
     """Schema of the records, and their content no stricter than the share of faults that is allowed.
 
@@ -54,12 +64,14 @@ def records_meet_expectations(
         fault_threshold: share of faulty trips that is allowed. Rows of flows weigh differently from trips, so
             of flows the schema alone is expected; the count of trips judges the rest.
         docs: folder of the Data Docs, inside the confidential one: the pages hold a digest of what was counted.
+        destinations: codes of the zones that destinations may lie in, where these are others.
 
     Returns:
         Each expectation's name, and whether it was met.
     """
     gxe = _expectations()
-    summary = _summary(records, zones, fault_threshold)
+    lists = {"zones": zones, "destinations": zones if destinations is None else destinations}
+    summary = _summary(records, lists, fault_threshold)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", "user") if name in summary.columns]
@@ -89,7 +101,7 @@ def flows_meet_expectations(
     return _run("published_flows", flows, expected, docs)
 
 
-def _summary(records: Path, zones: Sequence[str], fault_threshold: Fraction) -> pd.DataFrame:
+def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
     """One row: the records' own columns, empty, and how many faulty records of each kind are above what is allowed.
 
     A fault of a column that is missing has no column either, so that what is expected of it is not met.
@@ -99,7 +111,8 @@ def _summary(records: Path, zones: Sequence[str], fault_threshold: Fraction) -> 
         summary: dict[str, Any] = dict.fromkeys(source.columns)
         kinds = _record_faults(list(summary))
         if kinds and "trips" not in summary:
-            connection.register("zones", pa.table({"code": pa.array(zones, pa.string())}))
+            for name, codes in lists.items():
+                connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
             pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())
             counts = iter(source.aggregate(", ".join(pairs)).fetchall()[0])
             for name, faulty, among in zip(kinds, counts, counts, strict=True):

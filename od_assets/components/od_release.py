@@ -73,6 +73,7 @@ class OdRelease(Series):
 
     trips: Trips
     geography: Zones
+    destination_geography: Zones | None = Field(None, description="Of the destinations, where they are other areas.")
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
     privacy: Privacy
     mechanism: str = "inftda_refined"
@@ -90,16 +91,14 @@ class OdRelease(Series):
         domain = self.checked_domain(
             self.trips.files, has_dates=self.trips.columns.date is not None, max_trips=self.max_trips
         )
-        privacy = self.privacy
+        privacy, others = self.privacy, self.destination_geography
         return ReleaseSettings(
             name=self.name,
             **self.timing(),
             records=self.trips.files,
             columns=RecordColumns(**self.trips.columns.model_dump(), user=domain.unit.column),
-            zones=self.geography.file,
-            levels=tuple(self.geography.levels),
-            unknown_zone=self.geography.unknown,
-            coordinates=self.geography.coordinates,
+            zones=self.geography.zone_list(),
+            destination_zones=None if others is None else others.zone_list(),
             budget=Budget(
                 privacy.epsilon,
                 privacy.delta,

@@ -99,12 +99,12 @@ class OdStops(Series):
             columns=RecordColumns(
                 columns.places[0], columns.places[-1], date=columns.date, stops=tuple(columns.places[1:-1])
             ),
-            zones=places.file,
             budget=Budget(self.privacy.epsilon),
             noise=self.noise,
             revision=self.revision,
             domain=domain,
             fault_threshold=share(self.trips.fault_threshold),
+            place_list=places.file,
             places=PlaceColumns(places.code, places.longitude, places.latitude),
             side=places.side,
             edges=None if places.edges is None else (west, east, south, north),

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from od_assets.automation import arrival_sensor, release_schedule
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
@@ -24,6 +24,7 @@ from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.noise import noise_named
+from od_core.readers.zones import ZoneList
 from od_core.trip_faults import check_fault_threshold
 from od_core.trips import FAULT_THRESHOLD
 
@@ -52,15 +53,55 @@ class Records(Section):
     )
 
 
-class Zones(Section):
-    """Where the public zone list is."""
+class AreaParents(Section):
+    """Columns of a list of areas of all levels."""
 
-    file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
+    area: str = Field("area", description="Its column of codes.")
+    parent: str = Field("parent", description="Its column of the codes of their parents; blank at the first level.")
+
+
+class Zones(Section):
+    """Where the public zone list is, and how it says its hierarchy."""
+
+    file: str = Field(..., description="CSV, .csv.gz or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+    prefixes: dict[str, int] = Field(
+        default_factory=dict, description="Levels that are the first characters of the zone's code: how many."
+    )
+    joined: dict[str, list[str]] = Field(
+        default_factory=dict, description="Levels whose codes are those of several columns, joined: which."
+    )
+    parents: AreaParents | None = Field(None, description="For a list of areas and their parents: its columns.")
     unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
+    unknown_area: str | None = Field(
+        None, description="Code of an area that is added at every level, to take records from unlisted places."
+    )
+    version: str | None = Field(None, description="What its owner calls this list, as 2018: published.")
     coordinates: tuple[str, str] | None = Field(
         None, description="Its columns of latitude and longitude, in degrees: published, for the report's map."
     )
+
+    @field_validator("prefixes", mode="before")
+    @classmethod
+    def refuse_truth_values_within(cls, value: Any) -> Any:
+        """Nothing has a length of true or false."""
+        if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
+            raise ValueError("true and false have no meaning here")
+        return value
+
+    def zone_list(self) -> ZoneList:
+        """The declaration in the terms of od_core. Raises OdError for levels that do not fit together."""
+        return ZoneList(
+            self.file,
+            tuple(self.levels),
+            prefixes=self.prefixes,
+            joined={level: tuple(columns) for level, columns in self.joined.items()},
+            parents=None if self.parents is None else (self.parents.area, self.parents.parent),
+            unknown=self.unknown,
+            unknown_area=self.unknown_area,
+            version=self.version,
+            coordinates=self.coordinates,
+        )
 
 
 class PureEpsilon(Section):

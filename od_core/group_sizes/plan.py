@@ -154,6 +154,7 @@ class GroupSizePlan:
             "groups": int(self.frame.groups.sum()),
             "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
             "geography": self.frame.geography.digest,
+            **({} if self.frame.geography.unknown is None else {"unknown_zone": self.frame.geography.unknown}),
             "steps": [{"level": step.level, **step.law, "epsilon": str(step.epsilon)} for step in self.steps],
         }
 

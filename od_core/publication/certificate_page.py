@@ -12,7 +12,7 @@ _PARTS = (
         ("release", "data_set", "period", "time_zone", "revision", "contents", "interval", "invariants", "promises"),
     ),
     ("What was spent", ("spent", "unit", "neighbours", "contribution_bound", "fault_threshold")),
-    ("How it was measured", ("mechanism", "noise", "levels", "geographies")),
+    ("How it was measured", ("mechanism", "noise", "levels", "repeated_levels", "geographies", "geography_versions")),
     ("How it was checked", ("checks",)),
 )
 """Headings, and the facts below them; all other facts stand below the last heading."""
