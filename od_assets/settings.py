@@ -49,13 +49,18 @@ class PublicList(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The public geographies of origins and of destinations, as their lists have them; often one and the same."""
+    """The public geographies of origins and of destinations, as their lists have them.
+
+    Attributes:
+        origin: of the origins.
+        other: of the destinations, or None where they have the areas of the origins.
+    """
 
     origin: Geography
-    destination: Geography
+    other: Geography | None = None
 
     def __post_init__(self) -> None:
-        if self.is_one:
+        if self.other is None:
             return
         origin, destination = self.equally_deep
         if origin.digest == destination.digest:
@@ -66,9 +71,9 @@ class Sides:
             )
 
     @property
-    def is_one(self) -> bool:
-        """Whether one list is of origins and of destinations."""
-        return self.destination is self.origin
+    def destination(self) -> Geography:
+        """Of the destinations."""
+        return self.origin if self.other is None else self.other
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
@@ -79,14 +84,14 @@ class Sides:
     def digest(self) -> str:
         """As :attr:`PublicList.digest`."""
         both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.is_one else sha256(both.encode()).hexdigest()
+        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
         """As :attr:`PublicList.area_counts`."""
-        if self.is_one:
+        if self.other is None:
             return self.origin.area_counts
-        sides = {"origin": self.origin, "destination": self.destination}
+        sides = {"origin": self.origin, "destination": self.other}
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
@@ -273,5 +278,4 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
 def _sides(lists: Iterable[ZoneList], folder: Path) -> Sides:
     """The geographies of one list or two, below a folder."""
-    origin, *destinations = (zones.geography(folder) for zones in lists)
-    return Sides(origin, *(destinations or [origin]))
+    return Sides(*(zones.geography(folder) for zones in lists))

@@ -204,6 +204,7 @@ def test_each_side_is_held_to_its_own_list(tmp_path: Path) -> None:
     ("changes", "code"),
     [
         ({"destination_geography": {**ORIGINS, "file": "copy.csv"}}, "OD-GEOGRAPHY-SAME"),
+        ({"destination_geography": ORIGINS}, "OD-GEOGRAPHY-SAME"),
         ({"destination_geography": {**DESTINATIONS, "levels": ["town", "block"]}}, "OD-GEOGRAPHY-SHAPE"),
         ({"destination_geography": {**DESTINATIONS, "file": "homes.csv"}}, "OD-GEOGRAPHY-COLUMN"),
         ({"destination_geography": {**DESTINATIONS, "file": "none.csv"}}, "OD-FILE-MISSING"),

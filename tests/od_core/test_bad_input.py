@@ -269,6 +269,31 @@ BAD = [
         "2 (origin) and 1 (destination)",
         destination_geography=Geography.from_frame(ZONES, ["zone"]),
     ),
+    Bad(
+        "zone list: separated by semicolons",
+        zone_file("zones.csv", "region;zone\na;01\n"),
+        "OD-FILE-DELIMITER",
+        ("zones.csv", "semicolons", "'region;zone'"),
+    ),
+    *(
+        declared(f"zone list: {what}", code, *names, **{side: {"file": "zones.csv", "levels": LEVELS, **stated}})
+        for side in ("geography", "destination_geography")
+        for what, code, names, stated in (
+            (f"{side}: misspelt", "OD-CONFIG", (side, "did you mean 'prefixes'?"), {"prefix": {"region": 1}}),
+            (f"{side}: true for a length", "OD-CONFIG", (side, "prefixes"), {"prefixes": {"region": True}}),
+            (f"{side}: number for a version", "OD-CONFIG", (side, "version"), {"version": 2018}),
+            (f"{side}: misspelt parent", "OD-CONFIG", ("did you mean 'parent'?",), {"parents": {"parnet": "up"}}),
+            (f"{side}: prefix of zones", "OD-GEOGRAPHY-LEVELS", ("'zone' has a prefix",), {"prefixes": {"zone": 2}}),
+            (f"{side}: one column joined", "OD-GEOGRAPHY-LEVELS", ("'region'",), {"joined": {"region": ["a"]}}),
+            (
+                f"{side}: two zones for unknown places",
+                "OD-GEOGRAPHY-LEVELS",
+                ("exclude each other",),
+                {"unknown": "01", "unknown_area": "?"},
+            ),
+            (f"{side}: a version that could run", "OD-GEOGRAPHY-FORMULA", ("'=1'",), {"version": "=1"}),
+        )
+    ),
     # Counts.
     *(
         counts_in_csv(what, count)
