@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from od_assets.settings import TreeSettings
 from od_core import Geography
+from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.group_sizes.grouping import Grouping
 from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanism import GroupSizeMechanism
@@ -28,6 +29,11 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan]):
     top_code: int | TopCodeEstimate
 
     kind = GROUP_SIZES
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`od_assets.settings.SeriesSettings.takes_nowhere`: a list of groups has codes of its own."""
+        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
     def _plan(self, geography: Geography, period: str) -> GroupSizePlan:
         return plan_group_sizes(

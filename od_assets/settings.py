@@ -25,7 +25,8 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import noise_named, refuse_too_wide
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind
-from od_core.readers.records import RecordColumns
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.record_format import RecordFormat
 from od_core.readers.zones import read_zones
 
 
@@ -59,6 +60,7 @@ class SeriesSettings(ABC, Generic[P, G]):
         name: of the release series; prefix of its assets, checks, job and schedule.
         records: path of a period's file, with ``{period}`` in it, relative to the project.
         columns: columns of that file; the user id among them for the user units alone.
+        record_format: how the records stand in it.
         zones: path of the public list of zones or places, relative to the project.
         budget, noise, revision, domain, fault_threshold: see od_core.
     """
@@ -66,6 +68,7 @@ class SeriesSettings(ABC, Generic[P, G]):
     name: str
     records: str
     columns: RecordColumns
+    record_format: RecordFormat
     zones: str
     budget: Budget
     noise: str
@@ -84,6 +87,11 @@ class SeriesSettings(ABC, Generic[P, G]):
     def key(self, period: str) -> ReleaseKey:
         """The release of one period."""
         return ReleaseKey(self.name, period, self.revision)
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """Whether the geography has an area for records of no place."""
+        return False
 
     def records_path(self, period: str) -> Path:
         """The file with the records of one period."""
@@ -136,6 +144,11 @@ class TreeSettings(SeriesSettings[P, Geography]):
     levels: tuple[str, ...]
     unknown_zone: str | None
     coordinates: tuple[str, str] | None
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`SeriesSettings.takes_nowhere`."""
+        return self.unknown_zone is not None
 
     def geography_from(self, path: Path) -> Geography:
         """As :meth:`SeriesSettings.geography_from`."""

@@ -21,6 +21,7 @@ def source_assets(
     """Geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
+    has_nowhere = settings.takes_nowhere and bool(settings.record_format.nowhere)
 
     @dg.asset(key=[name, "geography"], kinds={"csv"}, description="The public areas or places.", **common)
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
@@ -37,6 +38,7 @@ def source_assets(
 
     @dg.asset(
         key=[name, "raw_trips"],
+        deps=[[name, "geography"]] if has_nowhere else [],
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
         description="Confidential: the records of one period, in the confidential folder. No metadata by design.",
@@ -46,7 +48,14 @@ def source_assets(
         key = settings.key(context.partition_key)
         with failures_without_values(warehouse.confidential):
             target = warehouse.staged(key).records
-            load_records(settings.records_path(key.period), settings.columns, key.period, target)
+            load_records(
+                settings.records_path(key.period),
+                settings.columns,
+                key.period,
+                target,
+                record_format=settings.record_format,
+                geography=settings.read_geography() if has_nowhere else None,
+            )
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips]

@@ -25,8 +25,6 @@ from od_core.readers.record_query import RecordQuery
 from od_core.readers.scratch import scratch_database
 from od_core.readers.table import TABLE
 
-__all__ = ["RecordColumns", "load_records"]
-
 
 def load_records(
     source: Path,
