@@ -20,6 +20,7 @@ _ID_TYPES = (*_TEXT_TYPES, *_WHOLE_TYPES, "UBIGINT", "HUGEINT")
 _CATEGORY_TYPES = (*_ID_TYPES, "BOOLEAN")
 _COUNT_TYPES = (*_WHOLE_TYPES, "UBIGINT", "HUGEINT", *_FLOAT_TYPES, "DECIMAL", "VARCHAR")
 _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
+_ALL_MISSING = '"NULL"'
 _ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 """A date or a time without zone; any other text is no date (two zones in one column would mix two clocks)."""
@@ -80,7 +81,7 @@ class RecordQuery:
         """A zone code as text."""
         column, kind = self._named(name)
         code, form = quoted_name(column), self._file.form
-        if kind.startswith(_TEXT_TYPES) or (form.has_numbered_zones and kind in _WHOLE_TYPES):
+        if kind.startswith(_TEXT_TYPES) or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
             return f"{code}::VARCHAR"
         if form.has_numbered_zones and kind in _FLOAT_TYPES:
             # Whole numbers that stand as floating-point ones because some are missing: 7.0 is zone 7, 7.5 is none.
