@@ -152,7 +152,13 @@ def test_a_table_of_a_duckdb_file(tmp_path, loaded):
         in refused(source, TABLE.declared(table="trips"), RecordColumns(origin="from")).message
     )
     assert source.read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"trips.duckdb", "other.csv", "confidential", "refused", "here"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "trips.duckdb",
+        "other.csv",
+        "confidential",
+        "refused",
+        "here",
+    }
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
