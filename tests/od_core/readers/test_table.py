@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
@@ -202,6 +202,7 @@ CODES = st.sampled_from(["01", "02", "9", "unknown", "zz", "", " ", None])
     nowhere=st.lists(st.sampled_from(["01", "9", "zz", "", "'"]), unique=True),
     has_unknown=st.booleans(),
 )
+@example(rows=[("01", "9"), (None, " ")], nowhere=["01", "9", ""], has_unknown=True)
 def test_codes_that_are_nowhere(tmp_path, loaded, rows, nowhere, has_unknown):
     """The rule in Python: a zone is itself; what is nowhere is the unknown zone; the rest stays as it is."""
     sides = {"origin": [o for o, _ in rows], "destination": [d or "" for _, d in rows]}
@@ -257,7 +258,7 @@ def test_times_with_a_zone_become_local(tmp_path, loaded, times):
 
 
 def test_a_time_that_no_clock_has_is_a_fault_of_its_record(tmp_path, loaded):
-    days = pa.array([2**62, -(2**62), 991_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    days = pa.array([2**63 - 2, -(2**63) + 5, 991_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"origin": ["01"] * 4, "destination": ["01"] * 4, "day": days}), tmp_path / "t.parquet")
     load = loaded(tmp_path / "t.parquet", DATED, "2001", time_zone=ZONE)
     assert load["in_period"].tolist() == [False, False, True, False]
