@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from od_core.errors import OdError
-from od_core.readers.file_faults import file_fault
+from od_core.readers.file_faults import file_fault, unreadable
 from od_core.readers.record_format import RecordFormat
 
 _PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed by gzip"
@@ -36,8 +36,11 @@ def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
     A compressed file may also raise what gzip raises.
     """
     form.refuse_options_of_text(source)
-    with source.open("rb") as file:
-        first = file.read(16)
+    try:
+        with source.open("rb") as file:
+            first = file.read(16)
+    except OSError as error:
+        raise unreadable(source, form, error) from None
     found = next((what for mark, what in _MARKS.items() if first.startswith(mark)), None)
     if first[8:12] == b"DUCK":
         found = _DUCKDB
