@@ -123,6 +123,15 @@ def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project: Projec
         assert bool(graph.get(raw_trips).parent_keys) == waits
 
 
+def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
+    """Its codes are those of groups: the unknown area's code among them would be a group."""
+    geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"}
+    groups = {"file": "groups.csv", "group": "taxi", "area": "zone"}
+    by_group = {"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]}
+    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).settings().takes_nowhere
+    assert project.group_sizes(geography=geography).settings().takes_nowhere
+
+
 def test_every_field_of_a_declaration_is_described() -> None:
     for component in (OdRelease, OdGroupSizes, OdStops):
         trips = component.model_fields["trips"].annotation
