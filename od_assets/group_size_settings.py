@@ -10,6 +10,7 @@ import pandas as pd
 from od_assets.project import project_root
 from od_assets.settings import TreeSettings
 from od_core import Geography
+from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.group_sizes.grouping import Grouping
 from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanism import GroupSizeMechanism
@@ -45,6 +46,15 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
         """As :meth:`SeriesSettings.kept_geography`."""
         (zones,) = self.kept_zone_lists
         return zones.geography(folder)
+
+    def sides(self, geography: Geography) -> tuple[Geography, Geography]:
+        """As :meth:`SeriesSettings.sides`."""
+        return geography, geography
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`od_assets.settings.SeriesSettings.takes_nowhere`: a list of groups has codes of its own."""
+        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
     def _plan(self, geography: Geography, period: str) -> GroupSizePlan:
         return plan_group_sizes(

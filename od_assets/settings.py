@@ -29,7 +29,8 @@ from od_core.privacy.noise import noise_named, refuse_too_wide
 from od_core.publication.columns import Column
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind
-from od_core.readers.records import RecordColumns
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.record_format import RecordFormat
 from od_core.readers.zones import ZoneList
 
 
@@ -107,6 +108,7 @@ class SeriesSettings(ABC, Generic[P, G]):
         name: of the release series; prefix of its assets, checks, job and schedule.
         records: path of a period's file, with ``{period}`` in it, relative to the project.
         columns: columns of that file; the user id among them for the user units alone.
+        record_format: how the records stand in it.
         budget, noise, revision, domain, fault_threshold: see od_core.
         periods: of the series.
         settled_seconds: so long a file must not have changed before it is taken for whole.
@@ -119,6 +121,7 @@ class SeriesSettings(ABC, Generic[P, G]):
     settled_seconds: int
     complete: str | None
     columns: RecordColumns
+    record_format: RecordFormat
     budget: Budget
     noise: str
     revision: int
@@ -145,6 +148,15 @@ class SeriesSettings(ABC, Generic[P, G]):
     def has_file_of_each(self) -> bool:
         """Whether each period has a file of its own."""
         return "{period}" in self.records
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """Whether a geography has an area for records of no place."""
+        return False
+
+    def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
+        """The geographies of origins and of destinations; none where places are points."""
+        return None, None
 
     def records_path(self, period: str) -> Path:
         """The file with the records of one period."""
@@ -205,6 +217,11 @@ class TreeSettings(SeriesSettings[P, G]):
         return {f"{self.name}.csv": self.zones}
 
     @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`SeriesSettings.takes_nowhere`."""
+        return any(zones.unknown or zones.unknown_area for zones in self.zone_lists.values())
+
+    @property
     def listed_columns(self) -> tuple[Column, ...]:
         """As :meth:`SeriesSettings.listed_columns`."""
         areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.zones.levels)
@@ -250,6 +267,10 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         """As :attr:`TreeSettings.zone_lists`; no series has a dot in its name."""
         others = self.destination_zones
         return super().zone_lists | ({} if others is None else {f"{self.name}.destinations.csv": others})
+
+    def sides(self, geography: Sides) -> tuple[Geography, Geography]:
+        """As :meth:`SeriesSettings.sides`."""
+        return geography.origin, geography.destination
 
     def read_geography(self) -> Sides:
         """As :meth:`SeriesSettings.read_geography`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from od_core.trip_faults import (
     TOO_LARGE,
     bad_count,
     refuse_too_many_faults,
+    usual_length,
 )
 
 FAULT_THRESHOLD = Fraction(1, 1000)
@@ -182,10 +184,29 @@ def _placed(
     if "in_period" in flows.columns:
         valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # missing is not in the period
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
-    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold)
+    lost_zeros = partial(_lost_zeros, flows, (origin, tree.origin), (destination, tree.destination))
+    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
     return origin, destination, trips, (origin >= 0) & (destination >= 0) & valid
+
+
+def _lost_zeros(
+    flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
+) -> bool:
+    """Whether most of the codes that are not listed would be, with zeros before them to the usual length.
+
+    Args:
+        flows: the records.
+        origins, destinations: the zone of each, -1 where it is not listed; and the zones.
+    """
+    unlisted = listed = 0
+    for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
+        codes = pd.Series(texts(flows[column][numbers < 0]).drop_null().to_pylist(), dtype="str")
+        filled = codes.str.rjust(usual_length(geography.zones), "0")
+        unlisted += len(codes)
+        listed += int((geography.zone_numbers(filled) >= 0).sum())
+    return 2 * listed > unlisted
 
 
 def _check_columns(flows: pd.DataFrame) -> None:

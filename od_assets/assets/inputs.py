@@ -25,6 +25,7 @@ def source_assets(
     """Geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
+    has_nowhere = settings.takes_nowhere and bool(settings.record_format.nowhere)
 
     @dg.asset(
         key=[name, "geography"],
@@ -48,6 +49,7 @@ def source_assets(
 
     @dg.asset(
         key=[name, "raw_trips"],
+        deps=[[name, "geography"]] if has_nowhere else [],
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
         metadata={"dagster/column_schema": records_schema(settings.columns)},
@@ -59,7 +61,17 @@ def source_assets(
         with failures_without_values(warehouse.confidential):
             target, source = warehouse.staged(key).records, settings.records_path(key.period)
             hold_to_marker(source, marker_path(settings, Period(key.period)))
-            load_records(source, settings.columns, key.period, target)
+            origins, destinations = settings.sides(warehouse.geography(settings)) if has_nowhere else (None, None)
+            load_records(
+                source,
+                settings.columns,
+                key.period,
+                target,
+                record_format=settings.record_format,
+                geography=origins,
+                destination_geography=destinations,
+                time_zone=settings.periods.time_zone,
+            )
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips]

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -24,6 +25,8 @@ from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.noise import noise_named
+from od_core.readers.formats import format_named
+from od_core.readers.record_format import RecordFormat
 from od_core.readers.zones import ZoneList
 from od_core.trip_faults import check_fault_threshold
 from od_core.trips import FAULT_THRESHOLD
@@ -47,10 +50,49 @@ def example_domain(name: str) -> None:
 class Records(Section):
     """Where the confidential records are; a kind of release adds the columns that it reads."""
 
-    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
+    files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
+    reader: str = Field("table", description="How records are published: table, lodes, tlc, istat or nomis.")
+    delimiter: str | None = Field(None, description="Sign between the fields of a CSV file; a comma if left out.")
+    encoding: str | None = Field(None, description="utf-8, latin-1 or utf-16, of a CSV file; utf-8 if left out.")
+    table: str | None = Field(None, description="Name of a table, where the files are DuckDB's.")
+    categories: dict[str, list[str]] = Field(
+        default_factory=dict, description="Columns and their values: rows with others are no records of this release."
+    )
+    nowhere: list[str] = Field(
+        default_factory=list,
+        description="Codes of no place, beside the reader's own, for the unknown zone; an empty text for none at all.",
+    )
+    outside_period: str | None = Field(
+        None, description="refuse or drop records of other periods; if left out, drop them where one file has several."
+    )
     fault_threshold: Number = Field(
         str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
     )
+
+    def record_format(self) -> RecordFormat:
+        """How the records stand in the files. Raises OdError for a reader or an option that there is not."""
+        has_several_periods = "{period" not in self.files
+        form = format_named(self.reader).declared(
+            categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
+            nowhere=tuple(self.nowhere),
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            table=self.table,
+            outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
+        )
+        form.refuse_options_of_text(Path(self.files))
+        return form
+
+    def one_trip_a_row(self) -> RecordFormat:
+        """As :meth:`record_format`, of records alone. Raises OdError also where the reader gives flows."""
+        form = self.record_format()
+        if form.columns.trips is not None:
+            raise OdError(
+                "OD-READER-FLOWS",
+                f"reader {self.reader!r} gives flows, many trips in a row; this kind of release counts rows",
+                next_step="use records with one row a trip",
+            )
+        return form
 
 
 class AreaParents(Section):

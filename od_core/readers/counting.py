@@ -7,7 +7,9 @@ put into the order of the flow tree here, which takes a fraction of the time tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -30,6 +32,7 @@ from od_core.trip_faults import (
     bad_count,
     not_counted,
     refuse_too_many_faults,
+    usual_length,
 )
 from od_core.trips import FAULT_THRESHOLD, TripCounts
 
@@ -90,7 +93,8 @@ def count_records(
                 whole = f"in_period AND regexp_matches(\"user\", '{IS_USER_ID}')"
                 placed = bounded(_placed(source, tree, fields=fields, is_valid=whole), unit.contribution_bound)
             pairs = connection.sql(_query(placed, is_flows=is_flows))
-            rank, trips = _counted(pairs, rows, tree, fault_threshold)
+            lost_zeros = partial(_lost_zeros, connection, source, tree)
+            rank, trips = _counted(pairs, rows, tree, fault_threshold, lost_zeros)
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
     return TripCounts.from_ranks(tree, rank, trips)
@@ -156,7 +160,11 @@ def _query(placed: str, *, is_flows: bool) -> str:
 
 
 def _counted(
-    pairs: duckdb.DuckDBPyRelation, rows: int, tree: FlowTree, fault_threshold: Fraction
+    pairs: duckdb.DuckDBPyRelation,
+    rows: int,
+    tree: FlowTree,
+    fault_threshold: Fraction,
+    lost_zeros: Callable[[], bool],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rank and trips of every leaf pair, in any order, from a query's result, batch by batch.
 
@@ -164,6 +172,7 @@ def _counted(
         pairs: the query.
         rows: number of records, which bounds the number of pairs.
         tree, fault_threshold: see :func:`count_records`.
+        lost_zeros: see :func:`od_core.trip_faults.refuse_too_many_faults`.
     """
     rank = np.empty(rows, dtype=np.int64)  # pages that are not written to take no memory
     trips = np.empty(rows, dtype=np.int64)
@@ -178,5 +187,19 @@ def _counted(
         rank[kept:end] = tree.first_rank(Pairs(tree.depth, origin.astype(np.int32), destination.astype(np.int32)))
         trips[kept:end] = counts[placed]
         kept = end
-    refuse_too_many_faults(faulty, counted, fault_threshold)
+    refuse_too_many_faults(faulty, counted, fault_threshold, lost_zeros=lost_zeros)
     return rank[:kept], trips[:kept]
+
+
+def _lost_zeros(connection: duckdb.DuckDBPyConnection, source: str, tree: FlowTree) -> bool:
+    """Whether most of the codes that are not listed would be, with zeros before them to the usual length."""
+    unlisted = listed = 0
+    for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+        length, zones = usual_length(geography.zones), f"(SELECT code FROM {side}_zones)"  # noqa: S608  # our own
+        filled = f"CASE WHEN length({side}) < {length} THEN lpad({side}, {length}, '0') END"
+        query = f"""
+            SELECT count(*), count(*) FILTER (WHERE {filled} IN {zones}) FROM {source} WHERE {side} NOT IN {zones}
+        """  # noqa: S608  # numbers, and the checked name of the file
+        of_side = _one_row(connection, query)
+        unlisted, listed = unlisted + of_side[0], listed + of_side[1]
+    return 2 * listed > unlisted

@@ -7,6 +7,7 @@ quotes nothing, and the row stands in the confidential detail alone. Nothing is 
 from __future__ import annotations
 
 import datetime
+import gzip
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -476,6 +477,28 @@ BAD = [
     declaration_file("Latin-1", "attributes: {name: é}".encode("latin-1")),
     declaration_file("no YAML", b"attributes:\n\tname: x\n"),
     declaration_file("empty", b""),
+    # Another kind of file than its name or its declaration says.
+    records("semicolons", f"origin;destination\n{CANARY};03\n", "OD-TRIPS-COLUMN", "trips.csv", 'delimiter: ";"'),
+    records("Parquet by another name", b"PAR1" + CANARY.encode(), "OD-FILE-UNREADABLE", "trips.csv", ".parquet"),
+    records("gzip by another name", gzip.compress(CANARY.encode()), "OD-FILE-UNREADABLE", "trips.csv", ".gz"),
+    declared(
+        "unknown reader",
+        "OD-READER-UNKNOWN",
+        "did you mean 'tlc'?",
+        trips={"files": "{period}.parquet", "reader": "tcl"},
+    ),
+    declared(
+        "option of another reader",
+        "OD-READER-OPTIONS",
+        "'tlc' takes no delimiter",
+        trips={"files": "{period}.parquet", "reader": "tlc", "delimiter": ";"},
+    ),
+    declared(
+        "numbers for categories",
+        "OD-CONFIG",
+        "trips/defs.yaml: trips.categories.a.0",
+        trips={"files": "{period}.csv", "categories": {"a": [1]}},
+    ),
     # A huge field, and rows that are none.
     zones("huge code", f"region,zone\na,01\nb,{HUGE}\n", "LONG-CODE", "'zone'", "3000000 characters"),
     records("huge field", with_rows(f"{CANARY}{HUGE},03"), "OD-FILE-UNREADABLE", "trips.csv", detail="Line: 5"),
