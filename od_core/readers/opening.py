@@ -30,7 +30,7 @@ _NO_SUCH_SIGN = "\1"
 """A delimiter for lines that are read whole; a line that has it makes the file unreadable."""
 
 _SHOWN_COLUMNS = 10
-"""So many columns of a file are listed in a message at most."""
+"""So many columns of a file are listed in a message at most, each by its first 40 signs."""
 
 
 class OpenFile(NamedTuple):
@@ -61,7 +61,7 @@ class OpenFile(NamedTuple):
         if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
             return self._no_header(name, expected)
         near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
-        listed = ", ".join(map(repr, columns[:_SHOWN_COLUMNS]))
+        listed = ", ".join(repr(column[:40]) for column in columns[:_SHOWN_COLUMNS])
         more = f" and {len(columns) - _SHOWN_COLUMNS} more" if len(columns) > _SHOWN_COLUMNS else ""
         message = f"has no column {shown(name)}{near}; it has {listed}{more}"
         return file_fault(self.source, self.form, "OD-TRIPS-COLUMN", message)

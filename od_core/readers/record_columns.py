@@ -53,5 +53,7 @@ def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
 
 
 def shown(name: ColumnName) -> str:
-    """A column in a message."""
-    return repr(name) if isinstance(name, str) else " or ".join(map(repr, name))
+    """A column in a message; of many published names, the first."""
+    if isinstance(name, str):
+        return repr(name)
+    return " or ".join(map(repr, name[:3])) + (", or as it is published elsewhere" if len(name) > 3 else "")

@@ -83,7 +83,7 @@ def test_estimates_are_never_trips(tmp_path, target, columns):
 @pytest.mark.parametrize(
     "bad", ["QX-CANARY", "S 1 001", "L 1 001", "S" + " 1" * 15, "S\t1\t2", "S\x011", '"S" 1 001', "S 1 001 é"]
 )
-@pytest.mark.parametrize("place", [0, 1, 2000])
+@pytest.mark.parametrize("place", [0, 2000])
 def test_a_line_that_is_no_record_makes_the_file_unreadable(tmp_path, target, bad, place):
     """Whatever else is in it, and whichever rows are chosen; the line is told in the confidential detail alone."""
     lines = [line("001001", "001002", 2, 7, "S")] * 2000
