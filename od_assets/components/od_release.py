@@ -26,6 +26,7 @@ class Columns(Section):
     destination: str = "destination"
     date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
     trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+    weight: str | None = Field(None, description="Weight of a record, where max_weight is declared.")
 
 
 class Trips(Records):
@@ -74,6 +75,7 @@ class OdRelease(Series):
     trips: Trips
     geography: Zones
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
+    max_weight: int | None = Field(None, description="Most trips that a record with a weight counts, for unit trip.")
     privacy: Privacy
     mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
@@ -87,14 +89,24 @@ class OdRelease(Series):
 
     def settings(self) -> ReleaseSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        columns = self.trips.columns
         domain = self.checked_domain(
-            self.trips.files, has_dates=self.trips.columns.date is not None, max_trips=self.max_trips
+            self.trips.files,
+            has_dates=columns.date is not None,
+            max_trips=self.max_trips,
+            max_weight=self.max_weight,
         )
+        if (columns.weight is None) != (self.max_weight is None):
+            raise OdError(
+                "OD-TRIPS-WEIGHTS",
+                "records with weights need both: columns: weight, and max_weight, the most trips that a record counts",
+                next_step="give the one that is missing, or leave out the other",
+            )
         privacy = self.privacy
         return ReleaseSettings(
             name=self.name,
             records=self.trips.files,
-            columns=RecordColumns(**self.trips.columns.model_dump(), user=domain.unit.column),
+            columns=RecordColumns(**columns.model_dump(), user=domain.unit.column),
             zones=self.geography.file,
             levels=tuple(self.geography.levels),
             unknown_zone=self.geography.unknown,

@@ -184,6 +184,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
             facts["neighbours"],
             facts["user_column"],
             None if facts["unit"] == "trip" else facts["contribution_bound"],
+            facts.get("max_weight"),
         ),
         budget=Budget(
             facts["epsilon"],

@@ -2,7 +2,7 @@
 
 What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, where they are asked for, ``stop_1``, ``stop_2`` and so on (text
-codes), ``trips`` and ``user`` (text). Every
+codes), ``trips``, ``weight`` (as it stands, NULL where it is no number) and ``user`` (text). Every
 record is read by fixed rules, from its own fields alone (nothing is guessed from a sample of the file), and no
 message quotes one.
 """
@@ -20,6 +20,7 @@ from od_core.contribution_bound import no_user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 from od_core.trip_faults import MAX_COUNT
+from od_core.weights import no_weights, trips_and_weights
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -45,6 +46,10 @@ class RecordColumns:
         trips: number of trips of a row, for flows; None for one row a trip.
         user: user id, text or a whole number; None where users are not the unit of privacy.
         stops: zone codes of the places between origin and destination, in order.
+        weight: weight of a record, for one row a record; None where every record counts 1.
+
+    Raises:
+        OdError: columns of trips and of weights.
     """
 
     origin: str = "origin"
@@ -53,6 +58,11 @@ class RecordColumns:
     trips: str | None = None
     user: str | None = None
     stops: tuple[str, ...] = ()
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.trips is not None and self.weight is not None:
+            raise trips_and_weights()
 
     @property
     def codes(self) -> dict[str, str]:
@@ -124,7 +134,7 @@ def _csv_query(name: str, header: list[str]) -> str:
 
 def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: str) -> str:
     """The one query over a file; names are quoted, and the period is a checked part of the release's key."""
-    for name in (*columns.codes.values(), columns.date, columns.trips, columns.user):
+    for name in (*columns.codes.values(), columns.date, columns.trips, columns.weight, columns.user):
         if name is not None and name not in types:
             # A CSV file without header has a record for names.
             near = nearest_only(name, tuple(types)) if source.suffix == ".parquet" else ""
@@ -144,6 +154,8 @@ def _query(source: Path, columns: RecordColumns, types: dict[str, str], period: 
     ]
     if columns.trips is not None:
         fields.append(f"{_count(source, columns.trips, types)} AS trips")
+    if columns.weight is not None:
+        fields.append(f"{_weight(source, columns.weight, types)} AS weight")
     if columns.user is not None:
         kind = types[columns.user].partition("(")[0]
         if kind not in _ID_TYPES:
@@ -189,6 +201,14 @@ def _count(source: Path, name: str, types: dict[str, str]) -> str:
         return f"{column}::BIGINT"
     exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
     return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+
+
+def _weight(source: Path, name: str, types: dict[str, str]) -> str:
+    """The weights as they stand, for ``count_records`` to round and cut."""
+    kind = types[name].partition("(")[0]
+    if kind not in _COUNT_TYPES:
+        raise no_weights(f"{source.name}: column {name!r} holds {kind}")
+    return f"TRY_CAST({quoted_name(name)} AS DOUBLE)"
 
 
 def _fault(code: str, message: str) -> OdError:

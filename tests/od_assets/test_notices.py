@@ -104,10 +104,10 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
 def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("notices")
     with caplog.at_level(logging.INFO):
-        Notices().published(Published("trips/2001-01/r1", {"epsilon": 1.0}), log)
+        Notices().published(Published("trips/2001-01/r1", {"epsilon": 1.0, "trips": 7}), log)
         Notices().failed(Failed("trips", "2001-01", "7", ("a: b", "c: d")), log)
     assert caplog.messages == [
-        "Published trips/2001-01/r1. epsilon: 1.0.",
+        "Published trips/2001-01/r1. epsilon: 1.0; trips: 7",
         "Failed trips, 2001-01, in run 7. a: b c: d",
     ]
 
