@@ -51,7 +51,7 @@ def expected(text: str, most: int) -> int | None:
     st.sampled_from([1, 5, LARGEST_WEIGHT]),
 )
 @example([0.49999999999999994, 0.5, 1.5, 2.5, -0.0, 1e300, 4.5, 5.5], 5)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_a_weight_is_rounded_to_the_nearest_and_cut_exactly(numbers: list[float], most: int) -> None:
     texts = [repr(number) for number in numbers]
     wanted = [expected(text, most) for text in texts]
@@ -91,7 +91,7 @@ RECORDS = st.lists(
 
 
 @given(records=RECORDS)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_files_are_counted_as_frames_and_as_a_sum(records, tmp_path_factory) -> None:
     frame = pd.DataFrame(records, columns=["origin", "destination", "weight"], dtype=object)
     wanted: dict[tuple[str, str], int] = {}
