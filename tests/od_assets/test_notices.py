@@ -75,7 +75,7 @@ def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project
     project.instance.create_run_for_job(_others, status=dg.DagsterRunStatus.STARTED)
     for run in project.instance.get_runs(dg.RunsFilter(job_name="others")):
         project.instance.report_run_failed(run)
-    watch.look()
+    assert [reaction.error for reaction in watch.look().dagster_run_reactions] == [None] * 3
     assert [(notice.series, notice.period, notice.run_id) for notice in kept.said] == [
         ("trips", "2001-01", first.run_id),
         ("trips", "2001-01", second.run_id),
