@@ -27,7 +27,11 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
     return OdError(
         "OD-TRIPS-COUNT",
         f"column 'trips' holds {what}",
-        next_step="give every row a whole number of trips, from 0 to 2^53",
+        next_step=(
+            "give whole numbers of trips; weights of single records have a column 'weight' and a declared max_weight"
+            if what == FRACTION
+            else "give every row a whole number of trips, from 0 to 2^53"
+        ),
         confidential_detail=None if row is None else f"first in row {row + 1} of {rows}",
     )
 
@@ -62,8 +66,8 @@ def refuse_too_many_faults(
         return
     raise OdError(
         "OD-TRIPS-FAULTS",
-        f"more than {float(fault_threshold):.3%} of the trips are of another period, have no user id where it is"
-        " needed, or have an origin or destination that is not in the zone list (missing, misspelt, other case,"
+        f"more than {float(fault_threshold):.3%} of the trips are of another period, have no user id or weight where it"
+        " is needed, or have an origin or destination that is not in the zone list (missing, misspelt, other case,"
         " spaces, or lost leading zeros)" + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
         next_step="correct the records or the zone list, or raise the operator's fault threshold",
         confidential_detail=f"{faulty} of {trips} trips",

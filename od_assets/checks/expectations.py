@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from od_core.contribution_bound import IS_USER_ID
 from od_core.readers.scratch import file_name, scratch_database
+from od_core.weights import IS_WEIGHT, WEIGHT
 
 
 class _RecordFault(NamedTuple):
@@ -29,6 +30,7 @@ def _record_faults(columns: Sequence[str]) -> dict[str, _RecordFault]:
     """Kinds of faults that records with these columns may have, by name."""
     faults = {
         "outside_period": _RecordFault("in_period", "NOT in_period", "in_period"),
+        "weight_missing": _RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
         "user_missing": _RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
     }
     for code in _codes(columns):
@@ -59,7 +61,8 @@ def records_meet_expectations(
 
     Args:
         records: confidential Parquet file; columns date, origin, destination, in_period, and trips where they are
-            flows, user where users are the unit of privacy. DuckDB counts the faults in it, out of core.
+            flows, weight where they have weights, user where users are the unit of privacy. DuckDB counts the faults
+            in it, out of core.
         zones: codes of the listed zones.
         fault_threshold: share of faulty trips that is allowed. Rows of flows weigh differently from trips, so
             of flows the schema alone is expected; the count of trips judges the rest.
@@ -74,7 +77,7 @@ def records_meet_expectations(
     summary = _summary(records, lists, fault_threshold)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
-    columns += [name for name in ("trips", "user") if name in summary.columns]
+    columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
     faults = list(_record_faults(columns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]

@@ -26,6 +26,7 @@ class Columns(Section):
     destination: str | None = None
     date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
     trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+    weight: str | None = Field(None, description="Weight of a record, where max_weight is declared.")
 
 
 class Trips(Records):
@@ -75,6 +76,7 @@ class OdRelease(Series):
     geography: Zones
     destination_geography: Zones | None = Field(None, description="Of the destinations, where they are other areas.")
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
+    max_weight: int | None = Field(None, description="Most trips that a record with a weight counts, for unit trip.")
     privacy: Privacy
     mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
@@ -90,7 +92,18 @@ class OdRelease(Series):
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
         form = self.trips.record_format()
         columns = form.columns_with(**self.trips.columns.model_dump())
-        domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, max_trips=self.max_trips)
+        domain = self.checked_domain(
+            self.trips.files,
+            has_dates=columns.date is not None,
+            max_trips=self.max_trips,
+            max_weight=self.max_weight,
+        )
+        if (columns.weight is None) != (self.max_weight is None):
+            raise OdError(
+                "OD-TRIPS-WEIGHTS",
+                "records with weights need both: columns: weight, and max_weight, the most trips that a record counts",
+                next_step="give the one that is missing, or leave out the other",
+            )
         privacy, others = self.privacy, self.destination_geography
         return ReleaseSettings(
             name=self.name,

@@ -183,7 +183,13 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         }
 
     def checked_domain(
-        self, files: str, *, has_dates: bool, trips_alone: bool = False, max_trips: int | None = None
+        self,
+        files: str,
+        *,
+        has_dates: bool,
+        trips_alone: bool = False,
+        max_trips: int | None = None,
+        max_weight: int | None = None,
     ) -> PrivacyDomain:
         """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
         periods = self.periods.checked()
@@ -199,7 +205,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
                 f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect single trips alone",
                 next_step="release flows, which have user units",
             )
-        domain = declared.domain(max_trips)
+        domain = declared.domain(max_trips, max_weight)
         charged_periods(Period(first.period), domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         return domain

@@ -181,10 +181,17 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
             + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
         ),
         "input": (
-            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty, or"
-            " that hold counts that are no whole numbers; the promise holds between inputs that are both accepted."
+            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the"
+            + (" trips were faulty, or that hold counts that are no whole numbers" if unit.max_weight is None else "")
+            + (" records were faulty" if unit.max_weight is not None else "")
+            + "; the promise holds between inputs that are both accepted."
         ),
     }
+    if unit.max_weight is not None:
+        sentences["contribution"] = (
+            f"A record counts as many trips as its weight, rounded to the nearest whole number (halves up), and at most"
+            f" {unit.max_weight}; one whose weight is missing, negative, not finite or no number is not counted."
+        )
     if unit.kind != "trip":
         sentences["contribution"] = (
             f"Of one user at most {unit.contribution_bound} trips are counted. The others are cut before anything is"
@@ -228,7 +235,8 @@ def change_of(unit: PrivacyUnit) -> str:
     """What may have happened to the data without anybody learning it."""
     if unit.kind == "trip":
         change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
-        return f"one trip record was {change}"
+        weight = "" if unit.max_weight is None else f", which counts at most {unit.max_weight} trips,"
+        return f"one trip record{weight} was {change}"
     period = " in one elementary period" if unit.kind == "user_period" else ""
     within = " in the same period" if unit.kind == "user_period" else ""
     change = f"replaced by any of another user{within}" if unit.neighbours == "bounded" else "added or removed"

@@ -188,6 +188,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
             facts["neighbours"],
             facts["user_column"],
             None if facts["unit"] == "trip" else facts["contribution_bound"],
+            facts.get("max_weight"),
         ),
         budget=Budget(
             facts["epsilon"],

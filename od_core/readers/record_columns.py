@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from od_core.weights import trips_and_weights
+
 ColumnName = str | tuple[str, ...]
 """A column's name as it stands; or names that an agency publishes it under, of which a file has one, in any case."""
 
@@ -19,6 +21,10 @@ class RecordColumns:
         trips: number of trips of a row, for flows; None for one row a trip.
         user: user id, text or a whole number; None where users are not the unit of privacy.
         stops: zone codes of the places between origin and destination, in order.
+        weight: weight of a record, for one row a record; None where every record counts 1.
+
+    Raises:
+        OdError: columns of trips and of weights.
     """
 
     origin: ColumnName = "origin"
@@ -27,6 +33,11 @@ class RecordColumns:
     trips: ColumnName | None = None
     user: str | None = None
     stops: tuple[str, ...] = ()
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.trips is not None and self.weight is not None:
+            raise trips_and_weights()
 
     @property
     def codes(self) -> dict[str, ColumnName]:
@@ -40,7 +51,7 @@ class RecordColumns:
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """All columns that are read, each once."""
-        named = (*self.codes.values(), self.date, self.trips, self.user)
+        named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 

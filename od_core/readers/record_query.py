@@ -12,6 +12,7 @@ from od_core.readers.record_columns import ColumnName, RecordColumns, column_in
 from od_core.readers.record_format import RecordFormat
 from od_core.readers.scratch import quoted_name, quoted_text
 from od_core.trip_faults import MAX_COUNT
+from od_core.weights import no_weights
 
 _TEXT_TYPES = ("VARCHAR", "ENUM")
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -60,6 +61,8 @@ class RecordQuery:
         ]
         if columns.trips is not None:
             fields.append(f"{self._count(columns.trips)} AS trips")
+        if columns.weight is not None:
+            fields.append(f"{self._weight(columns.weight)} AS weight")
         if columns.user is not None:
             fields.append(f'{self._user(columns.user)} AS "user"')
         conditions = [self._is_category(column, values) for column, values in form.categories]
@@ -126,6 +129,13 @@ class RecordQuery:
             return f"{column}::BIGINT"
         exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
         return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+
+    def _weight(self, name: str) -> str:
+        """The weights as they stand, for ``count_records`` to round and cut."""
+        kind = self._types[name].partition("(")[0]
+        if kind not in _COUNT_TYPES:
+            raise no_weights(f"{self._file.source.name}: column {name!r} holds {kind}")
+        return f"TRY_CAST({quoted_name(name)} AS DOUBLE)"
 
     def _user(self, name: str) -> str:
         kind = self._types[name].partition("(")[0]

@@ -2,7 +2,7 @@
 
 What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, where they are asked for, ``stop_1``, ``stop_2`` and so on (text
-codes), ``trips`` and ``user`` (text). Every
+codes), ``trips``, ``weight`` (as it stands, NULL where it is no number) and ``user`` (text). Every
 record is read by fixed rules, from its own fields alone (nothing is guessed from a sample of the file), and no
 message quotes one.
 """
