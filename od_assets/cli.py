@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -12,27 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from od_assets.printing import console, conversion_text, print_frame, print_guarantee, print_outcome, spent_text
 from od_assets.project import project_root, var_folder
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.planned import Planned
 from od_core.errors import OdError
-from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Spent, SpentDirectly
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 if TYPE_CHECKING:  # Dagster takes half a second to import
-    from od_assets.running import Outcome
     from od_assets.settings import SeriesSettings
-
-_console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @app.command()
@@ -69,13 +62,13 @@ def plan(
         levels = planned.to_frame().to_dict("records")
         typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
         return
-    _print_frame(f"{release}: what one period measures", planned.to_frame())
-    _console.print(
-        f"A release spends {_spent(spent)}.{_conversion(planned)} The cap of data set"
+    print_frame(f"{release}: what one period measures", planned.to_frame())
+    console.print(
+        f"A release spends {spent_text(spent)}.{conversion_text(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
     )
-    _print_guarantee(guarantee)
+    print_guarantee(guarantee)
 
 
 def _print_forecast(
@@ -97,10 +90,10 @@ def _print_forecast(
         typer.echo(json.dumps(found.facts(), indent=2))
         return
     for title, frame in found.tables().items():
-        _print_frame(title, frame)
-    _console.print(found.source, markup=False, soft_wrap=True)
+        print_frame(title, frame)
+    console.print(found.source, markup=False, soft_wrap=True)
     if to is not None:
-        _console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+        console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -123,7 +116,7 @@ def run(
     for each in periods:
         outcomes.append(run_period(component, each, quiet=as_json))
         if not as_json:
-            _print_outcome(outcomes[-1])
+            print_outcome(outcomes[-1])
     if as_json:
         typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
     if not all(outcome.released for outcome in outcomes):
@@ -140,7 +133,7 @@ def status(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        _print_frame("Releases", pd.DataFrame(rows))
+        print_frame("Releases", pd.DataFrame(rows))
 
 
 @app.command()
@@ -158,10 +151,10 @@ def verify(
         typer.echo(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            _console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
+            console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
             for part, fault in row["faults"].items():
-                _console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
-        _console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
+                console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+        console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
         raise typer.Exit(1)
 
@@ -183,10 +176,10 @@ def compare(
     if as_json:
         typer.echo(json.dumps(found.facts(top), indent=2))
         return
-    _print_frame(
+    print_frame(
         f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
     )
-    _console.print(
+    console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
         " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
         markup=False,
@@ -221,7 +214,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
         }
         for balance in balances
     ]
-    _print_frame("Ledger", pd.DataFrame(table))
+    print_frame("Ledger", pd.DataFrame(table))
 
 
 @ledger_app.command("verify")
@@ -233,7 +226,7 @@ def verify_ledger(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"whole": True, "entries": entries}))
     else:
-        _console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
+        console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
@@ -275,7 +268,7 @@ def compare_mechanisms(
         for line in outcome.failures:
             typer.echo(line, err=True)
         raise typer.Exit(1)
-    _console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
+    console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -298,76 +291,6 @@ def prepare_dagster_home() -> Path:
         write_durably(present, lambda file: file.write_bytes(settings.read_bytes()), mode=PUBLIC_FILE_MODE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
-
-
-def _spent(spent: Spent) -> str:
-    """What is charged and every epsilon that bounds it; the first one is the promise."""
-    rho = f"rho {float_above(spent.rho):.6g}"
-    if isinstance(spent, SpentDirectly):
-        delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
-        return f"epsilon {float_above(spent.epsilon):.6g}{delta} ({rho} of the cap)"
-    exact = "" if spent.epsilon_exact is None else f"{spent.epsilon_exact:.6g} (exact), "
-    return (
-        f"{rho}: epsilon {exact}{spent.epsilon_tight:.6g} (tight), {spent.epsilon_bun_steinke:.6g} (Bun-Steinke) at"
-        f" delta {float_above(spent.delta):.3g}"
-    )
-
-
-def _conversion(plan: Planned) -> str:
-    """How the rho of a release of flows was found; with a word where it was not asked for so."""
-    if not isinstance(plan, ReleasePlan):
-        return ""
-    if plan.budget.rho is not None:
-        return " Rho was given."
-    if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
-        return f" Rho was found by conversion {plan.conversion!r}."
-    return f" Rho was found by conversion {plan.conversion!r}: 'exact' is for unit trip and a delta of 1e-12 or more."
-
-
-def _print_outcome(outcome: Outcome) -> None:
-    facts, released = outcome.facts, outcome.released
-    if released is None:
-        _console.print(f"[bold red]{facts['release']} is not published.[/]")
-        for line in facts["failures"]:
-            _console.print(line, markup=False, soft_wrap=True)
-        return
-    _console.rule(facts["release"])
-    _print_guarantee(facts["guarantee"])
-    _console.print(
-        f"\nSpent: {_spent(released.spent)}."
-        f" Of the period's cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
-        f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
-    )
-    _print_frame(f"{released.contents.capitalize()} by level", released.levels)
-    passed = sum(check["passed"] for check in facts["checks"])
-    _console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
-    for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
-        checks = [check for check in facts["checks"] if check["subject"] == subject]
-        names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
-        _console.print(f"  {subject}: {names}", markup=False)
-    _console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", markup=False, soft_wrap=True)
-
-
-def _print_guarantee(guarantee: dict[str, str]) -> None:
-    for title, sentence in guarantee.items():
-        _console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}", markup=False)
-
-
-def _print_frame(title: str, frame: pd.DataFrame) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in frame.columns:
-        number = pd.api.types.is_numeric_dtype(frame[column].dtype)
-        table.add_column(str(column).replace("_", " "), justify="right" if number else "left", overflow="fold")
-    for row in frame.itertuples(index=False):
-        table.add_row(*map(_text, row))
-    _console.print(table)
-
-
-def _text(value: object) -> str:
-    """A cell of a table; nothing where a number is none."""
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.6g}"
-    return str(value)
 
 
 def main() -> None:
