@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pandas as pd
 import typer
 
-from od_assets.printing import console, conversion_text, print_frame, print_guarantee, print_outcome, spent_text
-from od_assets.project import project_root, var_folder
+from od_assets.printing import (
+    console,
+    conversion_text,
+    print_findings,
+    print_frame,
+    print_guarantee,
+    print_outcome,
+    spent_text,
+)
+from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.planned import Planned
@@ -160,6 +168,24 @@ def verify(
 
 
 @app.command()
+def doctor(
+    name: Annotated[str | None, typer.Argument(help="Declaration; all if left out.")] = None,
+    period: Annotated[str | None, typer.Option(help="Look at the input of this period, too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What is wrong with the installation, with what is declared, and with an input. Changes and spends nothing."""
+    from od_assets.doctor import diagnosis
+
+    findings = diagnosis(name, period)
+    if as_json:
+        typer.echo(json.dumps([finding.facts() for finding in findings], indent=2))
+    else:
+        print_findings(findings)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
 def compare(
     before: Annotated[str, typer.Argument(help="Release, as us_flights/2001-05/r1, or its bundle: folder or .zip.")],
     after: Annotated[str, typer.Argument(help="The later one, over the same areas.")],
@@ -284,11 +310,11 @@ def ui(port: int = 3000) -> None:
 
 def prepare_dagster_home() -> Path:
     """DAGSTER_HOME below ``var``, absolute, with the project's settings; set for this process."""
-    home = var_folder() / "dagster"
+    home = dagster_home(var_folder())
     home.mkdir(parents=True, exist_ok=True)
-    settings, present = Path(__file__).parent / "dagster.yaml", home / "dagster.yaml"
-    if not present.exists() or present.read_bytes() != settings.read_bytes():
-        write_durably(present, lambda file: file.write_bytes(settings.read_bytes()), mode=PUBLIC_FILE_MODE)
+    settings, present = DAGSTER_SETTINGS.read_bytes(), home / DAGSTER_SETTINGS.name
+    if not present.exists() or present.read_bytes() != settings:
+        write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from od_assets.findings import Finding
 from od_core.archive.planned import Planned
 from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
@@ -74,6 +76,16 @@ def print_guarantee(guarantee: dict[str, str]) -> None:
     """The sentences of a guarantee."""
     for title, sentence in guarantee.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}", markup=False)
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """One line a finding: what, whether it is ok, and the next step where it is not."""
+    for finding in findings:
+        if finding.fault is None:
+            console.print(f"ok     {finding.what}", markup=False, soft_wrap=True)
+        else:
+            line = f"{finding.what}: {finding.fault} [next: {finding.next_step}]"
+            console.print(Text.assemble(("WRONG", "bold red"), f"  {line}"), soft_wrap=True)
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:

@@ -17,7 +17,7 @@ from od_core.contribution_bound import IS_USER_ID
 from od_core.readers.scratch import file_name, scratch_database
 
 
-class _RecordFault(NamedTuple):
+class RecordFault(NamedTuple):
     """A kind of fault: the column it is in, its condition, and among which records it is counted, in SQL."""
 
     column: str
@@ -25,15 +25,15 @@ class _RecordFault(NamedTuple):
     among: str
 
 
-def _record_faults(columns: Sequence[str]) -> dict[str, _RecordFault]:
+def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
     """Kinds of faults that records with these columns may have, by name."""
     faults = {
-        "outside_period": _RecordFault("in_period", "NOT in_period", "in_period"),
-        "user_missing": _RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
+        "outside_period": RecordFault("in_period", "NOT in_period", "in_period"),
+        "user_missing": RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
     }
     for code in _codes(columns):
-        faults[f"{code}_missing"] = _RecordFault(code, f"{code} IS NULL", "*")
-        faults[f"{code}_unlisted"] = _RecordFault(code, f"{code} NOT IN (FROM zones)", code)
+        faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
+        faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM zones)", code)
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
@@ -63,7 +63,7 @@ def records_meet_expectations(
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", "user") if name in summary.columns]
-    faults = list(_record_faults(columns))
+    faults = list(record_faults(columns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
@@ -97,7 +97,7 @@ def _summary(records: Path, zones: Sequence[str], fault_threshold: Fraction) -> 
     with scratch_database(records.parent) as connection:
         source = connection.read_parquet(file_name(records))
         summary: dict[str, Any] = dict.fromkeys(source.columns)
-        kinds = _record_faults(list(summary))
+        kinds = record_faults(list(summary))
         if kinds and "trips" not in summary:
             connection.register("zones", pa.table({"code": pa.array(zones, pa.string())}))
             pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())
