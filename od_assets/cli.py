@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 if TYPE_CHECKING:  # Dagster takes half a second to import
+    from od_assets.initializing import Question
     from od_assets.settings import SeriesSettings
 
 
@@ -102,6 +103,53 @@ def _print_forecast(
     console.print(found.source, markup=False, soft_wrap=True)
     if to is not None:
         console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Of the release and of its data set: lower-case letters, digits, _.")],
+    records: Annotated[str | None, typer.Option(help="Path of the files of records, with {period} in it.")] = None,
+    reader: Annotated[str | None, typer.Option(help="Reader of the records.")] = None,
+    origin: Annotated[str | None, typer.Option(help="Column of origins.")] = None,
+    destination: Annotated[str | None, typer.Option(help="Column of destinations.")] = None,
+    date: Annotated[str | None, typer.Option(help="Column of dates; none where a file is one period.")] = None,
+    trips: Annotated[str | None, typer.Option(help="Column of numbers of trips; none for one row a trip.")] = None,
+    zones: Annotated[str | None, typer.Option(help="Path of the public list of zones.")] = None,
+    levels: Annotated[str | None, typer.Option(help="Its level columns, coarse to fine, as region,zone.")] = None,
+    prefixes: Annotated[str | None, typer.Option(help="Levels that are first signs of a code, as province=3.")] = None,
+    every: Annotated[str | None, typer.Option(help="Length of the periods, or single.")] = None,
+    first: Annotated[str | None, typer.Option(help="First period, as 2026-01.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last period; none for a series that goes on.")] = None,
+    unit: Annotated[str | None, typer.Option(help="What is protected: trip, user_period or user.")] = None,
+    column: Annotated[str | None, typer.Option(help="Column of user ids.")] = None,
+    max_trips: Annotated[str | None, typer.Option(help="Most trips of a user that are counted.")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="bounded or unbounded.")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="Of one release.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Of one release.")] = None,
+    cap: Annotated[str | None, typer.Option(help="Of the data set, in rho: five times the plan if left out.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason for that cap.")] = None,
+    owner: Annotated[str | None, typer.Option(help="team:name or e-mail addresses.")] = None,
+    further: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other field, as geography.unknown=264; may be given again.")
+    ] = None,
+) -> None:
+    """Declare a release of your own: asks what no option says, writes the two files, and plans. Reads no record."""
+    from od_assets.initializing import answered, initialize
+
+    here = sys.stdin.isatty()
+    answers = answered(context.params, _asked if here else None, lambda line: console.print(line, markup=False))
+    written = initialize(name, answers, dict(each.partition("=")[::2] for each in further or []))
+    areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
+    files = "\n".join(map(str, written.files))
+    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", markup=False, soft_wrap=True)
+    plan(name, None, with_forecast=False, epsilon=None, runs=None, to=None, as_json=False)
+
+
+def _asked(question: Question) -> str:
+    """The answer of whoever is at the terminal."""
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+    return answer
 
 
 @app.command()
