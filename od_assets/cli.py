@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +24,7 @@ from od_assets.printing import (
     spent_text,
 )
 from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
+from od_assets.questions import QUESTIONS, Question
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.planned import Planned
@@ -33,7 +36,6 @@ app = typer.Typer(
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 if TYPE_CHECKING:  # Dagster takes half a second to import
-    from od_assets.initializing import Question
     from od_assets.settings import SeriesSettings
 
 
@@ -105,40 +107,18 @@ def _print_forecast(
         console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
 
 
-@app.command()
 def init(
-    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Of the release and of its data set: lower-case letters, digits, _.")],
-    records: Annotated[str | None, typer.Option(help="Path of the files of records, with {period} in it.")] = None,
-    reader: Annotated[str | None, typer.Option(help="Reader of the records.")] = None,
-    origin: Annotated[str | None, typer.Option(help="Column of origins.")] = None,
-    destination: Annotated[str | None, typer.Option(help="Column of destinations.")] = None,
-    date: Annotated[str | None, typer.Option(help="Column of dates; none where a file is one period.")] = None,
-    trips: Annotated[str | None, typer.Option(help="Column of numbers of trips; none for one row a trip.")] = None,
-    zones: Annotated[str | None, typer.Option(help="Path of the public list of zones.")] = None,
-    levels: Annotated[str | None, typer.Option(help="Its level columns, coarse to fine, as region,zone.")] = None,
-    prefixes: Annotated[str | None, typer.Option(help="Levels that are first signs of a code, as province=3.")] = None,
-    every: Annotated[str | None, typer.Option(help="Length of the periods, or single.")] = None,
-    first: Annotated[str | None, typer.Option(help="First period, as 2026-01.")] = None,
-    last: Annotated[str | None, typer.Option(help="Last period; none for a series that goes on.")] = None,
-    unit: Annotated[str | None, typer.Option(help="What is protected: trip, user_period or user.")] = None,
-    column: Annotated[str | None, typer.Option(help="Column of user ids.")] = None,
-    max_trips: Annotated[str | None, typer.Option(help="Most trips of a user that are counted.")] = None,
-    neighbours: Annotated[str | None, typer.Option(help="bounded or unbounded.")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="Of one release.")] = None,
-    delta: Annotated[str | None, typer.Option(help="Of one release.")] = None,
-    cap: Annotated[str | None, typer.Option(help="Of the data set, in rho: five times the plan if left out.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Reason for that cap.")] = None,
-    owner: Annotated[str | None, typer.Option(help="team:name or e-mail addresses.")] = None,
     further: Annotated[
         list[str] | None, typer.Option("--set", help="Any other field, as geography.unknown=264; may be given again.")
     ] = None,
+    **given: str | None,
 ) -> None:
-    """Declare a release of your own: asks what no option says, writes the two files, and plans. Reads no record."""
+    """Declare a release of your own: asks what no option says, writes two files, and plans. Reads no record."""
     from od_assets.initializing import answered, initialize
 
-    here = sys.stdin.isatty()
-    answers = answered(context.params, _asked if here else None, lambda line: console.print(line, markup=False))
+    ask = _asked if sys.stdin.isatty() else None
+    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True))
     written = initialize(name, answers, dict(each.partition("=")[::2] for each in further or []))
     areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
     files = "\n".join(map(str, written.files))
@@ -150,6 +130,23 @@ def _asked(question: Question) -> str:
     """The answer of whoever is at the terminal."""
     answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
     return answer
+
+
+def _with_an_option_a_question(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with the questions as options in place of its keywords."""
+    option = Parameter.KEYWORD_ONLY
+    *own, _keywords = signature(command, eval_str=True).parameters.values()
+    asked = [
+        Parameter(each.flag, option, default=None, annotation=Annotated[str | None, typer.Option(help=each.asks)])
+        for each in QUESTIONS
+    ]
+    parameters = [own[0], *asked, own[1].replace(kind=option)]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # it is what Typer reads
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+app.command()(_with_an_option_a_question(init))
 
 
 @app.command()

@@ -21,6 +21,7 @@ from od_assets import declarations
 from od_assets.components import OdRelease, domain
 from od_assets.declarations import declaration, declared_by
 from od_assets.project import project_root
+from od_assets.questions import QUESTIONS, Question, as_yaml
 from od_assets.running import planned_period
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.release_key import ReleaseKey
@@ -44,79 +45,6 @@ _NOTHING_YET = {"rho": "1e-30", "reason": "nothing may be spent before the cap i
 """Stands in the file of a data set for the moment until its plan is made."""
 
 
-def _text(answer: str) -> Any:
-    return answer
-
-
-def _list(answer: str) -> Any:
-    return [part.strip() for part in answer.split(",")]
-
-
-def _value(answer: str) -> Any:
-    """As YAML reads it."""
-    try:
-        return yaml.safe_load(answer)
-    except yaml.YAMLError:
-        return answer
-
-
-def _mapping(answer: str) -> Any:
-    return {name.strip(): _value(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a declaration needs to know.
-
-    Attributes:
-        flag: of the command line, without its dashes.
-        asks: the question.
-        place: in the release's declaration, or in that of its data set where it begins with ``domain:``.
-        default: the answer if none is given; None where there must be one, empty where there need not.
-        read: what an answer means.
-        of_users: whether it is asked only where users are protected.
-    """
-
-    flag: str
-    asks: str
-    place: str
-    default: str | None = ""
-    read: Callable[[str], Any] = _text
-    of_users: bool = False
-
-
-QUESTIONS = (
-    Question("records", "Path of the files of records, with {period} in it", "trips.files", None),
-    Question("reader", "Reader of the records, if they are published in a known form", "trips.reader"),
-    Question("origin", "Column of origins, if it has another name", "trips.columns.origin"),
-    Question("destination", "Column of destinations, if it has another name", "trips.columns.destination"),
-    Question("date", "Column of dates; none where a file is one period", "trips.columns.date"),
-    Question("trips", "Column of numbers of trips; none for one row a trip", "trips.columns.trips"),
-    Question("zones", "Path of the public list of zones", "geography.file", None),
-    Question("levels", "Its level columns, coarse to fine, as region,zone", "geography.levels", None, _list),
-    Question(
-        "prefixes",
-        "Levels that are the first signs of a zone's code, as province=3",
-        "geography.prefixes",
-        "",
-        _mapping,
-    ),
-    Question("every", "Length of the periods: day, week, month, quarter, year; or single", "periods.every", "month"),
-    Question("first", "First period, as 2026-01", "periods.first", None),
-    Question("last", "Last period; none for a series that goes on", "periods.last"),
-    Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
-    Question("column", "Column of user ids", "domain:column", None, of_users=True),
-    Question("max_trips", "Most trips of a user that are counted", "max_trips", None, _value, of_users=True),
-    Question(
-        "neighbours", "bounded (one replaced) or unbounded (one added or removed)", "domain:neighbours", "bounded"
-    ),
-    Question("epsilon", "Epsilon of one release", "privacy.epsilon", None),
-    Question("delta", "Its delta", "privacy.delta", None),
-    Question("cap", "Cap of the data set in rho, if not five times the plan", "domain:cap.rho"),
-    Question("reason", "Reason for that cap", "domain:cap.reason"),
-    Question("owner", "Owner, as team:name or an e-mail address", "owners", "team:statistics", _list),
-)
-
 _NAMED_COLUMNS = ("origin", "destination", "date", "trips", "column")
 
 Answers = Mapping[str, str]
@@ -138,7 +66,7 @@ def answered(
     answers: dict[str, str] = {}
     told: set[str] = set()
     for question in QUESTIONS:
-        if question.of_users and answers["unit"] == "trip":
+        if question.of_users and not answers["unit"].startswith("user"):
             continue
         answer = given.get(question.flag)
         if answer is None:
@@ -273,7 +201,7 @@ def _declared(name: str, answers: Answers, settings: Mapping[str, str]) -> tuple
             of, _, place = question.place.rpartition(":")
             _put(data_set if of else release, place, question.read(answer))
     for place, value in settings.items():
-        _put(release, place, _value(value))
+        _put(release, place, as_yaml(value))
     release["name"] = name
     data_set["elementary_period"] = _elementary_period(release["periods"])
     cap = data_set.pop("cap", {})  # last, as it is read last
