@@ -5,10 +5,12 @@ Nothing is spent, and no record is read. What fits together is decided by the de
 
 from __future__ import annotations
 
+import datetime
 import glob
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -89,11 +91,9 @@ def found_records(answers: Answers) -> list[str]:
 
     The first line of a CSV file may be a record: it is shown once one of the columns that are named is in it.
     """
-    pattern = "*".join(map(glob.escape, str(project_root() / answers["records"]).split("{period}")))
-    files = sorted(glob.glob(pattern))  # noqa: PTH207  # the path may lie outside of the project
-    if not files:
+    source = _newest_file(answers["records"])
+    if source is None:
         return [f"There is no file {answers['records']} yet."]
-    source = Path(files[-1])
     try:
         schema = record_schema(source)
     except OdError as error:
@@ -104,6 +104,20 @@ def found_records(answers: Answers) -> list[str]:
     columns = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
     absent = [f"{source.name} has no column {name!r}." for name in named if name not in schema]
     return [f"{source.name} has the columns {columns}.", *absent]
+
+
+def _newest_file(records: str) -> Path | None:
+    """The file of the latest period that has one; of one file for all periods, that one."""
+    parts = str(project_root() / records).split("{period}")
+    period = "([^/]+)".join(map(re.escape, parts))
+    files: dict[datetime.date, Path] = {}
+    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may lie outside of the project
+        found = re.fullmatch(period, name)
+        with suppress(OdError):  # a file of something else
+            periods = {Period(text) for text in found.groups()} if found else set()
+            if len(periods) <= 1:
+                files[next((one.first for one in periods), datetime.date.min)] = Path(name)
+    return files[max(files)] if files else None
 
 
 def found_zones(answers: Answers) -> list[str]:
