@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from od_assets.project import project_root, var_folder
+from od_assets.printing import (
+    console,
+    conversion_text,
+    print_findings,
+    print_frame,
+    print_guarantee,
+    print_outcome,
+    spent_text,
+)
+from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
+from od_assets.questions import QUESTIONS, Question
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.planned import Planned
 from od_core.errors import OdError
-from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Spent, SpentDirectly
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 if TYPE_CHECKING:  # Dagster takes half a second to import
-    from od_assets.running import Outcome
     from od_assets.settings import SeriesSettings
-
-_console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @app.command()
@@ -69,13 +73,13 @@ def plan(
         levels = planned.to_frame().to_dict("records")
         typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
         return
-    _print_frame(f"{release}: what one period measures", planned.to_frame())
-    _console.print(
-        f"A release spends {_spent(spent)}.{_conversion(planned)} The cap of data set"
+    print_frame(f"{release}: what one period measures", planned.to_frame())
+    console.print(
+        f"A release spends {spent_text(spent)}.{conversion_text(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
     )
-    _print_guarantee(guarantee)
+    print_guarantee(guarantee)
 
 
 def _print_forecast(
@@ -97,10 +101,52 @@ def _print_forecast(
         typer.echo(json.dumps(found.facts(), indent=2))
         return
     for title, frame in found.tables().items():
-        _print_frame(title, frame)
-    _console.print(found.source, markup=False, soft_wrap=True)
+        print_frame(title, frame)
+    console.print(found.source, markup=False, soft_wrap=True)
     if to is not None:
-        _console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+        console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+
+
+def init(
+    name: Annotated[str, typer.Argument(help="Of the release and of its data set: lower-case letters, digits, _.")],
+    further: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other field, as geography.unknown=264; may be given again.")
+    ] = None,
+    **given: str | None,
+) -> None:
+    """Declare a release of your own: asks what no option says, writes two files, and plans. Reads no record."""
+    from od_assets.initializing import answered, initialize
+
+    ask = _asked if sys.stdin.isatty() else None
+    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True))
+    written = initialize(name, answers, dict(each.partition("=")[::2] for each in further or []))
+    areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
+    files = "\n".join(map(str, written.files))
+    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", markup=False, soft_wrap=True)
+    plan(name, None, with_forecast=False, epsilon=None, runs=None, to=None, as_json=False)
+
+
+def _asked(question: Question) -> str:
+    """The answer of whoever is at the terminal."""
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+    return answer
+
+
+def _with_an_option_a_question(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with the questions as options in place of its keywords."""
+    option = Parameter.KEYWORD_ONLY
+    *own, _keywords = signature(command, eval_str=True).parameters.values()
+    asked = [
+        Parameter(each.flag, option, default=None, annotation=Annotated[str | None, typer.Option(help=each.asks)])
+        for each in QUESTIONS
+    ]
+    parameters = [own[0], *asked, own[1].replace(kind=option)]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # it is what Typer reads
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+app.command()(_with_an_option_a_question(init))
 
 
 @app.command()
@@ -123,7 +169,7 @@ def run(
     for each in periods:
         outcomes.append(run_period(component, each, quiet=as_json))
         if not as_json:
-            _print_outcome(outcomes[-1])
+            print_outcome(outcomes[-1])
     if as_json:
         typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
     if not all(outcome.released for outcome in outcomes):
@@ -140,7 +186,7 @@ def status(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        _print_frame("Releases", pd.DataFrame(rows))
+        print_frame("Releases", pd.DataFrame(rows))
 
 
 @app.command()
@@ -158,11 +204,29 @@ def verify(
         typer.echo(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            _console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
+            console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
             for part, fault in row["faults"].items():
-                _console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
-        _console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
+                console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+        console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    name: Annotated[str | None, typer.Argument(help="Declaration; all if left out.")] = None,
+    period: Annotated[str | None, typer.Option(help="Look at the input of this period, too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What is wrong with the installation, with what is declared, and with an input. Changes and spends nothing."""
+    from od_assets.doctor import diagnosis
+
+    findings = diagnosis(name, period)
+    if as_json:
+        typer.echo(json.dumps([finding.facts() for finding in findings], indent=2))
+    else:
+        print_findings(findings)
+    if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
 
@@ -183,10 +247,10 @@ def compare(
     if as_json:
         typer.echo(json.dumps(found.facts(top), indent=2))
         return
-    _print_frame(
+    print_frame(
         f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
     )
-    _console.print(
+    console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
         " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
         markup=False,
@@ -221,7 +285,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
         }
         for balance in balances
     ]
-    _print_frame("Ledger", pd.DataFrame(table))
+    print_frame("Ledger", pd.DataFrame(table))
 
 
 @ledger_app.command("verify")
@@ -233,7 +297,7 @@ def verify_ledger(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"whole": True, "entries": entries}))
     else:
-        _console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
+        console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
@@ -275,7 +339,7 @@ def compare_mechanisms(
         for line in outcome.failures:
             typer.echo(line, err=True)
         raise typer.Exit(1)
-    _console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
+    console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -291,83 +355,13 @@ def ui(port: int = 3000) -> None:
 
 def prepare_dagster_home() -> Path:
     """DAGSTER_HOME below ``var``, absolute, with the project's settings; set for this process."""
-    home = var_folder() / "dagster"
+    home = dagster_home(var_folder())
     home.mkdir(parents=True, exist_ok=True)
-    settings, present = Path(__file__).parent / "dagster.yaml", home / "dagster.yaml"
-    if not present.exists() or present.read_bytes() != settings.read_bytes():
-        write_durably(present, lambda file: file.write_bytes(settings.read_bytes()), mode=PUBLIC_FILE_MODE)
+    settings, present = DAGSTER_SETTINGS.read_bytes(), home / DAGSTER_SETTINGS.name
+    if not present.exists() or present.read_bytes() != settings:
+        write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
-
-
-def _spent(spent: Spent) -> str:
-    """What is charged and every epsilon that bounds it; the first one is the promise."""
-    rho = f"rho {float_above(spent.rho):.6g}"
-    if isinstance(spent, SpentDirectly):
-        delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
-        return f"epsilon {float_above(spent.epsilon):.6g}{delta} ({rho} of the cap)"
-    exact = "" if spent.epsilon_exact is None else f"{spent.epsilon_exact:.6g} (exact), "
-    return (
-        f"{rho}: epsilon {exact}{spent.epsilon_tight:.6g} (tight), {spent.epsilon_bun_steinke:.6g} (Bun-Steinke) at"
-        f" delta {float_above(spent.delta):.3g}"
-    )
-
-
-def _conversion(plan: Planned) -> str:
-    """How the rho of a release of flows was found; with a word where it was not asked for so."""
-    if not isinstance(plan, ReleasePlan):
-        return ""
-    if plan.budget.rho is not None:
-        return " Rho was given."
-    if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
-        return f" Rho was found by conversion {plan.conversion!r}."
-    return f" Rho was found by conversion {plan.conversion!r}: 'exact' is for unit trip and a delta of 1e-12 or more."
-
-
-def _print_outcome(outcome: Outcome) -> None:
-    facts, released = outcome.facts, outcome.released
-    if released is None:
-        _console.print(f"[bold red]{facts['release']} is not published.[/]")
-        for line in facts["failures"]:
-            _console.print(line, markup=False, soft_wrap=True)
-        return
-    _console.rule(facts["release"])
-    _print_guarantee(facts["guarantee"])
-    _console.print(
-        f"\nSpent: {_spent(released.spent)}."
-        f" Of the period's cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
-        f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
-    )
-    _print_frame(f"{released.contents.capitalize()} by level", released.levels)
-    passed = sum(check["passed"] for check in facts["checks"])
-    _console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
-    for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
-        checks = [check for check in facts["checks"] if check["subject"] == subject]
-        names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
-        _console.print(f"  {subject}: {names}", markup=False)
-    _console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", markup=False, soft_wrap=True)
-
-
-def _print_guarantee(guarantee: dict[str, str]) -> None:
-    for title, sentence in guarantee.items():
-        _console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}", markup=False)
-
-
-def _print_frame(title: str, frame: pd.DataFrame) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in frame.columns:
-        number = pd.api.types.is_numeric_dtype(frame[column].dtype)
-        table.add_column(str(column).replace("_", " "), justify="right" if number else "left", overflow="fold")
-    for row in frame.itertuples(index=False):
-        table.add_row(*map(_text, row))
-    _console.print(table)
-
-
-def _text(value: object) -> str:
-    """A cell of a table; nothing where a number is none."""
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.6g}"
-    return str(value)
 
 
 def main() -> None:

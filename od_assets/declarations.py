@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dagster as dg
 import yaml
@@ -72,17 +72,29 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        raise _no_attributes(where) from None
+    return declared_by(attributes, component, where)
+
+
+def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
+    """What attributes declare. Raises OdError with field, and ``where`` they stand, if they do not fit."""
+    try:
         for name, value in attributes.items():
             if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read it as 1 or 0
                 raise _fault(f"{where}: {name}: true and false have no meaning here")
         declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, KeyError, TypeError):
-        raise _fault(f"{where} is not a YAML file with a component's attributes") from None
+    except (AttributeError, KeyError, TypeError):
+        raise _no_attributes(where) from None
     except ValidationError as error:
         raise _fault(f"{where}: {first_fault(error, component)}") from None
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
     return declared
+
+
+def _no_attributes(where: str) -> OdError:
+    return _fault(f"{where} is not a YAML file with a component's attributes")
 
 
 def _declared(*components: str) -> tuple[str, ...]:

@@ -23,3 +23,12 @@ def var_folder() -> Path:
     """Everything that the project writes: from ``OD_VAR``, or ``var`` in the project."""
     stated = os.environ.get("OD_VAR")
     return Path(stated).resolve() if stated else project_root() / "var"
+
+
+DAGSTER_SETTINGS = Path(__file__).parent / "dagster.yaml"
+"""Dagster's settings, as the project has them."""
+
+
+def dagster_home(var: Path) -> Path:
+    """Dagster's home in the folder of everything that is written."""
+    return var / "dagster"

@@ -5,17 +5,15 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.arrivals import hold_to_marker, marker_path
 from od_assets.assets.column_schema import TRIP_COUNTS, records_schema, with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
+from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.estimation.top_down import published_root
-from od_core.periods import Period
 from od_core.readers.counting import count_records
-from od_core.readers.records import load_records
 from od_core.trips import TripCounts
 
 
@@ -59,19 +57,8 @@ def source_assets(
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            target, source = warehouse.staged(key).records, settings.records_path(key.period)
-            hold_to_marker(source, marker_path(settings, Period(key.period)))
-            origins, destinations = settings.sides(warehouse.geography(settings)) if has_nowhere else (None, None)
-            load_records(
-                source,
-                settings.columns,
-                key.period,
-                target,
-                record_format=settings.record_format,
-                geography=origins,
-                destination_geography=destinations,
-                time_zone=settings.periods.time_zone,
-            )
+            listed = warehouse.geography(settings) if has_nowhere else None
+            load_period(settings, key.period, warehouse.staged(key).records, listed)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips]

@@ -17,8 +17,11 @@ from od_core.contribution_bound import IS_USER_ID
 from od_core.readers.scratch import file_name, scratch_database
 from od_core.weights import IS_WEIGHT, WEIGHT
 
+ZONES, DESTINATIONS = "zones", "destinations"
+"""Tables of the codes that records may have, in the SQL of faults: of destinations, and of all other places."""
 
-class _RecordFault(NamedTuple):
+
+class RecordFault(NamedTuple):
     """A kind of fault: the column it is in, its condition, and among which records it is counted, in SQL."""
 
     column: str
@@ -26,16 +29,16 @@ class _RecordFault(NamedTuple):
     among: str
 
 
-def _record_faults(columns: Sequence[str]) -> dict[str, _RecordFault]:
+def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
     """Kinds of faults that records with these columns may have, by name."""
     faults = {
-        "outside_period": _RecordFault("in_period", "NOT in_period", "in_period"),
-        "weight_missing": _RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
-        "user_missing": _RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
+        "outside_period": RecordFault("in_period", "NOT in_period", "in_period"),
+        "weight_missing": RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
+        "user_missing": RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
     }
     for code in _codes(columns):
-        faults[f"{code}_missing"] = _RecordFault(code, f"{code} IS NULL", "*")
-        faults[f"{code}_unlisted"] = _RecordFault(code, f"{code} NOT IN (FROM {_listed(code)})", code)
+        faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
+        faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
@@ -44,9 +47,9 @@ def _codes(columns: Sequence[str]) -> list[str]:
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
-def _listed(code: str) -> str:
+def listed_for(code: str) -> str:
     """The table of the codes that a column may have."""
-    return "destinations" if code == "destination" else "zones"
+    return DESTINATIONS if code == "destination" else ZONES
 
 
 def records_meet_expectations(
@@ -73,12 +76,12 @@ def records_meet_expectations(
         Each expectation's name, and whether it was met.
     """
     gxe = _expectations()
-    lists = {"zones": zones, "destinations": zones if destinations is None else destinations}
+    lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
     summary = _summary(records, lists, fault_threshold)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
-    faults = list(_record_faults(columns))
+    faults = list(record_faults(columns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
@@ -112,7 +115,7 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
     with scratch_database(records.parent) as connection:
         source = connection.read_parquet(file_name(records))
         summary: dict[str, Any] = dict.fromkeys(source.columns)
-        kinds = _record_faults(list(summary))
+        kinds = record_faults(list(summary))
         if kinds and "trips" not in summary:
             for name, codes in lists.items():
                 connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))

@@ -249,7 +249,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """The assets; the bundle with its deadlines, where the series has any. Raises OdError where they are none."""
         if self.freshness is None:
             return list(assets)
-        policy, bundle = self.freshness.policy(self.periods.time_zone), dg.AssetKey([self.name, "bundle"])
+        policy, bundle = self.freshness.policy(self.periods.checked().clock), dg.AssetKey([self.name, "bundle"])
 
         def due(spec: dg.AssetSpec) -> dg.AssetSpec:
             return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec

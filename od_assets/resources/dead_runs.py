@@ -17,18 +17,25 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
     instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: _process_name(os.getpid())})
 
 
-def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report every run of this host whose process is gone as failed, and free what it held; returns run ids."""
-    swept = []
+def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    """Every run of this host that Dagster takes for started and whose process is gone."""
+    found = []
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])):
         process = run.tags.get(PROCESS_TAG)
         if run.tags.get(HOST_TAG) != socket.gethostname() or process is None:
             continue
         if process != _process_name(int(process.split("-")[0])):
-            instance.report_run_failed(run, message="The process of this run is gone; run the release again.")
-            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-            swept.append(run.run_id)
-    return swept
+            found.append(run)
+    return found
+
+
+def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Report every dead run as failed, and free what it held; returns run ids."""
+    dead = dead_runs(instance)
+    for run in dead:
+        instance.report_run_failed(run, message="The process of this run is gone; run the release again.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    return [run.run_id for run in dead]
 
 
 def _process_name(pid: int) -> str:

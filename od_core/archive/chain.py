@@ -180,14 +180,25 @@ class Chain:
                 if entries.added is not None:
                     self._renew_head(entries.added)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
-                raise OdError(
-                    "OD-LEDGER-UNAVAILABLE",
-                    f"the ledger cannot be used: {error}",
-                    next_step="see to the disk and to other programs that have it open, then run the release again",
-                    spent="what was set aside before stays charged",
-                ) from None
-            raise broken() from None
+            raise _unusable(error) from None
+
+    @contextmanager
+    def look(self) -> Iterator[Entries]:
+        """The entries as they stand, to be read: nothing is entered, and no file is made.
+
+        Raises:
+            OdError: as :meth:`transaction`; there is no file.
+        """
+        try:
+            with closing(sqlite3.connect(_existing(self.path), uri=True, timeout=_LOCK_SECONDS)) as connection:
+                connection.row_factory = sqlite3.Row
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                entries = Entries(connection)
+                self._check_head(entries)
+                yield entries
+        except sqlite3.DatabaseError as error:
+            raise _unusable(error) from None
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -253,6 +264,23 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _existing(path: Path) -> str:
+    """Address of a database that is opened where it is there, and never made."""
+    return f"{path.absolute().as_uri()}?mode=rw"
+
+
+def _unusable(error: sqlite3.DatabaseError) -> OdError:
+    """The error of a file that cannot be used now, or is damaged."""
+    if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
+        return OdError(
+            "OD-LEDGER-UNAVAILABLE",
+            f"the ledger cannot be used: {error}",
+            next_step="see to the disk and to other programs that have it open, then run the release again",
+            spent="what was set aside before stays charged",
+        )
+    return broken()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

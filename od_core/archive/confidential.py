@@ -88,12 +88,12 @@ class ConfidentialFolder:
             yield
         except OdError as error:
             if error.confidential_detail is not None:
-                look = self._keep_detail(f"{error}\n{error.confidential_detail}\n")
+                look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
                 error.next_step = f"{error.next_step}; {look}"
             error.__cause__ = error.__context__ = None  # what it was raised from may quote a value
             raise
         except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
-            look = self._keep_detail(traceback.format_exc())
+            look = self.keep_detail(traceback.format_exc())
             raise OdError(
                 "OD-CONFIDENTIAL-ERROR",
                 "a step on the confidential side failed",
@@ -101,7 +101,7 @@ class ConfidentialFolder:
                 spent=spent,
             ) from None
 
-    def _keep_detail(self, text: str) -> str:
+    def keep_detail(self, text: str) -> str:
         """Write the details down; returns what to do next (a full disk must not let them out either)."""
         name = f"{secrets.token_hex(6)}.txt"
         try:

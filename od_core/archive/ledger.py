@@ -77,7 +77,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._chain = Chain(path, path.parent / "confidential" / "ledger.head")
+        self._chain = _chain(path)
         with self._transaction() as entries:
             entries.verify()
 
@@ -287,14 +287,7 @@ class Ledger:
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
         """Refuse to go on where the ledger lacks an entry that a public release names. Raises OdError."""
         with self._transaction() as entries:
-            for release, entry in witnesses.items():
-                if not entries.has(entry.number, entry.hash):
-                    raise OdError(
-                        "OD-LEDGER-ROLLED-BACK",
-                        f"{release} is public, but the ledger lacks the entry that its certificate names",
-                        next_step="restore the newest ledger; an older one has forgotten what was spent",
-                        spent="what was set aside before stays charged",
-                    )
+            _hold_to(entries, witnesses)
 
     def verify(self) -> int:
         """Number of entries, once the chain of all of them is found whole and as new as its head. Raises OdError."""
@@ -336,6 +329,37 @@ class Ledger:
                 periods = sorted({period for charge in charges for period in charge["content"]["periods"]})
                 found += balances(entries, domain, periods)
         return found
+
+
+def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
+    """Number of entries of a ledger that is found whole, without entering or making anything.
+
+    Args:
+        path: of its file, which is there.
+        witnesses: the entries that public releases name, as :meth:`Ledger.hold_to`.
+
+    Raises:
+        OdError: it is edited or damaged, older than its head or than a witness, or cannot be used now.
+    """
+    with _chain(path).look() as entries:
+        _hold_to(entries, witnesses)
+        return entries.verify()
+
+
+def _chain(path: Path) -> Chain:
+    return Chain(path, path.parent / "confidential" / "ledger.head")
+
+
+def _hold_to(entries: Entries, witnesses: Mapping[str, EntryName]) -> None:
+    """As :meth:`Ledger.hold_to`."""
+    for release, entry in witnesses.items():
+        if not entries.has(entry.number, entry.hash):
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"{release} is public, but the ledger lacks the entry that its certificate names",
+                next_step="restore the newest ledger; an older one has forgotten what was spent",
+                spent="what was set aside before stays charged",
+            )
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:

@@ -72,7 +72,7 @@ def certificate(
     *,
     record: ReleaseRecord,
     fault_threshold: Fraction,
-    time_zone: str | None = None,
+    records: dict[str, Any] | None = None,
     intervals: bool = True,
 ) -> dict[str, Any]:
     """The certificate of a release of any kind as JSON-ready public facts.
@@ -85,7 +85,8 @@ def certificate(
         checks: outcomes of all blocking checks.
         record: what the ledger says of the release.
         fault_threshold: share of faulty records above which the input is refused.
-        time_zone: in which the days of the period begin, None where that is not stated.
+        records: how they were read, as JSON-ready public facts: which of a file's rows are records, in which time zone
+            days begin; None where they were handed over.
         intervals: whether flows are published with their intervals, where their mechanism has any.
 
     Raises:
@@ -99,7 +100,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
-        "time_zone": time_zone,
+        "records": records,
         "guarantee": kind.guarantee(plan, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
@@ -173,7 +174,8 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
         "not_protected": (
             "the period itself; "
             + (
-                "the total number of valid trips, which is published exactly; that all other records are valid ones; "
+                "the total number of valid trips, which is published exactly; that all other records are valid ones, of"
+                " the period and of this release's categories; "
                 if unit.publishes_total
                 else ""
             )

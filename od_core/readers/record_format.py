@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from od_core.errors import OdError, nearest_known
 from od_core.readers.record_columns import RecordColumns
@@ -123,6 +123,16 @@ class RecordFormat:
         columns = replace(self.columns, **{name: value for name, value in stated.items() if value is not None})  # type: ignore[arg-type]  # not stops
         self.refuse_estimates(columns)
         return columns
+
+    def facts(self, time_zone: str | None) -> dict[str, Any]:
+        """What a certificate says of it, JSON-ready; with the time zone in which days begin."""
+        return {
+            "reader": self.name,
+            "categories": {column: list(values) for column, values in self.categories},
+            "nowhere": list(self.nowhere),
+            "outside_period": self.outside_period,
+            "time_zone": time_zone,
+        }
 
     def refuse_estimates(self, columns: RecordColumns) -> None:
         """Raise OdError where the trips would be taken from a column of estimates."""

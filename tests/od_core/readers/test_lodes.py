@@ -14,7 +14,7 @@ from od_core import FlowTree, Geography
 from od_core.readers.counting import count_records
 from od_core.readers.lodes import LODES
 from tests.od_core.readers.published import LODES_HEADER
-from tests.od_core.readers.real_data import real_data
+from tests.real_data import real_data
 
 BLOCKS = st.integers(10**13, 72 * 10**13 + 10**13 - 1).map(lambda number: f"{number:015}")
 SEGMENTS = LODES_HEADER.split(",")[2:-1]

@@ -12,7 +12,7 @@ import pytest
 from od_core import FlowTree, Geography
 from od_core.readers.counting import count_records
 from od_core.readers.tlc import TLC
-from tests.od_core.readers.real_data import real_data
+from tests.real_data import real_data
 
 KINDS = {
     "yellow": ("tpep_pickup_datetime", "tpep_dropoff_datetime", "PULocationID", "DOLocationID"),

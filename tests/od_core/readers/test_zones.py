@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from od_core import Geography, OdError
 from od_core.readers.zones import ZoneList, geography_from, read_zones
+from tests.real_data import real_data
 
 ZONES = pd.DataFrame(
     {
@@ -175,16 +175,8 @@ def test_districts_lie_in_upper_tiers_regions_and_countries(tmp_path):
     assert below(districts, "CTRY21CD")["E92000001"] == ("E06000001", "E07000008", "E07000009")
 
 
-def public_list(folder: str) -> Path:
-    """A public list that is not in the repository, below the folder that OD_TEST_DATA names."""
-    path = Path(os.environ.get("OD_TEST_DATA", "")) / folder / "zones.csv"
-    if not path.is_file():
-        pytest.skip(f"OD_TEST_DATA names no folder with {folder}/zones.csv")
-    return path
-
-
 def test_norwegian_counties_are_the_beginnings_of_the_codes_of_municipalities():
-    path = public_list("norway_commuting_2017")
+    path = real_data("norway_commuting_2017") / "zones.csv"
     listed = read_zones(path)
     levels = ("landsdel", "fylke", "kommune")
     by_column = geography_from(listed, ZoneList("", levels))
@@ -194,7 +186,7 @@ def test_norwegian_counties_are_the_beginnings_of_the_codes_of_municipalities():
 
 
 def test_all_taxi_zones():
-    path = public_list("nyc_yellow_taxi")
+    path = real_data("nyc_yellow_taxi") / "zones.csv"
     listed = read_zones(path)
     service = listed["service_area"].str.split(" / ").str[1]
     table = listed.drop(columns="service_area").assign(service_zone=service)

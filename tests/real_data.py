@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(os.environ.get("OD_REAL_DATA", Path(__file__).parents[4] / "shared" / "data"))
+FOLDER = Path(os.environ.get("OD_REAL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def real_data(name: str) -> Path:

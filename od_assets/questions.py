@@ -1,0 +1,86 @@
+"""What is asked for a first declaration: one question an option of ``od-release init``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+
+def as_text(answer: str) -> Any:
+    """As it is given."""
+    return answer
+
+
+def as_list(answer: str) -> Any:
+    """Parts between commas."""
+    return [part.strip() for part in answer.split(",")]
+
+
+def as_yaml(answer: str) -> Any:
+    """As YAML reads it; as it is given where YAML cannot."""
+    try:
+        return yaml.safe_load(answer)
+    except yaml.YAMLError:
+        return answer
+
+
+def as_mapping(answer: str) -> Any:
+    """Parts as province=3, between commas."""
+    return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a declaration needs to know.
+
+    Attributes:
+        flag: of the command line, without its dashes.
+        asks: the question.
+        place: in the release's declaration, or in that of its data set where it begins with ``domain:``.
+        default: the answer if none is given; None where there must be one, empty where there need not.
+        read: what an answer means.
+        of_users: whether it is asked only where users are protected.
+    """
+
+    flag: str
+    asks: str
+    place: str
+    default: str | None = ""
+    read: Callable[[str], Any] = as_text
+    of_users: bool = False
+
+
+QUESTIONS = (
+    Question("records", "Path of the files of records, with {period} in it", "trips.files", None),
+    Question("reader", "Reader of the records, if they are published in a known form", "trips.reader"),
+    Question("origin", "Column of origins, if it has another name", "trips.columns.origin"),
+    Question("destination", "Column of destinations, if it has another name", "trips.columns.destination"),
+    Question("date", "Column of dates; none where a file is one period", "trips.columns.date"),
+    Question("trips", "Column of numbers of trips; none for one row a trip", "trips.columns.trips"),
+    Question("zones", "Path of the public list of zones", "geography.file", None),
+    Question("levels", "Its level columns, coarse to fine, as region,zone", "geography.levels", None, as_list),
+    Question(
+        "prefixes",
+        "Levels that are the first signs of a zone's code, as province=3",
+        "geography.prefixes",
+        "",
+        as_mapping,
+    ),
+    Question("every", "Length of the periods: day, week, month, quarter, year; or single", "periods.every", "month"),
+    Question("first", "First period, as 2026-01", "periods.first", None),
+    Question("last", "Last period; none for a series that goes on", "periods.last"),
+    Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
+    Question("column", "Column of user ids", "domain:column", None, of_users=True),
+    Question("max_trips", "Most trips of a user that are counted", "max_trips", None, as_yaml, of_users=True),
+    Question(
+        "neighbours", "bounded (one replaced) or unbounded (one added or removed)", "domain:neighbours", "bounded"
+    ),
+    Question("epsilon", "Epsilon of one release", "privacy.epsilon", None),
+    Question("delta", "Its delta", "privacy.delta", None),
+    Question("cap", "Cap of the data set in rho, if not five times the plan", "domain:cap.rho"),
+    Question("reason", "Reason for that cap", "domain:cap.reason"),
+    Question("owner", "Owner, as team:name or an e-mail address", "owners", "team:statistics", as_list),
+)

@@ -1,0 +1,273 @@
+"""A first declaration: what is asked, what is shown, what is written; and nothing where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from od_assets import declarations
+from od_assets.cli import app
+from od_assets.components import domain
+from od_assets.declarations import declaration
+from od_assets.initializing import ROOM, cap_above
+from od_core.errors import OdError
+
+from .canary import ZONE
+from .conftest import Project
+
+FLAGS = {
+    "records": "{period}.csv",
+    "date": "date",
+    "zones": "zones.csv",
+    "levels": "region,zone",
+    "first": "2001-01",
+    "unit": "trip",
+    "epsilon": "1",
+    "delta": "1e-8",
+}
+
+
+@pytest.fixture
+def empty(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project in which nothing is declared."""
+    for module, name in ((declarations, "DEFS"), (domain, "DOMAINS")):
+        folder = project.root / name.lower()
+        folder.mkdir()
+        monkeypatch.setattr(module, name, folder)
+    return project
+
+
+def init(*more: str, **changes: str | None) -> Any:
+    flags = FLAGS | {name.replace("_", "-"): value for name, value in changes.items()}
+    given = [text for flag, value in flags.items() if value is not None for text in (f"--{flag}", value)]
+    return CliRunner().invoke(app, ["init", "mine", *given, *more])
+
+
+def written(project: Project) -> dict[str, str]:
+    folders = (project.root / "defs", project.root / "domains")
+    return {str(p.relative_to(project.root)): p.read_text() for f in folders for p in f.rglob("*") if p.is_file()}
+
+
+def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> None:
+    result = init(every="month", origin="origin", set="schedule=0 6 2 * *")
+    assert result.exit_code == 0, result.exception
+    files = written(empty)
+    assert sorted(files) == ["defs/mine/defs.yaml", "domains/mine.yaml"]
+    declared = yaml.safe_load(files["defs/mine/defs.yaml"])
+    assert declared == {
+        "type": "od_assets.components.OdRelease",
+        "attributes": {
+            "name": "mine",
+            "owners": ["team:statistics"],
+            "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
+            "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
+            "periods": {"first": "2001-01"},
+            "domain": "mine",
+            "privacy": {"epsilon": "1", "delta": "1e-8"},
+            "schedule": "0 6 2 * *",
+        },
+    }
+    assert 10 <= len(files["defs/mine/defs.yaml"].splitlines()) <= 20
+    data_set = yaml.safe_load(files["domains/mine.yaml"])
+    cap = data_set.pop("cap")
+    assert data_set == {"name": "mine", "unit": "trip", "neighbours": "bounded", "elementary_period": "month"}
+    plan = json.loads(CliRunner().invoke(app, ["plan", "mine", "--json"]).stdout)
+    assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
+    assert "a month at epsilon 1" in cap["reason"]
+    assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
+    assert "2001-01.csv has the columns date (text), origin (text), destination (text)." in result.stdout
+    assert "zones.csv has 6 rows and the columns region, zone." in result.stdout
+    assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
+    assert not empty.var.exists()
+
+
+def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
+    assert init(unit="user_period", column="rider", max_trips="4", neighbours="unbounded").exit_code == 0
+    settings = declaration("mine").settings()
+    assert settings.unit.kind == "user_period"
+    assert (settings.unit.column, settings.unit.max_trips, settings.unit.neighbours) == ("rider", 4, "unbounded")
+    assert settings.domain.cap.allowed_rho() >= ROOM * settings.plan(settings.read_geography(), "2001-01").charge.rho
+
+
+@pytest.mark.parametrize(
+    ("every", "first", "elementary"),
+    [("week", "2001-W02", "week"), ("single", "2001", "year"), ("single", "2001-01--2001-03", "month")],
+)
+def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
+    result = init(every=every, first=first)
+    assert result.exit_code == 0, result.exception
+    assert declaration("mine").settings().domain.elementary_period == elementary
+
+
+@pytest.mark.parametrize("flag", ["records", "zones", "levels", "first", "unit", "epsilon", "delta"])
+def test_without_a_terminal_a_missing_flag_is_named(empty: Project, flag: str) -> None:
+    result = init(**{flag: None})
+    assert isinstance(result.exception, OdError)
+    assert str(result.exception).startswith(f"OD-INIT-FLAG: --{flag} is missing")
+    assert "\n" not in str(result.exception)
+    assert written(empty) == {}
+
+
+def test_at_a_terminal_what_is_missing_is_asked(
+    empty: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["{period}.csv", "", "origin", "", "date", "", "zones.csv", "region,zone", "", "", "2001-01", ""]
+    asked += ["trip", "", "1", "1e-8", "", "", ""]
+    ours, theirs = os.openpty()
+    os.write(ours, "".join(f"{answer}\n" for answer in asked).encode())
+    with os.fdopen(theirs, encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        app(["init", "mine"], standalone_mode=False)
+    os.close(ours)
+    said = capsys.readouterr().out
+    assert "2001-01.csv has 3 columns; their names are shown once one of them is named." in said
+    assert said.count("2001-01.csv has the columns") == 1
+    by_terminal = written(empty)
+    for path in by_terminal:
+        (empty.root / path).unlink()
+    (empty.root / "defs" / "mine").rmdir()
+    assert init().exit_code == 0
+    assert written(empty) == by_terminal
+
+
+def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text(f"2001-01-03,{ZONE},Z00\n")
+    result = init(origin="from")
+    assert result.exit_code == 0, result.exception
+    assert "2001-01.csv has 3 columns" in result.stdout
+    assert ZONE not in result.stdout
+
+
+def test_columns_that_are_not_there_are_said(empty: Project) -> None:
+    assert "2001-01.csv has no column 'from'." in init(origin="from", destination="destination").stdout
+
+
+def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> None:
+    import pandas as pd
+
+    pd.DataFrame({"origin": ["Z00"], "n": [7_777_123]}).to_parquet(empty.root / "2001-01.parquet")
+    said = init(records="{period}.parquet", date=None).stdout
+    assert "2001-01.parquet has the columns origin (" in said
+    assert "n (int64)" in said
+    assert "7777123" not in said
+    (empty.root / "defs" / "mine" / "defs.yaml").unlink()
+    (empty.root / "defs" / "mine").rmdir()
+    (empty.root / "domains" / "mine.yaml").unlink()
+    assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
+
+
+@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml"])
+def test_no_file_is_written_over(empty: Project, there: str) -> None:
+    path = empty.root / there
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine: own\n")
+    result = init()
+    assert isinstance(result.exception, OdError)
+    assert result.exception.code == "OD-INIT-EXISTS"
+    assert written(empty) == {there: "mine: own\n"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"levels": "regions,zone"}, "OD-GEOGRAPHY-COLUMN"),
+        ({"zones": "none.csv"}, "OD-FILE-MISSING"),
+        ({"epsilon": "-1"}, "OD-BUDGET-EPSILON"),
+        ({"delta": "2"}, "OD-BUDGET-DELTA"),
+        ({"unit": "trips"}, "OD-UNIT-UNKNOWN"),
+        ({"unit": "user", "column": "rider", "max_trips": "many"}, "OD-CONFIG"),
+        ({"neighbours": "bound"}, "OD-UNIT-UNKNOWN"),
+        ({"every": "mnth"}, "OD-PERIOD"),
+        ({"first": "2001-13"}, "OD-PERIOD-TEXT"),
+        ({"records": "all.csv", "date": None}, "OD-TRIPS-FILES"),
+        ({"cap": "1e-6", "reason": "too low"}, "OD-LEDGER-CAP"),
+        ({"cap": "1"}, "OD-CONFIG"),
+        ({"set": "geography.colour=red"}, "OD-CONFIG"),
+        ({"set": "noise=loud"}, "OD-NOISE-UNKNOWN"),
+    ],
+)
+def test_what_does_not_fit_is_said_as_plan_says_it_and_leaves_nothing(
+    empty: Project, changes: dict[str, str | None], code: str
+) -> None:
+    result = init(**changes)
+    assert isinstance(result.exception, OdError), result.stdout
+    assert result.exception.code == code, result.exception
+    assert "\n" not in str(result.exception)
+    assert written(empty) == {}
+    assert not list((empty.root / "defs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "section", "field", "value"),
+    [
+        ({"levels": "zone,region"}, "geography", "levels", ["zone", "region"]),
+        ({"delta": "1.5"}, "privacy", "delta", "1.5"),
+        ({"last": "2000-12"}, "periods", "last", "2000-12"),
+        ({"every": "week"}, "periods", "every", "week"),
+    ],
+)
+def test_the_error_is_that_of_plan(empty: Project, flags: dict[str, str], section: str, field: str, value: Any) -> None:
+    refused = init(**flags).exception
+    assert isinstance(refused, OdError)
+    assert init().exit_code == 0
+    path = empty.root / "defs" / "mine" / "defs.yaml"
+    declared = yaml.safe_load(path.read_text())
+    declared["attributes"][section][field] = value
+    path.write_text(yaml.dump(declared))
+    error = CliRunner().invoke(app, ["plan", "mine"]).exception
+    assert isinstance(error, OdError)
+    assert (refused.code, refused.message) == (error.code, error.message)
+    assert refused.next_step == f"{error.next_step}; what init wrote is removed again"
+
+
+def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Project) -> None:
+    (empty.root / "2001-02.csv").write_text("date,origin,destination,purpose\n")
+    (empty.root / "notes.csv").write_text("date,origin\n")
+    said = init().stdout
+    assert "2001-02.csv has the columns date (text), origin (text), destination (text), purpose (text)." in said
+    assert "notes.csv" not in said
+
+
+@pytest.mark.parametrize("name", ["../mine", "Mine", "m ine", ""])
+def test_a_name_is_no_path(empty: Project, name: str) -> None:
+    flags = [text for flag, value in FLAGS.items() for text in (f"--{flag}", value)]
+    error = CliRunner().invoke(app, ["init", name, *flags]).exception
+    assert isinstance(error, OdError)
+    assert error.code == "OD-RELEASE-KEY"
+    assert written(empty) == {}
+
+
+@pytest.mark.parametrize("odd", ["a: b #{period}.csv", "'{period}'.csv", '"{period}", [x].csv', "ø {period}\t.csv"])
+def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
+    result = init(records=odd, zones="zones.csv")
+    assert result.exit_code == 0, result.exception
+    assert declaration("mine").settings().records == odd
+
+
+@given(st.fractions(min_value=Fraction(1, 10**28), max_value=10**7))
+def test_a_cap_is_the_least_decimal_of_three_digits_above_five_plans(rho: Fraction) -> None:
+    cap = Fraction(cap_above(rho))
+    assert ROOM * rho <= cap <= ROOM * rho * Fraction(101, 100)
+
+
+def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped by the operator while the geography is read, once both files are there."""
+    from od_assets.settings import ReleaseSettings
+
+    def stop(self: ReleaseSettings) -> None:
+        assert len(written(empty)) == 2
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReleaseSettings, "read_geography", stop)
+    init()
+    assert written(empty) == {}
+    assert not list((empty.root / "defs").iterdir())
