@@ -1,0 +1,183 @@
+"""Every declaration in ``examples``: from files in the layout that its agency publishes to a published release.
+
+The files of TLC, LODES, ISTAT and NOMIS are made here, to the published layouts (``tests/od_core/readers/published``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_assets.components import OdRelease, domain
+from od_assets.declarations import read_declaration
+from od_core import open_release
+from od_core.archive.staging import StagedRelease
+from tests.od_assets.conftest import Project, failure_text
+from tests.od_core.readers.published import nomis_2021, write_istat, write_lodes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+Pairs = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What is put where a declaration looks for it.
+
+    Attributes:
+        period, partition: the one that is released, and Dagster's key of it.
+        write: writes the files into the project's folder of the example, and returns the trips between zones.
+    """
+
+    period: str
+    partition: str
+    write: Callable[[Path], Pairs]
+
+
+def random_pairs(zones: list[str], others: list[str] | None = None) -> Pairs:
+    """Trips between some of the pairs; the numbers are of no importance."""
+    generator = np.random.default_rng(10)
+    pairs = [(origin, destination) for origin in zones for destination in others or zones]
+    trips = generator.geometric(0.01, len(pairs)) * (generator.random(len(pairs)) < 0.7)
+    return Counter({pair: int(n) for pair, n in zip(pairs, trips, strict=True) if n})
+
+
+def flows(pairs: Pairs) -> list[tuple[str, str, int]]:
+    return [(origin, destination, n) for (origin, destination), n in pairs.items()]
+
+
+def taxi(folder: Path) -> Pairs:
+    """A trip of an unknown place counts for zone 264; one without a place too; 265 is a zone of the lookup table."""
+    lookup = [(1, "EWR", "Newark Airport", "EWR"), (7, "Queens", "Astoria", "Boro Zone")]
+    lookup += [(3, "Bronx", "Allerton", "Boro Zone"), (161, "Manhattan", "Midtown", "Yellow Zone")]
+    lookup += [(264, "Unknown", "NV", "N/A"), (265, "N/A", "Outside of NYC", "N/A")]
+    names = ["LocationID", "Borough", "Zone", "service_zone"]
+    pd.DataFrame(lookup, columns=names).to_csv(folder / "taxi_zone_lookup.csv", index=False)
+    pairs = random_pairs(["1", "7", "3", "161", "264", "265"])
+    trips = [(int(o), int(d)) for (o, d), n in pairs.items() for _ in range(n)]
+    ids = pd.DataFrame(trips, columns=["PULocationID", "DOLocationID"]).astype("Int32")
+    nowhere = (ids["PULocationID"] == 264) & (np.arange(len(ids)) % 2 == 0)
+    ids["PULocationID"] = ids["PULocationID"].mask(nowhere)
+    ids.insert(0, "tpep_pickup_datetime", pd.Timestamp("2018-01-15 12:00"))
+    ids.to_parquet(folder / "yellow_tripdata_2018-01.parquet")
+    return pairs
+
+
+def lodes(folder: Path) -> Pairs:
+    blocks = [
+        f"44{county:03}{tract:06}{block:04}" for county in (1, 7) for tract in (301, 302) for block in (1001, 2001)
+    ]
+    zones = pd.DataFrame({"tabblk2020": blocks, "st": "44", "ctyname": "a, b"})
+    zones = zones.assign(cty=zones["tabblk2020"].str[:5], trct=zones["tabblk2020"].str[:11])
+    zones = zones.assign(bgrp=zones["tabblk2020"].str[:12], blklatdd="41.8", blklondd="-71.4")
+    zones.to_csv(folder / "ri_xwalk.csv.gz", index=False)
+    pairs = random_pairs(blocks)
+    write_lodes(folder / "ri_od_main_JT00_2020.csv.gz", flows(pairs))
+    return pairs
+
+
+def istat(folder: Path) -> Pairs:
+    towns = ["001001", "001272", "003106", "058091"]
+    regions = {"001": "01", "003": "01", "058": "12"}
+    table = pd.DataFrame({"region": [regions[town[:3]] for town in towns], "municipality": towns})
+    table.to_csv(folder / "municipalities.csv", index=False)
+    pairs = random_pairs(towns, [*towns, "000000"])
+    write_istat(folder / "matrix_pendo2011_10112014.txt", flows(pairs))
+    return Counter({(o, "abroad" if d == "000000" else d): n for (o, d), n in pairs.items()})
+
+
+def nomis(folder: Path) -> Pairs:
+    """Those who work at home are no records of this release."""
+    districts = ["E06000001", "E07000008", "E07000009", "W06000015"]
+    lookup = {
+        "country": ["E92000001", "E92000001", "E92000001", "W92000004"],
+        "region": ["E12000001", "E12000006", "E12000006", "W92000004"],
+        "upper_tier": ["E06000001", "E10000003", "E10000003", "W06000015"],
+        "local_authority": districts,
+    }
+    pd.DataFrame(lookup).to_csv(folder / "lookup.csv", index=False)
+    pairs = random_pairs(districts, [*districts, "999999999"])
+    rows = [(o, d, 3, n) for (o, d), n in pairs.items()] + [(home, home, 1, 1000) for home in districts]
+    (folder / "odwp01ew_2021.csv").write_text(nomis_2021(rows), encoding="utf-8")
+    return Counter({(o, "elsewhere" if d == "999999999" else d): n for (o, d), n in pairs.items()})
+
+
+def norway(folder: Path) -> Pairs:
+    towns = ["0101", "0104", "0301", "1601"]
+    table = pd.DataFrame({"landsdel": ["Ostlandet"] * 3 + ["Trondelag"], "kommune": towns})
+    table.to_csv(folder / "zones.csv", index=False)
+    pairs = random_pairs(towns)
+    lines = ["origin,destination,count", *(f"{o},{d},{n}" for o, d, n in flows(pairs)), ""]
+    (folder / "flows_2017.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    return pairs
+
+
+def bikes(folder: Path) -> Pairs:
+    """Nobody rides more than four times, so that all rides of the week count; those of other weeks do not."""
+    docks = [f"dock {number}" for number in range(6)]
+    table = {"district": ["N", "N", "N", "S", "S", "S"], "ward": ["1", "1", "2", "3", "3", "4"], "dock": docks}
+    pd.DataFrame(table).to_csv(folder / "docks.csv", index=False)
+    pd.DataFrame({"area": ["x", "y", "x", "y", "x", "y"], "dock": docks}).to_csv(folder / "zones.csv", index=False)
+    pairs = random_pairs(docks)
+    rides = pd.DataFrame(
+        [(o, d) for (o, d), n in pairs.items() for _ in range(n)], columns=["from_dock", "to_dock"], dtype="str"
+    )
+    rides["rider"] = np.arange(len(rides)) // 4
+    rides["started_at"] = pd.Timestamp("2026-01-04 23:59:59")
+    other = rides.assign(started_at=pd.Timestamp("2026-01-05"))
+    with duckdb.connect(str(folder / "rides.duckdb")) as connection:
+        connection.register("frame", pd.concat([rides, other]))
+        connection.sql("CREATE TABLE rides AS FROM frame")
+    return pairs
+
+
+WRITTEN = {
+    "nyc_yellow_taxi": Example("2018-01", "2018-01", taxi),
+    "us_commuting": Example("2020", "2020", lodes),
+    "italy_commuting": Example("2011", "2011", istat),
+    "england_commuting": Example("2021", "2021", nomis),
+    "norway_commuting": Example("2017", "2017", norway),
+    "bike_share": Example("2026-W01", "2026-W01-1", bikes),
+}
+
+
+def test_each_is_tried() -> None:
+    assert {path.parent.name for path in EXAMPLES.glob("*/defs.yaml")} == set(WRITTEN)
+    assert {path.stem for path in (EXAMPLES / "domains").glob("*.yaml")} == set(WRITTEN)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_from_its_file_to_a_published_release(name: str, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domain, "DOMAINS", EXAMPLES / "domains")
+    example, folder = WRITTEN[name], project.root / "data" / name
+    folder.mkdir(parents=True)
+    pairs = example.write(folder)
+    component = read_declaration(EXAMPLES / name / "defs.yaml", OdRelease)
+    result = project.run(component, period=example.partition)
+    assert result.success, failure_text(result)
+
+    settings = component.settings()
+    key = settings.key(example.period)
+    counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts()
+    tree = settings.plan(settings.read_geography(), example.period).tree
+    leaves = tree.pairs_at(counts.rank)
+    ends = [tree.origin.zones[k] for k in leaves.origin], [tree.destination.zones[k] for k in leaves.destination]
+    assert dict(zip(zip(*ends, strict=True), np.diff(counts.before), strict=True)) == pairs
+    bundle = project.var / "releases" / key.folder
+    facts = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
+    assert facts["records"]["reader"] == settings.record_format.name
+    assert facts["unit"] == settings.unit.kind
+    released = open_release(bundle)
+    if settings.unit.publishes_total:
+        assert released.flows["trips"].sum() == pairs.total()
+    else:
+        assert abs(released.flows["trips"].sum() - pairs.total()) < 600  # of noise of at most 90
