@@ -1,8 +1,12 @@
 """Entry point of the code location: loads everything below ``defs``."""
 
+import warnings
 from pathlib import Path
 
 import dagster as dg
+
+# Dagster says so of every job, wherever one is resolved: docs/decisions/0002-dagster.md.
+warnings.filterwarnings("ignore", "Parameter `owners` of", dg.BetaWarning)
 
 
 @dg.definitions
