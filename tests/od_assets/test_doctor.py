@@ -444,12 +444,12 @@ def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
 def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
     zones = pd.DataFrame({"region": ["1", "1", "2"], "zone": ["0101", "0102", "1203"]})
     zones.to_csv(project.root / "zones.csv", index=False)
-    frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "1203"], "destination": "1203"})
+    frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "01010", "1203"], "destination": "1203"})
     project.write_records(frame)
     finding, detail = input_of(project)
     assert finding.fault == "it would be refused"
-    assert "origin_unlisted: 3 of 4 records" in detail
-    assert "origin_that_lost_its_zeros: 2 of 3 records" in detail
+    assert "origin_unlisted: 4 of 5 records" in detail
+    assert "origin_that_lost_its_zeros: 2 of 4 records" in detail
 
 
 def test_counts_that_are_none_are_refused(project: Project) -> None:

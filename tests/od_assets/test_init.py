@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -19,10 +20,11 @@ from od_assets.cli import app
 from od_assets.components import domain
 from od_assets.declarations import declaration
 from od_assets.initializing import ROOM, cap_above
+from od_assets.questions import QUESTIONS
 from od_core.errors import OdError
 
 from .canary import ZONE
-from .conftest import Project
+from .conftest import ZONES, Project
 
 FLAGS = {
     "records": "{period}.csv",
@@ -117,26 +119,41 @@ def test_without_a_terminal_a_missing_flag_is_named(empty: Project, flag: str) -
     assert written(empty) == {}
 
 
-def test_at_a_terminal_what_is_missing_is_asked(
-    empty: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["{period}.csv", "", "origin", "", "date", "", "zones.csv", "region,zone", "", "", "2001-01", ""]
-    asked += ["trip", "", "1", "1e-8", "", "", ""]
-    ours, theirs = os.openpty()
-    os.write(ours, "".join(f"{answer}\n" for answer in asked).encode())
-    with os.fdopen(theirs, encoding="utf-8") as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        app(["init", "mine"], standalone_mode=False)
-    os.close(ours)
-    said = capsys.readouterr().out
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Types answers at a terminal, by flag; what is said."""
+
+    def answer(**changes: str) -> str:
+        answers = FLAGS | changes
+        asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
+        ours, theirs = os.openpty()
+        os.write(ours, "".join(f"{answers.get(question.flag, '')}\n" for question in asked).encode())
+        with os.fdopen(theirs, encoding="utf-8") as terminal:
+            monkeypatch.setattr(sys, "stdin", terminal)
+            app(["init", "mine"], standalone_mode=False)
+        os.close(ours)
+        return capsys.readouterr().out
+
+    return answer
+
+
+def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[..., str]) -> None:
+    said = typed(origin="origin")
     assert "2001-01.csv has 3 columns; their names are shown once one of them is named." in said
     assert said.count("2001-01.csv has the columns") == 1
     by_terminal = written(empty)
     for path in by_terminal:
         (empty.root / path).unlink()
     (empty.root / "defs" / "mine").rmdir()
-    assert init().exit_code == 0
+    assert init(origin="origin").exit_code == 0
     assert written(empty) == by_terminal
+
+
+def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..., str]) -> None:
+    ZONES.to_parquet(empty.root / "2001-01.parquet")
+    said = typed(records="{period}.parquet", unit="user", column="rider", max_trips="2")
+    assert said.count("2001-01.parquet has the columns region") == 1
+    assert said.count("2001-01.parquet has no column 'rider'") == 1
 
 
 def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
@@ -165,7 +182,7 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
-@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml"])
+@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml", "defs/mine/notes.md"])
 def test_no_file_is_written_over(empty: Project, there: str) -> None:
     path = empty.root / there
     path.parent.mkdir(exist_ok=True)
