@@ -27,7 +27,8 @@ from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
 from od_core.archive.staging import StagedRelease
 from od_core.privacy.noise import noise_named
 from od_core.readers.counting import count_records
-from od_core.readers.records import RecordColumns, load_records
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.records import load_records
 
 LEVELS = ("region", "province", "town", "district", "section")
 NATION = (20, 110, 7_900, 9_249, 357_708)

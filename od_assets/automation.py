@@ -34,7 +34,7 @@ def release_schedule(
         name=f"{settings.name}_schedule",
         cron_schedule=cron,
         job=job,
-        execution_timezone=settings.periods.time_zone,
+        execution_timezone=settings.periods.clock,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Releases the period that has ended before each tick, once its file is there.",
         owners=list(owners),

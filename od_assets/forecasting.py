@@ -137,7 +137,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
 
     Those of the series itself come before those of others; a release without trips says nothing of errors.
     """
-    geography, found = plan.tree.origin, []
+    origin, destination, found = plan.tree.origin, plan.tree.destination, []
     for key, folder in published_bundles(var_folder() / "releases").items():
         try:
             certificate = certificate_of(folder)
@@ -149,13 +149,13 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
         )
         if not is_of_data_set or certificate["contents"]["trips"] == 0:
             continue
-        if set(certificate["geographies"].values()) == {geography.digest}:
+        if certificate["geographies"] == {"origin": origin.digest, "destination": destination.digest}:
             found.append((key.release == settings.name, key.period, key.revision, key, folder))
     if not found:
-        return None, synthetic_table(geography)
+        return None, synthetic_table(origin, destination)
     key, folder = max(found)[-2:]
     flows = open_bundle(folder)[1].flows
-    return key, KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], geography)
+    return key, KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], origin, destination)
 
 
 def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
@@ -167,11 +167,13 @@ def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: K
             " many cells are of each size is that of a noisy table, and errors over all cells of the finest levels come"
             f" out somewhat too large. {spends}"
         )
+    is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
+    made_from = "gravity from the list" if is_one else "sizes of zones from the lists"
     return (
         f"Nothing is published of data set {settings.domain.name!r} over these areas: a synthetic table is taken for"
-        f" the truth, {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, made up by gravity from"
-        " the list of areas alone. Errors of cells with trips are about those of any table; those of cells without, how"
-        f" many cells are of each size, and with it the errors over all cells, depend on what was made up. {spends}"
+        f" the truth, {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, made up by"
+        f" {made_from} of areas alone. Errors of cells with trips are about those of any table; those of cells without,"
+        f" how many cells are of each size, and with it the errors over all cells, depend on what was made up. {spends}"
     )
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import pandas as pd
+
+from od_assets.project import project_root
 from od_assets.settings import TreeSettings
 from od_core import Geography
+from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.group_sizes.grouping import Grouping
 from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanism import GroupSizeMechanism
@@ -14,7 +19,7 @@ from od_core.group_sizes.top_code import TopCodeEstimate
 
 
 @dataclass(frozen=True)
-class GroupSizeSettings(TreeSettings[GroupSizePlan]):
+class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
     """What the YAML of a series of group-size tables says.
 
     Attributes:
@@ -28,6 +33,28 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan]):
     top_code: int | TopCodeEstimate
 
     kind = GROUP_SIZES
+
+    def read_geography(self) -> Geography:
+        """As :meth:`SeriesSettings.read_geography`."""
+        return self.zones.geography(project_root())
+
+    def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
+        """As :meth:`SeriesSettings.kept_lists`."""
+        return {file: geography.to_frame() for file in self.zone_lists}
+
+    def kept_geography(self, folder: Path) -> Geography:
+        """As :meth:`SeriesSettings.kept_geography`."""
+        (zones,) = self.kept_zone_lists
+        return zones.geography(folder)
+
+    def sides(self, geography: Geography) -> tuple[Geography, Geography]:
+        """As :meth:`SeriesSettings.sides`."""
+        return geography, geography
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`od_assets.settings.SeriesSettings.takes_nowhere`: a list of groups has codes of its own."""
+        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
     def _plan(self, geography: Geography, period: str) -> GroupSizePlan:
         return plan_group_sizes(

@@ -19,10 +19,11 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 
-from od_assets.arrivals import arrival, hold_to_marker, marker_path
-from od_assets.checks.expectations import record_faults
+from od_assets.arrivals import arrival
+from od_assets.checks.expectations import DESTINATIONS, ZONES, listed_for, record_faults
 from od_assets.findings import Finding
 from od_assets.group_size_settings import GroupSizeSettings
+from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_assets.stops_settings import StopsSettings
@@ -30,9 +31,9 @@ from od_core.archive.confidential import ConfidentialFolder
 from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.readers.counting import count_records
-from od_core.readers.records import load_records
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 from od_core.stops.placing import place_records
+from od_core.trip_faults import usual_length
 
 _FIRST_ROWS = 5
 """So many records of each kind of fault are written down."""
@@ -94,12 +95,11 @@ def _inspect(
     numbers: list[str],
 ) -> None:
     """Add to what is found; raises whatever the steps of a release raise."""
-    source, geography = settings.records_path(period), settings.read_geography()
-    hold_to_marker(source, marker_path(settings, Period(period)))
-    load_records(source, settings.columns, period, records)
+    geography = settings.read_geography()
+    load_period(settings, period, records, geography)
     with scratch_database(records.parent) as connection:
-        codes = pa.table({"code": pa.array(_listed(settings, geography), pa.string())})
-        connection.register("zones", codes)
+        for name, codes in zip((ZONES, DESTINATIONS), _listed(settings, geography), strict=True):
+            connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
         for kind in _kinds(connection, records):
             numbers += kind.lines(connection)
             if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
@@ -108,16 +108,16 @@ def _inspect(
     _count(settings, geography, period, confidential, records)
 
 
-def _listed(settings: SeriesSettings[Any, Any], geography: Any) -> Sequence[str]:
-    """The codes that records may have."""
+def _listed(settings: SeriesSettings[Any, Any], geography: Any) -> tuple[Sequence[str], Sequence[str]]:
+    """The codes that records may have as origins, and as destinations."""
     match settings:
+        case ReleaseSettings():
+            origins, destinations = settings.sides(geography)
+            return origins.zones, destinations.zones
         case GroupSizeSettings():
-            return settings.grouping.codes(geography)
-        case StopsSettings():
-            codes: Sequence[str] = geography.codes
-            return codes
-    zones: Sequence[str] = geography.zones
-    return zones
+            codes = settings.grouping.codes(geography)
+            return codes, codes
+    return geography.codes, geography.codes
 
 
 def _count(
@@ -194,10 +194,10 @@ def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, a
 
 def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
     """Whether a shorter code would be one of the list, with zeros to the length that most of its codes have."""
-    query = "SELECT length(code) FROM zones GROUP BY 1 ORDER BY count(*) DESC, 1 DESC LIMIT 1"
-    ((length,),) = connection.sql(query).fetchall()
+    table = listed_for(column)
+    length = usual_length([code for (code,) in connection.sql(f"FROM {table}").fetchall()])  # our own
     code = quoted_name(column)
-    return f"length({code}) < {length} AND lpad({code}, {length}, '0') IN (FROM zones)"
+    return f"length({code}) < {length} AND lpad({code}, {length}, '0') IN (FROM {table})"
 
 
 def _frame_text(rows: pd.DataFrame) -> list[str]:

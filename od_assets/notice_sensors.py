@@ -10,7 +10,7 @@ from od_assets.failure_lines import failure_lines
 from od_assets.resources.notices import Failed, Notices, Published
 from od_assets.resources.run_tags import PERIOD_TAG, RELEASE_TAG
 
-_FACTS = ("guarantee", "unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle")
+_FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
 """Metadata of a bundle that a notice takes along, where it is there; all of it is public."""
 
 _DATA_VERSION = "dagster/data_version"

@@ -37,7 +37,7 @@ class SeriesPeriods:
         every: length of the periods, or ``single``.
         first: first period; of a single release, its period.
         last: last period; None for a series that goes on.
-        time_zone: in which days begin: of the schedule, and of the records' times.
+        time_zone: in which days begin; None where it is not stated.
 
     Raises:
         OdError: an unknown length or time zone; first and last are not of that length, or not in this order.
@@ -46,14 +46,14 @@ class SeriesPeriods:
     every: str
     first: Period
     last: Period | None
-    time_zone: str
+    time_zone: str | None
 
     def __post_init__(self) -> None:
         known = (*LENGTHS, SINGLE)
         if self.every not in known:
             raise _fault(f"there are no periods of every {self.every!r} ({nearest_known(self.every, known)})")
         try:
-            ZoneInfo(self.time_zone)
+            ZoneInfo(self.clock)
         except (ValueError, OSError, KeyError):  # its own error is a KeyError
             raise _fault(f"there is no time zone {self.time_zone!r}; they are named as Europe/Rome") from None
         for period in (self.first, self.last):
@@ -68,6 +68,11 @@ class SeriesPeriods:
         if self.every == SINGLE and self.last is not None:
             raise _fault(f"a single release has one period: write first: {self.first}--{self.last}")
 
+    @property
+    def clock(self) -> str:
+        """The time zone by which Dagster's days begin: the stated one, else UTC."""
+        return self.time_zone or "UTC"
+
     def definition(self) -> dg.PartitionsDefinition:
         """The partitions; of a series that goes on, those that have ended at any time."""
         length = self._length
@@ -78,7 +83,7 @@ class SeriesPeriods:
             end=None if self.last is None else self.last.end.strftime(_KEYS[length]),
             fmt=_KEYS[length],
             cron_schedule=_CRON[length],
-            timezone=self.time_zone,
+            timezone=self.clock,
         )
 
     def partition(self, period: Period) -> str:
@@ -107,7 +112,7 @@ class SeriesPeriods:
 
     def day(self, moment: datetime.datetime) -> datetime.date:
         """The day of a moment in the series' time zone."""
-        return moment.astimezone(ZoneInfo(self.time_zone)).date()
+        return moment.astimezone(ZoneInfo(self.clock)).date()
 
     @property
     def _length(self) -> Length | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -14,9 +16,9 @@ import pandas as pd
 from od_assets.partitions import SeriesPeriods
 from od_assets.project import project_root
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.archive.files import file_digest
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
+from od_core.equal_depth import equally_deep
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
 from od_core.geography import COORDINATES
@@ -27,12 +29,13 @@ from od_core.privacy.noise import noise_named, refuse_too_wide
 from od_core.publication.columns import Column
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind
-from od_core.readers.records import RecordColumns
-from od_core.readers.zones import read_zones
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.record_format import RecordFormat
+from od_core.readers.zones import ZoneList
 
 
 class PublicList(Protocol):
-    """A public list of areas or places, checked."""
+    """A public list of areas or places, or one of origins and one of destinations, checked."""
 
     @property
     def digest(self) -> str:
@@ -44,9 +47,53 @@ class PublicList(Protocol):
         """How many areas or places there are, by level."""
         ...
 
-    def to_frame(self) -> pd.DataFrame:
-        """The list as it is kept, to be read again."""
-        ...
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The public geographies of origins and of destinations, as their lists have them.
+
+    Attributes:
+        origin: of the origins.
+        other: of the destinations, or None where they have the areas of the origins.
+    """
+
+    origin: Geography
+    other: Geography | None = None
+
+    def __post_init__(self) -> None:
+        if self.other is None:
+            return
+        origin, destination = self.equally_deep
+        if origin.digest == destination.digest:
+            raise OdError(
+                "OD-GEOGRAPHY-SAME",
+                "the lists of origins and of destinations hold the same areas",
+                next_step="leave destination_geography out: one list is of both",
+            )
+
+    @property
+    def destination(self) -> Geography:
+        """Of the destinations."""
+        return self.origin if self.other is None else self.other
+
+    @cached_property
+    def equally_deep(self) -> tuple[Geography, Geography]:
+        """Both with as many levels as the deeper one has."""
+        return equally_deep(self.origin, self.destination)
+
+    @property
+    def digest(self) -> str:
+        """As :attr:`PublicList.digest`."""
+        both = f"{self.origin.digest} {self.destination.digest}"
+        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
+
+    @property
+    def area_counts(self) -> dict[str, int]:
+        """As :attr:`PublicList.area_counts`."""
+        if self.other is None:
+            return self.origin.area_counts
+        sides = {"origin": self.origin, "destination": self.other}
+        return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
 P = TypeVar("P", bound=Planned)
@@ -61,7 +108,7 @@ class SeriesSettings(ABC, Generic[P, G]):
         name: of the release series; prefix of its assets, checks, job and schedule.
         records: path of a period's file, with ``{period}`` in it, relative to the project.
         columns: columns of that file; the user id among them for the user units alone.
-        zones: path of the public list of zones or places, relative to the project.
+        record_format: how the records stand in it.
         budget, noise, revision, domain, fault_threshold: see od_core.
         periods: of the series.
         settled_seconds: so long a file must not have changed before it is taken for whole.
@@ -74,7 +121,7 @@ class SeriesSettings(ABC, Generic[P, G]):
     settled_seconds: int
     complete: str | None
     columns: RecordColumns
-    zones: str
+    record_format: RecordFormat
     budget: Budget
     noise: str
     revision: int
@@ -102,26 +149,35 @@ class SeriesSettings(ABC, Generic[P, G]):
         """Whether each period has a file of its own."""
         return "{period}" in self.records
 
+    @property
+    def takes_nowhere(self) -> bool:
+        """Whether a geography has an area for records of no place."""
+        return False
+
+    def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
+        """The geographies of origins and of destinations; none where places are points."""
+        return None, None
+
     def records_path(self, period: str) -> Path:
         """The file with the records of one period."""
         return project_root() / self.records.format(period=period)
 
+    @abstractmethod
     def read_geography(self) -> G:
-        """The public geography from its list. Raises OdError naming the fault."""
-        return self.geography_from(project_root() / self.zones)
+        """The public geography from the lists that are declared. Raises OdError naming the fault."""
 
     @abstractmethod
-    def geography_from(self, path: Path) -> G:
-        """The geography from a list at any place. Raises OdError naming the fault."""
+    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
+        """The lists that a geography is read from again, one row a zone or place, by the names of their files."""
+
+    @abstractmethod
+    def kept_geography(self, folder: Path) -> G:
+        """The geography from the lists that are kept in a folder. Raises OdError naming the fault."""
 
     @property
     @abstractmethod
     def listed_columns(self) -> tuple[Column, ...]:
-        """Columns of :meth:`listed`."""
-
-    def listed(self, geography: G) -> pd.DataFrame:
-        """The list that a geography is read from again."""
-        return geography.to_frame()
+        """Columns of the first list that is kept."""
 
     def plan(self, geography: G, period: str) -> P:
         """The plan of a period over that geography, from public facts alone.
@@ -146,45 +202,50 @@ class SeriesSettings(ABC, Generic[P, G]):
 
 
 @dataclass(frozen=True)
-class TreeSettings(SeriesSettings[P, Geography]):
-    """What the YAML of a series over an area tree says.
+class TreeSettings(SeriesSettings[P, G]):
+    """What the YAML of a series over area trees says.
 
     Attributes:
-        levels: level columns of the zone list, coarse to fine.
-        unknown_zone: listed zone that takes records from unlisted places, or None.
-        coordinates: columns of latitude and longitude of the zone list, for the report's map; or None.
+        zones: the list of zones.
     """
 
-    levels: tuple[str, ...]
-    unknown_zone: str | None
-    coordinates: tuple[str, str] | None
+    zones: ZoneList
 
-    def geography_from(self, path: Path) -> Geography:
-        """As :meth:`SeriesSettings.geography_from`."""
-        digest = file_digest(path) if path.is_file() else None
-        return _geography(path, digest, self.levels, self.unknown_zone, self.coordinates)
+    @property
+    def zone_lists(self) -> dict[str, ZoneList]:
+        """Every list of zones, by the name of the file that it is kept in once it is checked."""
+        return {f"{self.name}.csv": self.zones}
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`SeriesSettings.takes_nowhere`."""
+        return any(zones.unknown or zones.unknown_area for zones in self.zone_lists.values())
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
         """As :meth:`SeriesSettings.listed_columns`."""
-        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.levels)
-        degrees = (Column(name, "number", name, "Degrees, of the zone.") for name in self.coordinates or ())
+        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.zones.levels)
+        named = COORDINATES if self.zones.coordinates else ()
+        degrees = (Column(name, "number", name, "Degrees, of the zone.") for name in named)
         return (*areas, *degrees)
 
-    def listed(self, geography: Geography) -> pd.DataFrame:
-        """As :meth:`SeriesSettings.listed`."""
-        return geography.to_frame().rename(columns=dict(zip(COORDINATES, self.coordinates or COORDINATES, strict=True)))
+    @property
+    def kept_zone_lists(self) -> list[ZoneList]:
+        """How the lists that are kept are read again."""
+        return [zones.kept_as(file) for file, zones in self.zone_lists.items()]
 
 
 @dataclass(frozen=True)
-class ReleaseSettings(TreeSettings[ReleasePlan]):
+class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     """What the YAML of a release of flows says.
 
     Attributes:
+        destination_zones: the list of zones of the destinations, or None where one list is of both.
         mechanism, tree: see od_core.
         intervals: whether every published cell has its interval.
     """
 
+    destination_zones: ZoneList | None
     mechanism: Mechanism
     tree: TreeOrder
     intervals: bool
@@ -199,23 +260,43 @@ class ReleaseSettings(TreeSettings[ReleasePlan]):
     @property
     def depth(self) -> int:
         """Number of levels of the flow tree below its root."""
-        return 2 * len(self.levels)
+        return 2 * max(len(zones.levels) for zones in self.zone_lists.values())
 
-    def _plan(self, geography: Geography, period: str) -> ReleasePlan:  # all have one plan
-        return plan_release(geography, unit=self.unit, budget=self.budget, mechanism=self.mechanism, tree=self.tree)
+    @property
+    def zone_lists(self) -> dict[str, ZoneList]:
+        """As :attr:`TreeSettings.zone_lists`; no series has a dot in its name."""
+        others = self.destination_zones
+        return super().zone_lists | ({} if others is None else {f"{self.name}.destinations.csv": others})
+
+    def sides(self, geography: Sides) -> tuple[Geography, Geography]:
+        """As :meth:`SeriesSettings.sides`."""
+        return geography.origin, geography.destination
+
+    def read_geography(self) -> Sides:
+        """As :meth:`SeriesSettings.read_geography`."""
+        return _sides(self.zone_lists.values(), project_root())
+
+    def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
+        """As :meth:`SeriesSettings.kept_lists`."""
+        sides = (geography.origin, geography.destination)
+        return {file: side.to_frame() for file, side in zip(self.zone_lists, sides, strict=False)}
+
+    def kept_geography(self, folder: Path) -> Sides:
+        """As :meth:`SeriesSettings.kept_geography`."""
+        return _sides(self.kept_zone_lists, folder)
+
+    def _plan(self, geography: Sides, period: str) -> ReleasePlan:  # all have one plan
+        origin, destination = geography.equally_deep
+        return plan_release(
+            origin,
+            destination_geography=destination,
+            unit=self.unit,
+            budget=self.budget,
+            mechanism=self.mechanism,
+            tree=self.tree,
+        )
 
 
-@lru_cache(maxsize=8)
-def _geography(
-    path: Path,
-    digest: str | None,  # noqa: ARG001  # tells one content of the file from another
-    levels: tuple[str, ...],
-    unknown: str | None,
-    coordinates: tuple[str, str] | None,
-) -> Geography:
-    """The geography in a file with this digest: every step of a run asks for it, and a large one takes its time."""
-    zones = read_zones(path)
-    try:
-        return Geography.from_frame(zones, levels, unknown=unknown, coordinates=coordinates)
-    except OdError as error:
-        raise error.in_file(path.name) from None
+def _sides(lists: Iterable[ZoneList], folder: Path) -> Sides:
+    """The geographies of one list or two, below a folder."""
+    return Sides(*(zones.geography(folder) for zones in lists))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
+from od_assets.project import project_root
 from od_assets.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.publication.columns import Column
@@ -20,13 +23,15 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
     """What the YAML of a series of trips with stops says.
 
     Attributes:
-        places: columns of the list of places.
+        place_list: path of the list of places, relative to the project.
+        places: its columns.
         side: cells of each side of the map.
         edges: west, east, south and north of the map; None for the least map around the places.
         stages: names of a trip's places, in order.
         mechanism: see od_core.
     """
 
+    place_list: str
     places: PlaceColumns
     side: int
     edges: tuple[float, float, float, float] | None
@@ -35,8 +40,19 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
 
     kind = STOPS
 
-    def geography_from(self, path: Path) -> PlaceList:
-        """As :meth:`SeriesSettings.geography_from`."""
+    def read_geography(self) -> PlaceList:
+        """As :meth:`SeriesSettings.read_geography`."""
+        return self._places(project_root() / self.place_list)
+
+    def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
+        """As :meth:`SeriesSettings.kept_lists`."""
+        return {f"{self.name}.csv": geography.to_frame()}
+
+    def kept_geography(self, folder: Path) -> PlaceList:
+        """As :meth:`SeriesSettings.kept_geography`."""
+        return self._places(folder / f"{self.name}.csv")
+
+    def _places(self, path: Path) -> PlaceList:
         table = read_zones(path)
         try:
             return PlaceList.from_frame(table, self.places, side=self.side, stages=self.stages, edges=self.edges)

@@ -138,7 +138,7 @@ class FlowTree:
             raise OdError(
                 "OD-TREE-DEPTH",
                 f"the geographies have {self.origin.depth} (origin) and {self.destination.depth} (destination) levels",
-                next_step="give both geographies the same number of levels",
+                next_step="make them equally deep: od_core.equal_depth.equally_deep repeats the coarse level of one",
             )
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
             raise OdError("OD-TREE-SIZE", "the leaf pairs do not fit 62 bits", next_step="use coarser zones")

@@ -50,6 +50,7 @@ class Geography:
         unknown: code of the zone that takes records whose zone is not in the list, or None.
         coordinates: latitude and longitude of each zone in degrees, for maps alone: nothing is computed from them and
             the digest leaves them out; not a number where a zone has none; shape (zones, 2), or None.
+        version: what its owner calls this list, as ``2018``, or None; a public text, which the digest leaves out.
     """
 
     levels: tuple[str, ...]
@@ -57,6 +58,7 @@ class Geography:
     parents: tuple[Numbers, ...]
     unknown: str | None = None
     coordinates: Degrees | None = None
+    version: str | None = None
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
@@ -88,6 +90,8 @@ class Geography:
                 f"{nearest_only(self.unknown, self.zones)}",
             )
 
+        if self.version is not None:
+            check_codes([self.version], "version")
         if self.coordinates is not None:
             _check_coordinates(self.coordinates, self.zones)
             object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
@@ -112,6 +116,7 @@ class Geography:
         *,
         unknown: str | None = None,
         coordinates: tuple[str, str] | None = None,
+        version: str | None = None,
     ) -> Geography:
         """Geography from a table with one row a zone and one text column a level, coarse to fine.
 
@@ -120,6 +125,7 @@ class Geography:
             levels: the level columns; the last one holds the zone codes.
             unknown: code of a listed zone that takes records from unlisted places.
             coordinates: columns of latitude and longitude in degrees; blank where a zone has none.
+            version: what its owner calls this list.
 
         Raises:
             OdError: a column is missing; a code is missing, blank, padded, not text, or differs from another
@@ -152,7 +158,7 @@ class Geography:
                     f"{names[level]} {area!r} lies in two areas of level {names[level - 1]!r}:"
                     f" {both[0]!r} and {both[1]!r}",
                 )
-        geography = cls._from_paths(frame, names, unknown)
+        geography = cls._from_paths(frame, names, unknown, version)
         if coordinates is None:
             return geography
         degrees = np.column_stack([_degrees(zones[name], name) for name in coordinates])
@@ -161,7 +167,12 @@ class Geography:
 
     @classmethod
     def from_parents(
-        cls, areas: pd.DataFrame, *, levels: Sequence[str] | None = None, unknown: str | None = None
+        cls,
+        areas: pd.DataFrame,
+        *,
+        levels: Sequence[str] | None = None,
+        unknown: str | None = None,
+        version: str | None = None,
     ) -> Geography:
         """Geography from a table of areas and their parents (text columns ``area`` and ``parent``).
 
@@ -172,6 +183,7 @@ class Geography:
             areas: one row an area; codes are unique over all levels.
             levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
             unknown: code of a listed zone that takes records from unlisted places.
+            version: what its owner calls this list.
 
         Raises:
             OdError: as :meth:`from_frame`; also an unlisted parent, a cycle, zones of unequal depth.
@@ -218,10 +230,12 @@ class Geography:
         _check_level_names(names)
         if len(names) != depth:
             raise _fault("OD-GEOGRAPHY-SHAPE", f"{len(names)} level names for an area list of depth {depth}")
-        return cls._from_paths(pd.DataFrame(zone_paths, dtype=object), names, unknown)
+        return cls._from_paths(pd.DataFrame(zone_paths, dtype=object), names, unknown, version)
 
     @classmethod
-    def _from_paths(cls, paths: pd.DataFrame, names: tuple[str, ...], unknown: str | None) -> Geography:
+    def _from_paths(
+        cls, paths: pd.DataFrame, names: tuple[str, ...], unknown: str | None, version: str | None
+    ) -> Geography:
         """From one valid row a zone with the codes of its areas, coarse to fine."""
         depth = len(names)
         paths = paths.set_axis(list(names), axis="columns").sort_values(list(names), kind="stable", ignore_index=True)
@@ -234,7 +248,7 @@ class Geography:
             codes.append(tuple(column[starts]))
             parents.append(above[starts])
             above = (np.cumsum(starts) - 1).astype(np.int32)
-        return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown)
+        return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown, version=version)
 
     @property
     def area_counts(self) -> dict[str, int]:

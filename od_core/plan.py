@@ -254,6 +254,7 @@ class ReleasePlan:
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
             "contribution_bound": self.unit.contribution_bound,
+            **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
             "user_column": self.unit.column,
             "mechanism": self.mechanism.name,
             "mechanism_options": self.mechanism.options,
@@ -296,12 +297,13 @@ def plan_release(
 
     Raises:
         OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number; more pairs of
-            zones than the mechanism is meant for.
+            zones than the mechanism is meant for; weights, for a mechanism with a threshold.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = mechanism_named(mechanism)
     _refuse_too_large(chosen, flow_tree)
     if chosen.measures == "present_leaves":
+        unit.refuse_weights("stability histograms")
         return ReleasePlan(flow_tree, unit, budget, chosen, (_threshold_step(unit, budget, flow_tree.depth),))
     levels = measured_levels(unit, chosen, flow_tree.depth)
     shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from od_core.errors import OdError
@@ -25,7 +27,11 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
     return OdError(
         "OD-TRIPS-COUNT",
         f"column 'trips' holds {what}",
-        next_step="give every row a whole number of trips, from 0 to 2^53",
+        next_step=(
+            "give whole numbers of trips; weights of single records have a column 'weight' and a declared max_weight"
+            if what == FRACTION
+            else "give every row a whole number of trips, from 0 to 2^53"
+        ),
         confidential_detail=None if row is None else f"first in row {row + 1} of {rows}",
     )
 
@@ -36,19 +42,33 @@ def check_fault_threshold(share: Fraction) -> None:
         raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
 
 
-def refuse_too_many_faults(faulty: int, trips: int, fault_threshold: Fraction) -> None:
+def usual_length(codes: Sequence[str]) -> int:
+    """How long most of the codes of a list are; the greater length where two are as usual."""
+    lengths = Counter(map(len, codes))
+    return max(lengths, key=lambda length: (lengths[length], length))
+
+
+def refuse_too_many_faults(
+    faulty: int, trips: int, fault_threshold: Fraction, *, lost_zeros: Callable[[], bool] = lambda: False
+) -> None:
     """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults").
 
     Also where the share is none; the message names no record.
+
+    Args:
+        faulty, trips: faulty ones, and all.
+        fault_threshold: the share that is allowed.
+        lost_zeros: whether most of the codes that are not listed would be, with zeros before them; asked only once
+            the trips are refused.
     """
     check_fault_threshold(fault_threshold)
     if faulty <= fault_threshold * trips:
         return
     raise OdError(
         "OD-TRIPS-FAULTS",
-        f"more than {float(fault_threshold):.3%} of the trips are of another period, have no user id where it is"
-        " needed, or have an origin or destination that is not in the zone list (missing, misspelt, other case,"
-        " spaces, or lost leading zeros)",
+        f"more than {float(fault_threshold):.3%} of the trips are of another period, have no user id or weight where it"
+        " is needed, or have an origin or destination that is not in the zone list (missing, misspelt, other case,"
+        " spaces, or lost leading zeros)" + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
         next_step="correct the records or the zone list, or raise the operator's fault threshold",
         confidential_detail=f"{faulty} of {trips} trips",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,9 @@ from od_core.trip_faults import (
     TOO_LARGE,
     bad_count,
     refuse_too_many_faults,
+    usual_length,
 )
+from od_core.weights import check_weight_column, weighed
 
 FAULT_THRESHOLD = Fraction(1, 1000)
 """Share of the trips that may be faulty before the whole input is refused (spec 6)."""
@@ -124,9 +127,11 @@ def count_trips(
     Under a user unit a record without user id (missing or blank) is a fault, and dropped; of what is placed, at most
     m records of a user are counted, so that the rest of them is cut before anything is counted.
 
+    Where the unit bounds weights, a record counts as many trips as :mod:`od_core.weights` says.
+
     Args:
         flows: as :func:`place_trips`; under a user unit one row a trip, with the unit's column of user ids (text, or
-            whole numbers).
+            whole numbers); where the unit bounds weights, one row a record, with column ``weight``.
         tree, fault_threshold: as :func:`place_trips`.
         unit: what is protected.
         key: chooses which trips of a user are counted: 32 bytes, secret, chosen without a look at the data. Not
@@ -135,8 +140,13 @@ def count_trips(
 
     Raises:
         OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
-            or whose records have weights; a user unit without a key.
+            or whose records have weights; a user unit without a key; weights without a bound, or the reverse.
     """
+    check_weight_column(unit, [str(name) for name in flows.columns])
+    if unit.max_weight is not None:
+        weights, has_weight = weighed(flows, unit.max_weight)
+        origin, destination, _, placed = _placed(flows, tree, fault_threshold, has_weight)
+        return TripCounts.from_pairs(tree, origin[placed], destination[placed], weights[placed])
     if unit.kind == "trip":
         return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
     ids, is_id = user_ids(flows, unit)
@@ -171,21 +181,43 @@ def place_trips(
 
 
 def _placed(
-    flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_id: NDArray[np.bool_] | None = None
+    flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
-    """Origin zone, destination zone and trips of every record, and whether it has a place; shape (records,) each."""
+    """Origin zone, destination zone and trips of every record, and whether it has a place; shape (records,) each.
+
+    ``is_whole`` says which records have what the unit needs of them.
+    """
     _check_columns(flows)
     trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
     origin = tree.origin.zone_numbers(flows["origin"])
     destination = tree.destination.zone_numbers(flows["destination"])
-    valid = np.ones(len(flows), dtype=bool) if is_id is None else is_id
+    valid = np.ones(len(flows), dtype=bool) if is_whole is None else is_whole
     if "in_period" in flows.columns:
         valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # missing is not in the period
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
-    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold)
+    lost_zeros = partial(_lost_zeros, flows, (origin, tree.origin), (destination, tree.destination))
+    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)
     origin = _to_unknown_zone(origin, tree.origin)
     destination = _to_unknown_zone(destination, tree.destination)
     return origin, destination, trips, (origin >= 0) & (destination >= 0) & valid
+
+
+def _lost_zeros(
+    flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
+) -> bool:
+    """Whether most of the codes that are not listed would be, with zeros before them to the usual length.
+
+    Args:
+        flows: the records.
+        origins, destinations: the zone of each, -1 where it is not listed; and the zones.
+    """
+    unlisted = listed = 0
+    for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
+        codes = pd.Series(texts(flows[column][numbers < 0]).drop_null().to_pylist(), dtype="str")
+        filled = codes.str.rjust(usual_length(geography.zones), "0")
+        unlisted += len(codes)
+        listed += int((geography.zone_numbers(filled) >= 0).sum())
+    return 2 * listed > unlisted
 
 
 def _check_columns(flows: pd.DataFrame) -> None:

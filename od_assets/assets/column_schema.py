@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 
 from od_core.publication.columns import Column
-from od_core.readers.records import RecordColumns
+from od_core.readers.record_columns import RecordColumns
 
 _TYPES = {"string": "string", "integer": "int64", "number": "double"}
 
@@ -38,6 +38,7 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
     fields += [("in_period", "boolean", "Whether the trip is of the period.")]
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
+    fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, as it stands.")]
     fields += [] if columns.user is None else [("user", "string", "Id of the user.")]
     return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
 

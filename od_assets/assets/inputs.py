@@ -1,20 +1,19 @@
 """Geography, raw trips, trip counts: what a release is made from."""
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from od_assets.arrivals import hold_to_marker, marker_path
 from od_assets.assets.column_schema import TRIP_COUNTS, records_schema, with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
+from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.estimation.top_down import published_root
-from od_core.periods import Period
 from od_core.readers.counting import count_records
-from od_core.readers.records import load_records
 from od_core.trips import TripCounts
 
 
@@ -24,6 +23,7 @@ def source_assets(
     """Geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
+    has_nowhere = settings.takes_nowhere and bool(settings.record_format.nowhere)
 
     @dg.asset(
         key=[name, "geography"],
@@ -34,18 +34,20 @@ def source_assets(
     )
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(warehouse.confidential):
-            tree = settings.read_geography()
-            path = warehouse.zones(settings)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(
-                path,
-                lambda file: settings.listed(tree).to_csv(file, index=False, encoding="utf-8"),
-                mode=PUBLIC_FILE_MODE,
-            )
-        return dg.MaterializeResult(data_version=dg.DataVersion(tree.digest), metadata=allowed(areas=tree.area_counts))
+            listed = settings.read_geography()
+            warehouse.geographies.mkdir(parents=True, exist_ok=True)
+            for file, zones in settings.kept_lists(listed).items():
+                write_durably(
+                    warehouse.geographies / file,
+                    partial(zones.to_csv, index=False, encoding="utf-8"),
+                    mode=PUBLIC_FILE_MODE,
+                )
+        metadata = allowed(areas=listed.area_counts)
+        return dg.MaterializeResult(data_version=dg.DataVersion(listed.digest), metadata=metadata)
 
     @dg.asset(
         key=[name, "raw_trips"],
+        deps=[[name, "geography"]] if has_nowhere else [],
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
         metadata={"dagster/column_schema": records_schema(settings.columns)},
@@ -55,9 +57,8 @@ def source_assets(
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            target, source = warehouse.staged(key).records, settings.records_path(key.period)
-            hold_to_marker(source, marker_path(settings, Period(key.period)))
-            load_records(source, settings.columns, key.period, target)
+            listed = warehouse.geography(settings) if has_nowhere else None
+            load_period(settings, key.period, warehouse.staged(key).records, listed)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips]

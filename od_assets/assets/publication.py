@@ -130,7 +130,7 @@ def bundle_asset(
                 results,
                 record=ledger.record(key),
                 fault_threshold=settings.fault_threshold,
-                time_zone=settings.periods.time_zone,
+                records=settings.record_format.facts(settings.periods.time_zone),
                 intervals=intervals,
             )
             folder = warehouse.bundle(key)

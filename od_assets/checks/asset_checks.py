@@ -79,25 +79,44 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     return run_checks
 
 
-def geography_checks(settings: TreeSettings[Any]) -> AssetChecks:
-    """The zone list is a partition at every level."""
+def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
+    """Every zone list, as it is kept, is a partition at every level."""
+
+    def look(warehouse: Warehouse, _period: str) -> dict[str, int]:
+        kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
+        return {"is_a_partition": sum(geography_violations(zones, levels) for zones, levels in kept)}
+
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
         {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
-        lambda warehouse, _: {
-            "is_a_partition": geography_violations(read_zones(warehouse.zones(settings)), settings.levels)
-        },
+        look,
         partitioned=False,
     )
 
 
-def record_checks(settings: SeriesSettings[Any, Any], listed: Callable[[Warehouse], Sequence[str]]) -> AssetChecks:
-    """Schema and content of the raw records; ``listed`` are the codes that they may have."""
+def record_checks(
+    settings: SeriesSettings[Any, Any],
+    listed: Callable[[Warehouse], Sequence[str]],
+    destinations: Callable[[Warehouse], Sequence[str]] | None = None,
+) -> AssetChecks:
+    """Schema and content of the raw records.
+
+    Args:
+        settings: of the series.
+        listed: the codes that records may have.
+        destinations: those that their destinations may have, where these are others.
+    """
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
         staged = warehouse.staged(settings.key(period))
         # The pages hold a digest of what was counted: they stay inside.
-        met = records_meet_expectations(staged.records, listed(warehouse), settings.fault_threshold, staged.data_docs)
+        met = records_meet_expectations(
+            staged.records,
+            listed(warehouse),
+            settings.fault_threshold,
+            staged.data_docs,
+            destinations=None if destinations is None else destinations(warehouse),
+        )
         warehouse.confidential.close(staged.data_docs)
         return {"meets_expectations": any_unmet(met)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,10 @@ import pyarrow as pa
 
 from od_core.contribution_bound import IS_USER_ID
 from od_core.readers.scratch import file_name, scratch_database
+from od_core.weights import IS_WEIGHT, WEIGHT
+
+ZONES, DESTINATIONS = "zones", "destinations"
+"""Tables of the codes that records may have, in the SQL of faults: of destinations, and of all other places."""
 
 
 class RecordFault(NamedTuple):
@@ -29,11 +33,12 @@ def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
     """Kinds of faults that records with these columns may have, by name."""
     faults = {
         "outside_period": RecordFault("in_period", "NOT in_period", "in_period"),
+        "weight_missing": RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
         "user_missing": RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
     }
     for code in _codes(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
-        faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM zones)", code)
+        faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
@@ -42,27 +47,40 @@ def _codes(columns: Sequence[str]) -> list[str]:
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
+def listed_for(code: str) -> str:
+    """The table of the codes that a column may have."""
+    return DESTINATIONS if code == "destination" else ZONES
+
+
 def records_meet_expectations(
-    records: Path, zones: Sequence[str], fault_threshold: Fraction, docs: Path
+    records: Path,
+    zones: Sequence[str],
+    fault_threshold: Fraction,
+    docs: Path,
+    *,
+    destinations: Sequence[str] | None = None,
 ) -> dict[str, bool]:
     """Schema of the records, and their content no stricter than the share of faults that is allowed.
 
     Args:
         records: confidential Parquet file; columns date, origin, destination, in_period, and trips where they are
-            flows, user where users are the unit of privacy. DuckDB counts the faults in it, out of core.
+            flows, weight where they have weights, user where users are the unit of privacy. DuckDB counts the faults
+            in it, out of core.
         zones: codes of the listed zones.
         fault_threshold: share of faulty trips that is allowed. Rows of flows weigh differently from trips, so
             of flows the schema alone is expected; the count of trips judges the rest.
         docs: folder of the Data Docs, inside the confidential one: the pages hold a digest of what was counted.
+        destinations: codes of the zones that destinations may lie in, where these are others.
 
     Returns:
         Each expectation's name, and whether it was met.
     """
     gxe = _expectations()
-    summary = _summary(records, zones, fault_threshold)
+    lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
+    summary = _summary(records, lists, fault_threshold)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
-    columns += [name for name in ("trips", "user") if name in summary.columns]
+    columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
     faults = list(record_faults(columns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
@@ -89,7 +107,7 @@ def flows_meet_expectations(
     return _run("published_flows", flows, expected, docs)
 
 
-def _summary(records: Path, zones: Sequence[str], fault_threshold: Fraction) -> pd.DataFrame:
+def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
     """One row: the records' own columns, empty, and how many faulty records of each kind are above what is allowed.
 
     A fault of a column that is missing has no column either, so that what is expected of it is not met.
@@ -99,7 +117,8 @@ def _summary(records: Path, zones: Sequence[str], fault_threshold: Fraction) -> 
         summary: dict[str, Any] = dict.fromkeys(source.columns)
         kinds = record_faults(list(summary))
         if kinds and "trips" not in summary:
-            connection.register("zones", pa.table({"code": pa.array(zones, pa.string())}))
+            for name, codes in lists.items():
+                connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
             pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())
             counts = iter(source.aggregate(", ".join(pairs)).fetchall()[0])
             for name, faulty, among in zip(kinds, counts, counts, strict=True):

@@ -40,9 +40,12 @@ class DomainSection(Section):
     elementary_period: str = Field("month", description="day, month or year: the finest period of any release.")
     cap: CapSection
 
-    def domain(self, max_trips: int | None) -> PrivacyDomain:
-        """The domain as a release charges it that counts so many trips of a user. Raises OdError for a mistake."""
-        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips)  # type: ignore[arg-type]  # checked there
+    def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
+        """The domain as a release charges it that counts so many trips of a user, or of a record with a weight.
+
+        Raises OdError for a mistake.
+        """
+        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked there
         return PrivacyDomain(
             self.name,
             unit,

@@ -27,13 +27,14 @@ from od_core.group_sizes.listed_groups import ListedGroups
 from od_core.group_sizes.mechanisms import mechanism_named
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
-from od_core.readers.records import RecordColumns
+from od_core.readers.record_columns import ColumnName, RecordColumns
+from od_core.readers.record_format import RecordFormat
 
 
 class MemberColumns(Section):
     """Columns of the files of records, of which one says what a record is a member of."""
 
-    area: str | None = Field(None, description="Code of a leaf area: then its days are the groups.")
+    area: str | None = Field(None, description="Code of a leaf area, whose days are the groups; the reader's origin.")
     group: str | None = Field(None, description="Code of a group of the public list.")
     date: str | None = Field(None, description="Date or local time of a record; leave out where a file is one period.")
 
@@ -41,7 +42,7 @@ class MemberColumns(Section):
 class Members(Records):
     """Where the confidential records are: each is a member of a group."""
 
-    columns: MemberColumns
+    columns: MemberColumns = MemberColumns()  # type: ignore[call-arg]  # every column has a default
 
 
 class GroupList(Section):
@@ -102,10 +103,9 @@ class OdGroupSizes(Series):
 
     def settings(self) -> GroupSizeSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
-        columns = self.trips.columns
+        form = self.trips.one_trip_a_row()
+        columns, grouping = self._columns(form), self._grouping()
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
-        code = columns.area if self.groups is None else columns.group
-        grouping = self._grouping()
         if self.mechanism is None and self.mechanism_options:  # they would be ignored
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
@@ -116,11 +116,9 @@ class OdGroupSizes(Series):
             name=self.name,
             **self.timing(),
             records=self.trips.files,
-            columns=RecordColumns(str(code), str(code), date=columns.date),
-            zones=self.geography.file,
-            levels=tuple(self.geography.levels),
-            unknown_zone=self.geography.unknown,
-            coordinates=self.geography.coordinates,
+            columns=columns,
+            record_format=form,
+            zones=self.geography.zone_list(),
             budget=Budget(self.privacy.epsilon),
             noise=self.noise,
             revision=self.revision,
@@ -137,16 +135,26 @@ class OdGroupSizes(Series):
             return given
         return TopCodeEstimate(exact_fraction("the share of the top code", given.share), given.most)
 
+    def _columns(self, form: RecordFormat) -> RecordColumns:
+        """The column of codes, as both ends of a trip, and that of dates. Raises OdError where one is missing."""
+        given = self.trips.columns
+        date = given.date or form.columns.date
+        code: ColumnName | None = given.group
+        if self.groups is None:
+            # A table of any columns has none that is a place by its name.
+            code = given.area or (None if form.container == "named" else form.columns.origin)
+            if code is None or date is None or given.group is not None:
+                raise _fault(
+                    "where no list of groups is named, days of areas are the groups: the records need columns area and"
+                    " date"
+                )
+        elif code is None or given.area is not None:
+            raise _fault("where a list of groups is named, the records need the column group, and no column area")
+        return RecordColumns(code, code, date=date)
+
     def _grouping(self) -> Grouping:
-        columns = self.trips.columns
-        if self.groups is None and (columns.area is None or columns.date is None or columns.group is not None):
-            raise _fault(
-                "where no list of groups is named, days of areas are the groups: the records need columns area and date"
-            )
         if self.groups is None:
             return AreasByDay()
-        if columns.group is None or columns.area is not None:
-            raise _fault("where a list of groups is named, the records need the column group, and no column area")
         return ListedGroups(project_root() / self.groups.file, self.groups.group, self.groups.area)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -1,5 +1,6 @@
 """A scheduled release declared in YAML: its assets, checks, job and schedule."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,16 @@ from od_assets.settings import ReleaseSettings
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
-from od_core.readers.records import RecordColumns
 
 
 class Columns(Section):
-    """Columns of the files of records."""
+    """Columns of the files of records; those left out are the reader's own, of a table origin and destination."""
 
-    origin: str = "origin"
-    destination: str = "destination"
+    origin: str | None = None
+    destination: str | None = None
     date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
     trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+    weight: str | None = Field(None, description="Weight of a record, where max_weight is declared.")
 
 
 class Trips(Records):
@@ -73,7 +74,9 @@ class OdRelease(Series):
 
     trips: Trips
     geography: Zones
+    destination_geography: Zones | None = Field(None, description="Of the destinations, where they are other areas.")
     max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
+    max_weight: int | None = Field(None, description="Most trips that a record with a weight counts, for unit trip.")
     privacy: Privacy
     mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
@@ -87,19 +90,29 @@ class OdRelease(Series):
 
     def settings(self) -> ReleaseSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        form = self.trips.record_format()
+        columns = form.columns_with(**self.trips.columns.model_dump())
         domain = self.checked_domain(
-            self.trips.files, has_dates=self.trips.columns.date is not None, max_trips=self.max_trips
+            self.trips.files,
+            has_dates=columns.date is not None,
+            max_trips=self.max_trips,
+            max_weight=self.max_weight,
         )
-        privacy = self.privacy
+        if (columns.weight is None) != (self.max_weight is None):
+            raise OdError(
+                "OD-TRIPS-WEIGHTS",
+                "records with weights need both: columns: weight, and max_weight, the most trips that a record counts",
+                next_step="give the one that is missing, or leave out the other",
+            )
+        privacy, others = self.privacy, self.destination_geography
         return ReleaseSettings(
             name=self.name,
             **self.timing(),
             records=self.trips.files,
-            columns=RecordColumns(**self.trips.columns.model_dump(), user=domain.unit.column),
-            zones=self.geography.file,
-            levels=tuple(self.geography.levels),
-            unknown_zone=self.geography.unknown,
-            coordinates=self.geography.coordinates,
+            columns=replace(columns, user=domain.unit.column),
+            record_format=form,
+            zones=self.geography.zone_list(),
+            destination_zones=None if others is None else others.zone_list(),
             budget=Budget(
                 privacy.epsilon,
                 privacy.delta,

@@ -1,5 +1,6 @@
 """A scheduled release of trips with stops declared in YAML: its assets, checks, job and schedule."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from od_assets.components.series import PureEpsilon, Records, Series, example_do
 from od_assets.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
-from od_core.readers.records import RecordColumns
 from od_core.stops.mechanisms import mechanism_named
 from od_core.stops.place_list import PlaceColumns
 
@@ -21,7 +21,9 @@ from od_core.stops.place_list import PlaceColumns
 class PlacesOfTrips(Section):
     """Columns of the files of records."""
 
-    places: list[str] = Field(["origin", "destination"], description="Codes of a trip's places, in order.")
+    places: list[str] | None = Field(
+        None, description="Codes of a trip's places, in order; the reader's own origin and destination if left out."
+    )
     date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
 
 
@@ -85,9 +87,10 @@ class OdStops(Series):
 
     def settings(self) -> StopsSettings:
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
-        columns, places = self.trips.columns, self.map
+        form, named, places = self.trips.one_trip_a_row(), self.trips.columns.places, self.map
+        columns = form.columns_with(date=self.trips.columns.date)
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
-        if len(columns.places) < 2:
+        if named is not None and len(named) < 2:
             raise OdError("OD-CONFIG", "a trip has two places at least", next_step="name the columns of its places")
         if places.edges is not None and len(places.edges) != 4:
             raise OdError("OD-CONFIG", "a map has four edges", next_step="name west, east, south and north")
@@ -96,19 +99,22 @@ class OdStops(Series):
             name=self.name,
             **self.timing(),
             records=self.trips.files,
-            columns=RecordColumns(
-                columns.places[0], columns.places[-1], date=columns.date, stops=tuple(columns.places[1:-1])
+            columns=(
+                columns
+                if named is None
+                else replace(columns, origin=named[0], destination=named[-1], stops=tuple(named[1:-1]))
             ),
-            zones=places.file,
+            record_format=form,
             budget=Budget(self.privacy.epsilon),
             noise=self.noise,
             revision=self.revision,
             domain=domain,
             fault_threshold=share(self.trips.fault_threshold),
+            place_list=places.file,
             places=PlaceColumns(places.code, places.longitude, places.latitude),
             side=places.side,
             edges=None if places.edges is None else (west, east, south, north),
-            stages=tuple(columns.places),
+            stages=("origin", "destination") if named is None else tuple(named),
             mechanism=mechanism_named(self.mechanism, **self.mechanism_options),
         )
 

@@ -19,7 +19,10 @@ class Periods(Section):
     first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
     last: str | None = Field(None, description="Last period; leave out for a series that goes on.")
     every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
-    time_zone: str = Field("UTC", description="In which days begin: of the schedule, and of the records' times.")
+    time_zone: str | None = Field(
+        None,
+        description="In which days begin: of the schedule (else UTC), and of times that have a zone (else refused).",
+    )
 
     def checked(self) -> SeriesPeriods:
         """The periods, where they are such. Raises OdError."""

@@ -1,6 +1,6 @@
 """What every part of a declaration in YAML has in common."""
 
-from typing import Any
+from typing import Any, get_args
 
 import dagster as dg
 from pydantic import ValidationError, ValidationInfo, field_validator
@@ -29,6 +29,11 @@ def is_switch(section: type[dg.Model], name: str | None) -> bool:
     return field is not None and field.annotation is bool
 
 
+def _section_of(annotation: Any) -> Any:
+    """The part of a declaration that a field is, where it may be left out, too."""
+    return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
+
+
 def first_fault(error: ValidationError, section: Any) -> str:
     """Field and fault, with the nearest known field where there is none of that name.
 
@@ -43,6 +48,6 @@ def first_fault(error: ValidationError, section: Any) -> str:
         path.append(name)
         fields = getattr(section, "model_fields", {})
         known = tuple(fields)
-        section = fields[name].annotation if name in fields else None
+        section = _section_of(fields[name].annotation) if name in fields else None
     hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
     return f"{'.'.join(path)}: {first['msg']}{hint}"

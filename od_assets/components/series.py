@@ -3,10 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from od_assets.automation import arrival_sensor, release_schedule
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
@@ -24,6 +25,9 @@ from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.noise import noise_named
+from od_core.readers.formats import format_named
+from od_core.readers.record_format import RecordFormat
+from od_core.readers.zones import ZoneList
 from od_core.trip_faults import check_fault_threshold
 from od_core.trips import FAULT_THRESHOLD
 
@@ -46,21 +50,100 @@ def example_domain(name: str) -> None:
 class Records(Section):
     """Where the confidential records are; a kind of release adds the columns that it reads."""
 
-    files: str = Field(..., description="Path of a period's Parquet or CSV file, with {period} in it.")
+    files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
+    reader: str = Field("table", description="How records are published: table, lodes, tlc, istat or nomis.")
+    delimiter: str | None = Field(None, description="Sign between the fields of a CSV file; a comma if left out.")
+    encoding: str | None = Field(None, description="utf-8, latin-1 or utf-16, of a CSV file; utf-8 if left out.")
+    table: str | None = Field(None, description="Name of a table, where the files are DuckDB's.")
+    categories: dict[str, list[str]] = Field(
+        default_factory=dict, description="Columns and their values: rows with others are no records of this release."
+    )
+    nowhere: list[str] = Field(
+        default_factory=list,
+        description="Codes of no place, beside the reader's own, for the unknown zone; an empty text for none at all.",
+    )
+    outside_period: str | None = Field(
+        None, description="refuse or drop records of other periods; if left out, drop them where one file has several."
+    )
     fault_threshold: Number = Field(
         str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
     )
 
+    def record_format(self) -> RecordFormat:
+        """How the records stand in the files. Raises OdError for a reader or an option that there is not."""
+        has_several_periods = "{period" not in self.files
+        form = format_named(self.reader).declared(
+            categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
+            nowhere=tuple(self.nowhere),
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            table=self.table,
+            outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
+        )
+        form.refuse_options_of_text(Path(self.files))
+        return form
+
+    def one_trip_a_row(self) -> RecordFormat:
+        """As :meth:`record_format`, of records alone. Raises OdError also where the reader gives flows."""
+        form = self.record_format()
+        if form.columns.trips is not None:
+            raise OdError(
+                "OD-READER-FLOWS",
+                f"reader {self.reader!r} gives flows, many trips in a row; this kind of release counts rows",
+                next_step="use records with one row a trip",
+            )
+        return form
+
+
+class AreaParents(Section):
+    """Columns of a list of areas of all levels."""
+
+    area: str = Field("area", description="Its column of codes.")
+    parent: str = Field("parent", description="Its column of the codes of their parents; blank at the first level.")
+
 
 class Zones(Section):
-    """Where the public zone list is."""
+    """Where the public zone list is, and how it says its hierarchy."""
 
-    file: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
+    file: str = Field(..., description="CSV, .csv.gz or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+    prefixes: dict[str, int] = Field(
+        default_factory=dict, description="Levels that are the first characters of the zone's code: how many."
+    )
+    joined: dict[str, list[str]] = Field(
+        default_factory=dict, description="Levels whose codes are those of several columns, joined: which."
+    )
+    parents: AreaParents | None = Field(None, description="For a list of areas and their parents: its columns.")
     unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
+    unknown_area: str | None = Field(
+        None, description="Code of an area that is added at every level, to take records from unlisted places."
+    )
+    version: str | None = Field(None, description="What its owner calls this list, as 2018: published.")
     coordinates: tuple[str, str] | None = Field(
         None, description="Its columns of latitude and longitude, in degrees: published, for the report's map."
     )
+
+    @field_validator("prefixes", mode="before")
+    @classmethod
+    def refuse_truth_values_within(cls, value: Any) -> Any:
+        """Nothing has a length of true or false."""
+        if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
+            raise ValueError("true and false have no meaning here")
+        return value
+
+    def zone_list(self) -> ZoneList:
+        """The declaration in the terms of od_core. Raises OdError for levels that do not fit together."""
+        return ZoneList(
+            self.file,
+            tuple(self.levels),
+            prefixes=self.prefixes,
+            joined={level: tuple(columns) for level, columns in self.joined.items()},
+            parents=None if self.parents is None else (self.parents.area, self.parents.parent),
+            unknown=self.unknown,
+            unknown_area=self.unknown_area,
+            version=self.version,
+            coordinates=self.coordinates,
+        )
 
 
 class PureEpsilon(Section):
@@ -100,7 +183,13 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         }
 
     def checked_domain(
-        self, files: str, *, has_dates: bool, trips_alone: bool = False, max_trips: int | None = None
+        self,
+        files: str,
+        *,
+        has_dates: bool,
+        trips_alone: bool = False,
+        max_trips: int | None = None,
+        max_weight: int | None = None,
     ) -> PrivacyDomain:
         """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
         periods = self.periods.checked()
@@ -116,7 +205,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
                 f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect single trips alone",
                 next_step="release flows, which have user units",
             )
-        domain = declared.domain(max_trips)
+        domain = declared.domain(max_trips, max_weight)
         charged_periods(Period(first.period), domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         return domain
@@ -160,7 +249,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """The assets; the bundle with its deadlines, where the series has any. Raises OdError where they are none."""
         if self.freshness is None:
             return list(assets)
-        policy, bundle = self.freshness.policy(self.periods.time_zone), dg.AssetKey([self.name, "bundle"])
+        policy, bundle = self.freshness.policy(self.periods.checked().clock), dg.AssetKey([self.name, "bundle"])
 
         def due(spec: dg.AssetSpec) -> dg.AssetSpec:
             return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec

@@ -20,7 +20,7 @@ class Published:
     facts: dict[str, Any]
 
     def __str__(self) -> str:
-        return " ".join([f"Published {self.release}.", *(f"{name}: {fact}." for name, fact in self.facts.items())])
+        return f"Published {self.release}. " + "; ".join(f"{name}: {fact}" for name, fact in self.facts.items())
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,14 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The files of a release of trips with stops on their way to publication."""
         return StagedStops(self.confidential.subfolder(key.folder))
 
-    def zones(self, settings: SeriesSettings[Any, Any]) -> Path:
-        """The zone list that the geography asset has checked."""
-        return self.var / "geographies" / f"{settings.name}.csv"
+    @property
+    def geographies(self) -> Path:
+        """The folder of the public lists that geography assets have checked."""
+        return self.var / "geographies"
 
     def geography(self, settings: SeriesSettings[Any, G]) -> G:
         """The geography as its asset has checked it. Raises OdError where that has not run."""
-        return settings.geography_from(self.zones(settings))
+        return settings.kept_geography(self.geographies)
 
     def plan(self, settings: SeriesSettings[P, Any], key: ReleaseKey) -> P:
         """The plan over the checked geography; the one that the release was set aside with, if it was.

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -121,12 +122,13 @@ class Ledger:
 
         Raises:
             OdError: the cap does not allow it (nothing is spent); the release was set aside with another plan;
-                its unit is not the domain's.
+                its unit is not the domain's; another period of its revision was set aside with other areas.
         """
         with self._transaction() as entries:
             if _is_reserved(entries, key, domain, plan):
                 return
             _refuse_moved_series(entries, key, domain)
+            _refuse_other_areas(entries, key, plan)
             declared = entries.newest(DOMAIN, domain=domain)
             unit = unit_facts(plan.unit)
             if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
@@ -148,9 +150,13 @@ class Ledger:
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
-        """Refuse another plan than the one that the release was set aside with, if it was. Raises OdError."""
+        """Refuse another plan than the one that the release was set aside with, if it was. Raises OdError.
+
+        Also, where it was not, areas that are not those of the other periods of its revision.
+        """
         with self._transaction() as entries:
-            _is_reserved(entries, key, domain, plan)
+            if not _is_reserved(entries, key, domain, plan):
+                _refuse_other_areas(entries, key, plan)
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
         """Mark a level as being drawn, durably, before the first random bit; returns the number of the draw.
@@ -378,6 +384,41 @@ def _refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None
                 f"releases of {key.release} are charged to data set {row['domain']!r}, not to {domain!r}",
                 next_step="name the data set that was charged before, or give the series another name",
             )
+
+
+def _refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None:
+    """The periods of one revision of a series are of the same areas, so that they can be compared."""
+    now = _areas(plan.facts())
+    found: dict[ReleaseKey, dict[str, str]] = {}
+    for row in entries.select("kind = ?", RESERVED):
+        other = ReleaseKey.parse(row["release"])
+        if other.release == key.release:
+            found[other] = _areas(row["content"]["plan"])
+    others = {other: then for other, then in sorted(found.items()) if then != now}
+    changed = next((other for other in others if other.revision == key.revision), None)
+    if changed is None:
+        return
+    taken = {other.revision for other in others}
+    free = next(revision for revision in count(key.revision + 1) if revision not in taken)
+    raise OdError(
+        "OD-GEOGRAPHY-CHANGED",
+        f"{key} is over other areas than {changed} of the same revision: {changed.period} has"
+        f" {_areas_text(others[changed])}, {key.period} has {_areas_text(now)}",
+        next_step=f"restore the zone list, or begin with the new one in a new revision: set revision: {free}",
+    )
+
+
+def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The digests of the geographies in the facts of a plan, by name."""
+    return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
+
+
+def _areas_text(areas: Mapping[str, str]) -> str:
+    """Digests in a line, one where all are the same."""
+    short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
+    if len(set(short.values())) == 1:
+        short = {"geography": next(iter(short.values()))}
+    return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
 
 
 def _cap_text(facts: dict[str, str]) -> str:

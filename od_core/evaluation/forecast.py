@@ -18,6 +18,8 @@ from od_core.evaluation.coverage import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import Level, Truth, sums_by_level
 from od_core.evaluation.synthetic import gravity
+from od_core.evaluation.synthetic_sides import flows_between
+from od_core.flow_tree import FlowTree
 from od_core.geography import Geography
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget, Number
@@ -51,7 +53,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
 
     Args:
         plan: of the release that is thought of.
-        table: marked as public or synthetic; over the geography of the plan, for origins and destinations.
+        table: marked as public or synthetic; over the geographies of the plan.
         runs: releases that are simulated.
 
     Returns:
@@ -67,11 +69,12 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="ask for one run or more")
     tree = plan.tree
-    if not tree.origin.digest == tree.destination.digest == table.geography.digest:
+    over = table.truth.tree
+    if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
         raise OdError(
             "OD-FORECAST-GEOGRAPHY",
             f"the table {table.name!r} is not over the areas of the plan",
-            next_step="give a table over the same zone list, or a synthetic one",
+            next_step="give a table over the same zone lists, or a synthetic one",
         )
     noise = noise_named(NOISE)
     if max(step.widest for step in plan.steps) > BACKENDS[NOISE].largest_variance:
@@ -110,13 +113,20 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
     )
 
 
-def synthetic_table(geography: Geography) -> KnownFlows:
-    """A made-up table over a public geography, for a data set of which nothing is public: always the same one.
+def synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
+    """A made-up table over public geographies, for a data set of which nothing is public: always the same one.
+
+    By gravity within one geography; between two of them, by the sizes of the zones alone.
 
     Raises:
-        OdError: a geography of less than 3 zones.
+        OdError: one geography, of less than 3 zones; two of unequal depth.
     """
     zones = len(geography.zones)
+    if destination_geography is not None and destination_geography.digest != geography.digest:
+        tree = FlowTree(geography, destination_geography)
+        most = max(zones, len(destination_geography.zones))
+        pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
+        return flows_between(tree, SEED, pairs=pairs, trips=TRIPS_OF_A_ZONE * most)
     pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
     return KnownFlows.synthetic(gravity(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones))
 

@@ -38,9 +38,9 @@ class KnownFlows:
     Attributes:
         name: of the data set, for tables and figures.
         marking: why its truth may be known: it is made up, or published by its owner.
-        geography: of origins and destinations.
+        geography: of origins, and of destinations, but where its flow tree has others: those are for forecasts alone.
         trips: its counts on the destination tree over the geography.
-        truth: the same, at every level.
+        truth: the same, at every level, with that tree.
 
     Raises:
         OdError: marked as anything else, or not at all.
@@ -61,16 +61,25 @@ class KnownFlows:
     @classmethod
     def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
         """Of made-up flows."""
-        return cls._of_pairs(flows.name, "synthetic", flows.geography, flows.origin, flows.destination, flows.trips)
+        tree = FlowTree(flows.geography, flows.geography)
+        return cls.of_pairs(flows.name, "synthetic", tree, flows.origin, flows.destination, flows.trips)
 
     @classmethod
-    def from_frame(cls, name: str, marking: Marking, flows: pd.DataFrame, geography: Geography) -> KnownFlows:
+    def from_frame(
+        cls,
+        name: str,
+        marking: Marking,
+        flows: pd.DataFrame,
+        geography: Geography,
+        destination_geography: Geography | None = None,
+    ) -> KnownFlows:
         """Of flows or records with the columns that :func:`od_core.release_flows` takes.
 
         Raises:
             OdError: marked as neither synthetic nor public; as :func:`od_core.trips.place_trips`.
         """
-        return cls._of_pairs(name, marking, geography, *place_trips(flows, FlowTree(geography, geography)))
+        tree = FlowTree(geography, destination_geography or geography)
+        return cls.of_pairs(name, marking, tree, *place_trips(flows, tree))
 
     @classmethod
     def from_counts(cls, name: str, marking: Marking, geography: Geography, trips: TripCounts) -> KnownFlows:
@@ -82,24 +91,25 @@ class KnownFlows:
         return cls(name, marking, geography, trips, truth)
 
     @classmethod
-    def _of_pairs(
+    def of_pairs(
         cls,
         name: str,
         marking: Marking,
-        geography: Geography,
+        tree: FlowTree,
         origin: Numbers,
         destination: Numbers,
         trips: NDArray[np.int64],
     ) -> KnownFlows:
-        """Of pairs of zones in any order, equal pairs summed; shape (pairs,) each."""
-        tree = FlowTree(geography, geography)
+        """Of pairs of zones in any order, on a destination tree, equal pairs summed; shape (pairs,) each."""
         counts = TripCounts.from_pairs(tree, origin, destination, trips)
-        return cls(name, marking, geography, counts, Truth.from_pairs(tree, origin, destination, trips))
+        return cls(name, marking, tree.origin, counts, Truth.from_pairs(tree, origin, destination, trips))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the name, the geography and the trips of every pair: results of equal digests may be mixed."""
-        digest = hashlib.sha256(json.dumps([self.name, self.geography.digest]).encode())
+        """SHA-256 of the name, the geographies and the trips of every pair: results of equal digests may be mixed."""
+        other = self.truth.tree.destination.digest
+        areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
+        digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
         for column in (self.trips.rank, self.trips.before):
             digest.update(column.astype("<i8").tobytes())
         return digest.hexdigest()

@@ -10,7 +10,8 @@ from od_core.evaluation.known_flows import KnownFlows, Marking, refuse_unmarked
 from od_core.flow_tree import FlowTree
 from od_core.geography import Geography
 from od_core.readers.counting import count_records
-from od_core.readers.records import RecordColumns, load_records
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.records import load_records
 from od_core.readers.zones import read_zones
 
 _ANY_PERIOD = "2000"

@@ -26,7 +26,8 @@ from od_core.geography import WHOLE_SPACE, Geography
 from od_core.group_sizes.areas_by_day import AreasByDay
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
-from od_core.readers.records import RecordColumns, load_records
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.records import load_records
 from od_core.readers.zones import read_zones
 
 HOUSEHOLDS = (31_204_909, 38_243_143, 18_758_985, 15_625_328, 7_538_631, 3_074_077, 2_271_219)

@@ -154,6 +154,7 @@ class GroupSizePlan:
             "groups": int(self.frame.groups.sum()),
             "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
             "geography": self.frame.geography.digest,
+            **({} if self.frame.geography.unknown is None else {"unknown_zone": self.frame.geography.unknown}),
             "steps": [{"level": step.level, **step.law, "epsilon": str(step.epsilon)} for step in self.steps],
         }
 
@@ -192,6 +193,7 @@ def plan_group_sizes(
         "group sizes protect single members: a user with several trips would change a cumulative histogram in up to as"
         " many cells as there are sizes, and no scale here covers that",
     )
+    unit.refuse_weights("group sizes")
     promised = budget.pure_epsilon("group-size tables")
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
     if estimate is not None and mechanism is None:

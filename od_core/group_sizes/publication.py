@@ -51,6 +51,7 @@ def group_size_facts(release: GroupSizeRelease) -> dict[str, Any]:
         "invariants": [GROUPS_INVARIANT, *(["the top code"] if plan.top_code_estimate is None else [])],
         "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
         "geographies": {"areas": frame.geography.digest},
+        "geography_versions": {"areas": frame.geography.version},
     }
 
 
@@ -121,7 +122,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
             f"{folder.name} is not a whole bundle of a group-size table",
             next_step="name a published release",
         ) from None
-    plan = _plan(stated["plan"], areas, groups)
+    plan = _plan(stated["plan"], areas, groups, stated.get("geography_versions", {}).get("areas"))
     level_names = plan.frame.geography.level_names
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
@@ -136,8 +137,8 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     return release
 
 
-def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame) -> GroupSizePlan:
-    geography = geography_of(areas, facts["geography"], None)
+def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
+    geography = geography_of(areas, facts["geography"], facts.get("unknown_zone"), version)
     top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
     plan = plan_group_sizes(

@@ -72,7 +72,7 @@ def certificate(
     *,
     record: ReleaseRecord,
     fault_threshold: Fraction,
-    time_zone: str | None = None,
+    records: dict[str, Any] | None = None,
     intervals: bool = True,
 ) -> dict[str, Any]:
     """The certificate of a release of any kind as JSON-ready public facts.
@@ -85,7 +85,8 @@ def certificate(
         checks: outcomes of all blocking checks.
         record: what the ledger says of the release.
         fault_threshold: share of faulty records above which the input is refused.
-        time_zone: in which the days of the period begin, None where that is not stated.
+        records: how they were read, as JSON-ready public facts: which of a file's rows are records, in which time zone
+            days begin; None where they were handed over.
         intervals: whether flows are published with their intervals, where their mechanism has any.
 
     Raises:
@@ -99,7 +100,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
-        "time_zone": time_zone,
+        "records": records,
         "guarantee": kind.guarantee(plan, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
@@ -173,7 +174,8 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
         "not_protected": (
             "the period itself; "
             + (
-                "the total number of valid trips, which is published exactly; that all other records are valid ones; "
+                "the total number of valid trips, which is published exactly; that all other records are valid ones, of"
+                " the period and of this release's categories; "
                 if unit.publishes_total
                 else ""
             )
@@ -181,10 +183,17 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
             + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
         ),
         "input": (
-            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty, or"
-            " that hold counts that are no whole numbers; the promise holds between inputs that are both accepted."
+            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the"
+            + (" trips were faulty, or that hold counts that are no whole numbers" if unit.max_weight is None else "")
+            + (" records were faulty" if unit.max_weight is not None else "")
+            + "; the promise holds between inputs that are both accepted."
         ),
     }
+    if unit.max_weight is not None:
+        sentences["contribution"] = (
+            f"A record counts as many trips as its weight, rounded to the nearest whole number (halves up), and at most"
+            f" {unit.max_weight}; one whose weight is missing, negative, not finite or no number is not counted."
+        )
     if unit.kind != "trip":
         sentences["contribution"] = (
             f"Of one user at most {unit.contribution_bound} trips are counted. The others are cut before anything is"
@@ -228,7 +237,8 @@ def change_of(unit: PrivacyUnit) -> str:
     """What may have happened to the data without anybody learning it."""
     if unit.kind == "trip":
         change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
-        return f"one trip record was {change}"
+        weight = "" if unit.max_weight is None else f", which counts at most {unit.max_weight} trips,"
+        return f"one trip record{weight} was {change}"
     period = " in one elementary period" if unit.kind == "user_period" else ""
     within = " in the same period" if unit.kind == "user_period" else ""
     change = f"replaced by any of another user{within}" if unit.neighbours == "bounded" else "added or removed"

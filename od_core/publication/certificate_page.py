@@ -9,10 +9,13 @@ _PARTS = (
     ("What is protected", ("guarantee", "known_limitations")),
     (
         "What was released",
-        ("release", "data_set", "period", "time_zone", "revision", "contents", "interval", "invariants", "promises"),
+        ("release", "data_set", "period", "revision", "contents", "interval", "invariants", "promises"),
     ),
     ("What was spent", ("spent", "unit", "neighbours", "contribution_bound", "fault_threshold")),
-    ("How it was measured", ("mechanism", "noise", "levels", "geographies")),
+    (
+        "How it was measured",
+        ("records", "mechanism", "noise", "levels", "repeated_levels", "geographies", "geography_versions"),
+    ),
     ("How it was checked", ("checks",)),
 )
 """Headings, and the facts below them; all other facts stand below the last heading."""

@@ -30,6 +30,7 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
         f"# Codebook of {certificate['release']}: {contents}",
         f"Data set {certificate['data_set']}, period {certificate['period']}, revision {certificate['revision']};"
         f" measured {certificate['measured_at']}.",
+        *_geographies(certificate),
         "## What is protected",
         *(f"**{name.replace('_', ' ').capitalize()}.** {words}" for name, words in certificate["guarantee"].items()),
         "`certificate.json` has all facts; `certificate.html` is the same as a page.",
@@ -43,6 +44,20 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
         *(["## Notes", *notes] if notes else []),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _geographies(certificate: dict[str, Any]) -> list[str]:
+    """Which areas they are, where the release has any."""
+    versions = certificate.get("geography_versions", {})
+    sides: dict[str, str] = certificate.get("geographies", {})
+    if len(set(sides.values())) == 1:
+        sides = {"areas": next(iter(sides.values()))}
+        versions = {"areas": next(iter(versions.values()), None)}
+    return [
+        f"Geography of the {side if side == 'areas' else f'{side}s'}: SHA-256 `{digest}`,"
+        f" {'without a version' if versions.get(side) is None else f'version {versions[side]}'}."
+        for side, digest in sides.items()
+    ]
 
 
 def _table(table: Table, files: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import numpy as np
 import pandas as pd
 
 from od_core.archive.release_key import ReleaseKey
+from od_core.equal_depth import repeated_levels, repetition_sentence
 from od_core.errors import OdError
 from od_core.estimation.intervals import CONFIDENCE, refuse_without_intervals
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate, root_of
 from od_core.flow_tree import Nodes
+from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
+from od_core.privacy.budget import Spent
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.database import differing_facts, store_release
 from od_core.publication.flow_files import flow_files, flow_notes
@@ -50,8 +54,20 @@ def _facts(release: Release) -> dict[str, Any]:
         ],
         "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
         "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
+        "geography_versions": {"origin": plan.tree.origin.version, "destination": plan.tree.destination.version},
+        "repeated_levels": {
+            "origin": repeated_levels(plan.tree.origin),
+            "destination": repeated_levels(plan.tree.destination),
+        },
         "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
     }
+
+
+def _guarantee(plan: ReleasePlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+    """What is protected, in sentences, and which levels stand twice."""
+    repetition = repetition_sentence(plan.tree)
+    levels = {} if repetition is None else {"levels": repetition}
+    return guarantee_sentences(plan.unit, spent, fault_threshold) | levels
 
 
 def _interval(release: Release) -> str | None:
@@ -133,7 +149,7 @@ def _summary(release: Release) -> pd.DataFrame:
 FLOWS: Kind[Release] = Kind(
     contents="flows",
     format="od-release certificate 1",
-    guarantee=lambda plan, spent, fault_threshold: guarantee_sentences(plan.unit, spent, fault_threshold),
+    guarantee=_guarantee,
     summary=_summary,
     facts=_facts,
     files=flow_files,

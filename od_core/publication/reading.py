@@ -132,7 +132,7 @@ def _release(
     certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, measurements: pd.DataFrame
 ) -> Release:
     """The release behind the published tables. Raises OdError where they do not fit together."""
-    plan = _plan(certificate["plan"], areas)
+    plan = _plan(certificate["plan"], areas, certificate.get("geography_versions", {}))
     tree = plan.tree
     leaves = _pairs(tree, tree.depth, flows)
     order = np.argsort(tree.first_rank(leaves), kind="stable")
@@ -174,16 +174,21 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     return pairs
 
 
-def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
+def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
     shares = facts["shares"]
+    origin, destination = (
+        geography_of(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
+        for side in ("origin", "destination")
+    )
     plan = plan_release(
-        geography_of(areas, facts["origin_geography"], facts["origin_unknown_zone"]),
-        destination_geography=geography_of(areas, facts["destination_geography"], facts["destination_unknown_zone"]),
+        origin,
+        destination_geography=destination,
         unit=PrivacyUnit(
             facts["unit"],
             facts["neighbours"],
             facts["user_column"],
             None if facts["unit"] == "trip" else facts["contribution_bound"],
+            facts.get("max_weight"),
         ),
         budget=Budget(
             facts["epsilon"],
@@ -200,7 +205,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame) -> ReleasePlan:
     return plan
 
 
-def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None) -> Geography:
+def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
     """The geography with that digest, from the published areas."""
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
     codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
@@ -212,7 +217,14 @@ def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None) -> Geogr
     if set(COORDINATES) <= set(mine.columns):
         degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
         coordinates = None if np.isnan(degrees).all() else degrees
-    return Geography(levels=names[1:], codes=codes, parents=tuple(parents), unknown=unknown, coordinates=coordinates)
+    return Geography(
+        levels=names[1:],
+        codes=codes,
+        parents=tuple(parents),
+        unknown=unknown,
+        coordinates=coordinates,
+        version=version,
+    )
 
 
 def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:

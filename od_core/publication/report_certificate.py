@@ -21,6 +21,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
         "not_protected": "Not protected",
         "input": "What went in",
         "contribution": "What is counted of one user",
+        "levels": "Levels that stand twice",
     }
     stated = certificate["guarantee"]
     facts = [
@@ -133,9 +134,21 @@ def under_title(certificate: dict[str, Any]) -> str:
     """When it was measured, and of which data set."""
     return (
         f"Revision {certificate['revision']}, measured {certificate['measured_at'][:10]} from data set"
-        f" {certificate['data_set']}, with mechanism {certificate['mechanism']['name']}. All numbers carry noise, but"
-        " for those that are said to be exact."
+        f" {certificate['data_set']}, with mechanism {certificate['mechanism']['name']}.{_versions(certificate)} All"
+        " numbers carry noise, but for those that are said to be exact."
     )
+
+
+def _versions(certificate: dict[str, Any]) -> str:
+    """Which version of the areas they are, where they have any."""
+    versions: dict[str, str | None] = certificate.get("geography_versions", {})
+    stated = [version for version in versions.values() if version is not None]
+    if not stated:
+        return ""
+    if len(versions) == len(stated) and len(set(stated)) == 1:
+        return f" Areas of version {stated[0]}."
+    named = [f"of {side}s {f'version {version}' if version else 'no version'}" for side, version in versions.items()]
+    return f" Areas {', '.join(named)}."
 
 
 def _sentence(text: str) -> str:

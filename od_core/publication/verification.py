@@ -111,7 +111,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
         checks,
         record=ledger.record(published.key),
         fault_threshold=Fraction(stated["fault_threshold"]),
-        time_zone=stated["time_zone"],
+        records=stated["records"],
         intervals=stated.get("interval") is not None,
     )
     around = circumstances(kind, ledger, published.key, stated["data_set"], published.releases)

@@ -7,7 +7,9 @@ put into the order of the flow tree here, which takes a fraction of the time tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -30,8 +32,10 @@ from od_core.trip_faults import (
     bad_count,
     not_counted,
     refuse_too_many_faults,
+    usual_length,
 )
 from od_core.trips import FAULT_THRESHOLD, TripCounts
+from od_core.weights import check_weight_column, counted_trips
 
 _FAULTS = {
     MISSING: "trips IS NULL OR isnan(trips::DOUBLE)",
@@ -59,8 +63,8 @@ def count_records(
 
     Args:
         records: Parquet file as ``load_records`` leaves it: origin, destination (text), in_period, and trips (BIGINT
-            or DOUBLE) where a row is a flow, user (text) where it is needed. What does not fit the memory goes beside
-            it, and is removed.
+            or DOUBLE) where a row is a flow, weight (DOUBLE) and user (text) where they are needed. What does not fit
+            the memory goes beside it, and is removed.
         tree: the public flow tree.
         unit, key, period: as :func:`od_core.trips.count_trips`; the user id is in column ``user`` whatever the unit's
             column is called.
@@ -68,14 +72,15 @@ def count_records(
 
     Raises:
         OdError: a count is missing, negative, fractional, not finite or above 2^53; too many faulty trips; a user
-            unit whose records have no user id, or weights; the records cannot be read, or memory and disk do not
-            suffice. No message holds a value of a record.
+            unit whose records have no user id, or weights; weights without a bound, or the reverse; the records
+            cannot be read, or memory and disk do not suffice. No message holds a value of a record.
     """
     try:
         with scratch_database(records.parent) as connection:
             file = quoted_text(file_name(records))
             source = f"read_parquet({file})"
             columns = connection.sql(f"FROM {source}").columns
+            check_weight_column(unit, columns)
             if unit.kind != "trip":
                 check_user_column("user", unit, columns)
                 set_key(connection, key, period)
@@ -83,14 +88,18 @@ def count_records(
             rows = _checked_rows(connection, file, is_flows=is_flows)
             _register_zones(connection, "origin_zones", tree.origin)
             _register_zones(connection, "destination_zones", tree.destination)
-            if unit.kind == "trip":
+            if unit.max_weight is not None:
+                counted = f"(SELECT *, {counted_trips(unit.max_weight)} AS trips FROM {source})"  # noqa: S608  # our own
+                placed = _placed(counted, tree, fields=", trips", is_valid="in_period AND trips IS NOT NULL")
+            elif unit.kind == "trip":
                 placed = _placed(source, tree, fields=", trips" if is_flows else "")
             else:
                 fields = ', "user", records.origin, records.destination'
                 whole = f"in_period AND regexp_matches(\"user\", '{IS_USER_ID}')"
                 placed = bounded(_placed(source, tree, fields=fields, is_valid=whole), unit.contribution_bound)
-            pairs = connection.sql(_query(placed, is_flows=is_flows))
-            rank, trips = _counted(pairs, rows, tree, fault_threshold)
+            pairs = connection.sql(_query(placed, is_flows=is_flows, has_weights=unit.max_weight is not None))
+            lost_zeros = partial(_lost_zeros, connection, source, tree)
+            rank, trips = _counted(pairs, rows, tree, fault_threshold, lost_zeros)
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
     return TripCounts.from_ranks(tree, rank, trips)
@@ -149,14 +158,21 @@ def _zone(table: str, geography: Geography) -> str:
     return f"coalesce({table}.number, {geography.zones.index(geography.unknown)})"
 
 
-def _query(placed: str, *, is_flows: bool) -> str:
-    """Place, whether faulty, and trips of every pair of zones with records, in any order."""
-    trips = "sum(trips::BIGINT)::BIGINT" if is_flows else "count(*)"
-    return f"SELECT place, faulty, {trips} AS trips FROM ({placed}) GROUP BY place, faulty"  # noqa: S608  # our own
+def _query(placed: str, *, is_flows: bool, has_weights: bool) -> str:
+    """Place, whether faulty, trips, and what the share of faults counts, of every pair of zones, in any order."""
+    trips = "coalesce(sum(trips::BIGINT), 0)::BIGINT" if is_flows or has_weights else "count(*)"
+    counted = "count(*)" if has_weights else trips
+    return f"""
+        SELECT place, faulty, {trips} AS trips, {counted} AS counted FROM ({placed}) GROUP BY place, faulty
+    """  # noqa: S608  # our own
 
 
 def _counted(
-    pairs: duckdb.DuckDBPyRelation, rows: int, tree: FlowTree, fault_threshold: Fraction
+    pairs: duckdb.DuckDBPyRelation,
+    rows: int,
+    tree: FlowTree,
+    fault_threshold: Fraction,
+    lost_zeros: Callable[[], bool],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rank and trips of every leaf pair, in any order, from a query's result, batch by batch.
 
@@ -164,19 +180,36 @@ def _counted(
         pairs: the query.
         rows: number of records, which bounds the number of pairs.
         tree, fault_threshold: see :func:`count_records`.
+        lost_zeros: see :func:`od_core.trip_faults.refuse_too_many_faults`.
     """
     rank = np.empty(rows, dtype=np.int64)  # pages that are not written to take no memory
     trips = np.empty(rows, dtype=np.int64)
-    kept = counted = faulty = 0
+    kept = all_counted = faulty = 0
     for batch in pairs.to_arrow_reader(1 << 17):
-        place, is_faulty, counts = (batch[name].to_numpy(zero_copy_only=False) for name in ("place", "faulty", "trips"))
-        counted += int(counts.sum())
-        faulty += int(counts[is_faulty].sum())
+        place, is_faulty, counts, counted = (
+            batch[name].to_numpy(zero_copy_only=False) for name in ("place", "faulty", "trips", "counted")
+        )
+        all_counted += int(counted.sum())
+        faulty += int(counted[is_faulty].sum())
         placed = place >= 0
         origin, destination = np.divmod(place[placed], len(tree.destination.zones))
         end = kept + len(origin)
         rank[kept:end] = tree.first_rank(Pairs(tree.depth, origin.astype(np.int32), destination.astype(np.int32)))
         trips[kept:end] = counts[placed]
         kept = end
-    refuse_too_many_faults(faulty, counted, fault_threshold)
+    refuse_too_many_faults(faulty, all_counted, fault_threshold, lost_zeros=lost_zeros)
     return rank[:kept], trips[:kept]
+
+
+def _lost_zeros(connection: duckdb.DuckDBPyConnection, source: str, tree: FlowTree) -> bool:
+    """Whether most of the codes that are not listed would be, with zeros before them to the usual length."""
+    unlisted = listed = 0
+    for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+        length, zones = usual_length(geography.zones), f"(SELECT code FROM {side}_zones)"  # noqa: S608  # our own
+        filled = f"CASE WHEN length({side}) < {length} THEN lpad({side}, {length}, '0') END"
+        query = f"""
+            SELECT count(*), count(*) FILTER (WHERE {filled} IN {zones}) FROM {source} WHERE {side} NOT IN {zones}
+        """  # noqa: S608  # numbers, and the checked name of the file
+        of_side = _one_row(connection, query)
+        unlisted, listed = unlisted + of_side[0], listed + of_side[1]
+    return 2 * listed > unlisted

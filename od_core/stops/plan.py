@@ -144,6 +144,7 @@ def plan_stops(
         "trips with stops are protected one by one: a user with several trips would be on several paths, and no scale"
         " here covers that",
     )
+    unit.refuse_weights("trips with stops")
     epsilon = budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
     of_space = grid.grid if isinstance(grid, MapGrid) else grid

@@ -158,7 +158,7 @@ def test_a_release_of_any_length(project, every, first, partition, text, element
     assert result.success, failure_text(result)
     certificate = json.loads((project.var / "releases" / "trips" / text / "r1" / "certificate.json").read_text())
     assert certificate["period"] == text
-    assert certificate["time_zone"] == "America/New_York"
+    assert certificate["records"]["time_zone"] == "America/New_York"
 
 
 def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:

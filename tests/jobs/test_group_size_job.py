@@ -300,7 +300,7 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
     from od_assets.checks.invariants import group_size_violations
     from od_core.group_sizes.staging import StagedGroupSizes
 
-    geography = project.component().settings().read_geography()
+    geography = project.component().settings().read_geography().origin
     generator = np.random.default_rng(8)
     frame = Frame(geography, np.array([3, 0, 4, 5, 1, 2]), 4)
     for _ in range(20):

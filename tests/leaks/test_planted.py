@@ -261,9 +261,9 @@ def test_what_a_step_prints_is_found(
     """The defect seeded: Dagster keeps what its steps print."""
     load = od_assets.assets.inputs.load_records
 
-    def talkative(source: Path, *rest: Any) -> None:
+    def talkative(source: Path, *rest: Any, **options: Any) -> None:
         print(source.read_text())
-        load(source, *rest)
+        load(source, *rest, **options)
 
     monkeypatch.setattr(od_assets.assets.inputs, "load_records", talkative)
     kept_project.materialize("geography", "raw_trips")

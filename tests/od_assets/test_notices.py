@@ -75,7 +75,7 @@ def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project
     project.instance.create_run_for_job(_others, status=dg.DagsterRunStatus.STARTED)
     for run in project.instance.get_runs(dg.RunsFilter(job_name="others")):
         project.instance.report_run_failed(run)
-    watch.look()
+    assert [reaction.error for reaction in watch.look().dagster_run_reactions] == [None] * 3
     assert [(notice.series, notice.period, notice.run_id) for notice in kept.said] == [
         ("trips", "2001-01", first.run_id),
         ("trips", "2001-01", second.run_id),
@@ -104,10 +104,10 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
 def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("notices")
     with caplog.at_level(logging.INFO):
-        Notices().published(Published("trips/2001-01/r1", {"epsilon": 1.0}), log)
+        Notices().published(Published("trips/2001-01/r1", {"epsilon": 1.0, "trips": 7}), log)
         Notices().failed(Failed("trips", "2001-01", "7", ("a: b", "c: d")), log)
     assert caplog.messages == [
-        "Published trips/2001-01/r1. epsilon: 1.0.",
+        "Published trips/2001-01/r1. epsilon: 1.0; trips: 7",
         "Failed trips, 2001-01, in run 7. a: b c: d",
     ]
 

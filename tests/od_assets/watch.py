@@ -40,6 +40,7 @@ class Watch:
         with dg.build_sensor_context(
             instance=self.instance,
             cursor=self.cursor,
+            repository_name=self.repository.name,
             repository_def=self.repository,
             resources={"notices": self.notices},
         ) as context:

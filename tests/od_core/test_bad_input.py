@@ -7,9 +7,10 @@ quotes nothing, and the row stands in the confidential detail alone. Nothing is 
 from __future__ import annotations
 
 import datetime
+import gzip
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def zone_file(name: str, content: str | bytes | pd.DataFrame | None) -> Callable
             content.to_parquet(folder / name)
         elif content is not None:
             (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        return settings(folder).geography_from(folder / name)
+        return replace(settings(folder).zones, file=name).geography(folder)
 
     return read
 
@@ -269,6 +270,31 @@ BAD = [
         "2 (origin) and 1 (destination)",
         destination_geography=Geography.from_frame(ZONES, ["zone"]),
     ),
+    Bad(
+        "zone list: separated by semicolons",
+        zone_file("zones.csv", "region;zone\na;01\n"),
+        "OD-FILE-DELIMITER",
+        ("zones.csv", "semicolons", "'region;zone'"),
+    ),
+    *(
+        declared(f"zone list: {what}", code, *names, **{side: {"file": "zones.csv", "levels": LEVELS, **stated}})
+        for side in ("geography", "destination_geography")
+        for what, code, names, stated in (
+            (f"{side}: misspelt", "OD-CONFIG", (side, "did you mean 'prefixes'?"), {"prefix": {"region": 1}}),
+            (f"{side}: true for a length", "OD-CONFIG", (side, "prefixes"), {"prefixes": {"region": True}}),
+            (f"{side}: number for a version", "OD-CONFIG", (side, "version"), {"version": 2018}),
+            (f"{side}: misspelt parent", "OD-CONFIG", ("did you mean 'parent'?",), {"parents": {"parnet": "up"}}),
+            (f"{side}: prefix of zones", "OD-GEOGRAPHY-LEVELS", ("'zone' has a prefix",), {"prefixes": {"zone": 2}}),
+            (f"{side}: one column joined", "OD-GEOGRAPHY-LEVELS", ("'region'",), {"joined": {"region": ["a"]}}),
+            (
+                f"{side}: two zones for unknown places",
+                "OD-GEOGRAPHY-LEVELS",
+                ("exclude each other",),
+                {"unknown": "01", "unknown_area": "?"},
+            ),
+            (f"{side}: a version that could run", "OD-GEOGRAPHY-FORMULA", ("'=1'",), {"version": "=1"}),
+        )
+    ),
     # Counts.
     *(
         counts_in_csv(what, count)
@@ -451,6 +477,28 @@ BAD = [
     declaration_file("Latin-1", "attributes: {name: é}".encode("latin-1")),
     declaration_file("no YAML", b"attributes:\n\tname: x\n"),
     declaration_file("empty", b""),
+    # Another kind of file than its name or its declaration says.
+    records("semicolons", f"origin;destination\n{CANARY};03\n", "OD-TRIPS-COLUMN", "trips.csv", 'delimiter: ";"'),
+    records("Parquet by another name", b"PAR1" + CANARY.encode(), "OD-FILE-UNREADABLE", "trips.csv", ".parquet"),
+    records("gzip by another name", gzip.compress(CANARY.encode()), "OD-FILE-UNREADABLE", "trips.csv", ".gz"),
+    declared(
+        "unknown reader",
+        "OD-READER-UNKNOWN",
+        "did you mean 'tlc'?",
+        trips={"files": "{period}.parquet", "reader": "tcl"},
+    ),
+    declared(
+        "option of another reader",
+        "OD-READER-OPTIONS",
+        "'tlc' takes no delimiter",
+        trips={"files": "{period}.parquet", "reader": "tlc", "delimiter": ";"},
+    ),
+    declared(
+        "numbers for categories",
+        "OD-CONFIG",
+        "trips/defs.yaml: trips.categories.a.0",
+        trips={"files": "{period}.csv", "categories": {"a": [1]}},
+    ),
     # A huge field, and rows that are none.
     zones("huge code", f"region,zone\na,01\nb,{HUGE}\n", "LONG-CODE", "'zone'", "3000000 characters"),
     records("huge field", with_rows(f"{CANARY}{HUGE},03"), "OD-FILE-UNREADABLE", "trips.csv", detail="Line: 5"),
@@ -570,4 +618,4 @@ def test_what_looks_bad_in_a_file_and_is_valid(tmp_path, text, pairs):
 )
 def test_codes_that_are_no_formulas_are_taken(tmp_path, code):
     pd.DataFrame({"region": ["a"], "zone": [code]}).to_csv(tmp_path / "zones.csv", index=False)
-    assert settings(tmp_path).geography_from(tmp_path / "zones.csv").zones == (code,)
+    assert settings(tmp_path).zones.geography(tmp_path).zones == (code,)

@@ -23,16 +23,19 @@ UNITS = [
     for relation in ("bounded", "unbounded")
     for m in most
 ]
-NAMES = [f"{unit.kind} {unit.neighbours} m={unit.contribution_bound}" for unit in UNITS]
+UNITS += [PrivacyUnit("trip", relation, max_weight=4) for relation in ("bounded", "unbounded")]
+NAMES = [f"{u.kind} {u.neighbours} m={u.contribution_bound}{' weighted' if u.max_weight else ''}" for u in UNITS]
 KEY = bytes(range(32))
 
-Row = tuple[str | None, str | None, str | None, bool | None]
-"""User, origin, destination, and whether the record is of the period."""
+Row = tuple[str | None, str | None, str | None, bool | None, float | None]
+"""User, origin, destination, whether the record is of the period, and its weight."""
 
 
 def level_counts(tree: FlowTree, rows: list[Row], unit: PrivacyUnit) -> list[np.ndarray]:
     """True counts of all public nodes of levels 0 to T."""
-    frame = pd.DataFrame(rows, columns=["person", "origin", "destination", "in_period"], dtype=object)
+    frame = pd.DataFrame(rows, columns=["person", "origin", "destination", "in_period", "weight"], dtype=object)
+    if unit.max_weight is None:
+        frame = frame.drop(columns="weight")
     counts = count_trips(frame, tree, unit=unit, key=KEY, period="2001-06", fault_threshold=1)
     root = np.zeros(1, dtype=np.int32)
     nodes = Pairs(0, root, root)
@@ -67,13 +70,17 @@ def trees(draw: st.DrawFn, world: World) -> FlowTree:
     return FlowTree(*sides, draw(st.sampled_from(TREES)))
 
 
-def trips(world: World) -> st.SearchStrategy[tuple[str | None, str | None, bool | None]]:
-    """Origin, destination and period of records, faulty ones among them."""
+WEIGHTS = st.sampled_from([None, -1.0, 0.0, 0.49, 0.5, 1.0, 2.5, 4.0, 7.0, 1e300, np.inf, np.nan])
+
+
+def trips(world: World) -> st.SearchStrategy[tuple[str | None, str | None, bool | None, float | None]]:
+    """Origin, destination, period and weight of records, faulty ones among them."""
     origins, destinations = ([zone[-1] for zone in zones] for zones in (world.origins, world.destinations))
     return st.tuples(
         st.sampled_from([*origins, *origins, "nowhere", None]),
         st.sampled_from([*destinations, *destinations, "nowhere", None]),
         st.sampled_from([True, True, True, False, None]),
+        WEIGHTS,
     )
 
 
@@ -112,8 +119,9 @@ def test_a_worst_case_attains_the_sensitivity_at_every_level(unit, order):
     zones = [(region, region + zone) for region in "ab" for zone in "xy"]
     tree = FlowTree(geography_of(zones), geography_of(zones), order)
     number = 1 if unit.kind == "trip" else unit.contribution_bound + 5
-    others: list[Row] = [("u1", "ax", "by", True), (None, "ax", "ax", True)]
-    one, another = ([(user, zone, zone, True)] * number for user, zone in (("p", "ax"), ("q", "by")))
+    others: list[Row] = [("u1", "ax", "by", True, 2.0), (None, "ax", "ax", True, 0.3)]
+    heavy = unit.contribution_bound + 0.6
+    one, another = ([(user, zone, zone, True, heavy)] * number for user, zone in (("p", "ax"), ("q", "by")))
     after = another if unit.neighbours == "bounded" else []
     limits = most(unit, tree.depth)
     assert squared_changes(tree, others + one, others + after, unit)[1:] == limits[1:]
@@ -126,7 +134,7 @@ def test_m_distinct_trips_may_share_a_cell_above_the_leaves():
     zones = [("a", f"a{k}") for k in range(4)] + [("b", f"b{k}") for k in range(4)]
     tree = FlowTree(geography_of(zones), geography_of(zones))
     unit = PrivacyUnit("user", column="person", max_trips=4)
-    one, another = [[("p", side + str(k), side + str(k), True) for k in range(4)] for side in "ab"]
+    one, another = [[("p", side + str(k), side + str(k), True, None) for k in range(4)] for side in "ab"]
     changes = squared_changes(tree, one, another, unit)
     assert changes[1] == unit.sensitivity_squared == 32
     assert changes[-1] == 8

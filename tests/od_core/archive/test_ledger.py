@@ -106,6 +106,47 @@ def test_another_plan_of_the_same_release_is_refused(ledger, key, name):
     assert rows(ledger.path) == before
 
 
+ZONES_OF_2020 = Geography.from_frame(ZONES[:4], ["region", "zone"])
+
+
+def test_the_periods_of_a_revision_are_of_the_same_areas(ledger, key):
+    """A changed list is refused before anything is set aside, with the revision that may have it."""
+    later, latest = ReleaseKey("commuters", "2001-07"), ReleaseKey("commuters", "2001-08")
+    old, new = small_plan(Fraction(1, 9)), small_plan(Fraction(1, 9), geography=ZONES_OF_2020)
+    ledger.reserve(key, "commuters", old)
+    ledger.reserve(ReleaseKey("others", "2001-06"), "commuters", new)  # another series is another matter
+    before = rows(ledger.path)
+    for plan in (
+        new,
+        small_plan(Fraction(1, 9), destination_geography=ZONES_OF_2020),
+        small_plan(Fraction(1, 9), geography=Geography.from_frame(ZONES, ["region", "zone"], unknown="aa")),
+    ):
+        for call in (ledger.reserve, ledger.hold_to_plan):
+            with pytest.raises(OdError) as refused:
+                call(later, "commuters", plan)
+            assert code_of(refused) == "OD-GEOGRAPHY-CHANGED"
+            message = refused.value.message
+            assert message.startswith("commuters/2001-07/r1 is over other areas than commuters/2001-06/r1")
+            assert f"2001-06 has geography {old.tree.origin.digest[:16]}" in message
+            assert plan.tree.destination.digest[:16] in message
+            assert refused.value.next_step.endswith("revision: 2")
+            assert refused.value.spent == "nothing was spent"
+    assert rows(ledger.path) == before
+
+    ledger.reserve(ReleaseKey("commuters", "2001-07", 2), "commuters", new)
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*revision: 2"):
+        ledger.reserve(latest, "commuters", new)
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*than commuters/2001-07/r2.*revision: 3"):
+        ledger.reserve(ReleaseKey("commuters", "2001-08", 2), "commuters", old)
+    third = small_plan(Fraction(1, 9), geography=Geography.from_frame(ZONES[:3], ["region", "zone"]))
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*revision: 3"):  # the second has yet another list
+        ledger.reserve(latest, "commuters", third)
+    ledger.reserve(latest, "commuters", small_plan(Fraction(1, 9), tree="origin"))  # the same areas
+    versioned = Geography.from_frame(ZONES, ["region", "zone"], version="2001")
+    ledger.reserve(ReleaseKey("commuters", "2001-09"), "commuters", small_plan(Fraction(1, 9), geography=versioned))
+    ledger.hold_to_plan(key, "commuters", old)
+
+
 def test_a_release_is_charged_to_the_data_set_that_it_names(ledger, key):
     """A release set aside in one data set is not thereby set aside in another; an undeclared one is refused."""
     ledger.reserve(key, "commuters", small_plan())

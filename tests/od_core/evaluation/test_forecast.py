@@ -182,6 +182,33 @@ def test_the_synthetic_table_of_an_area_list_is_always_the_same(regions, levels)
     assert len(table.trips.rank) == min(10 * number, number**2 // 2)
 
 
+def two_sided() -> KnownFlows:
+    return synthetic_table(zones(), zones(2))
+
+
+@pytest.mark.parametrize("order", ["destination", "origin"])
+def test_two_geographies_are_forecast_from_a_table_between_them(order):
+    """The made-up table has listed zones of each side alone, and its cells are counted as those of the plan."""
+    table, again = two_sided(), two_sided()
+    assert table.digest == again.digest
+    assert table.marking == "synthetic"
+    assert table.trips.total == 12_000
+    tree = table.truth.tree
+    assert (tree.origin.digest, tree.destination.digest) == (zones().digest, zones(2).digest)
+    pairs = tree.pairs_at(table.trips.rank)
+    assert len(pairs) <= 48
+    assert set(pairs.destination.tolist()) <= set(range(8))
+    assert pairs.origin.max() > 7
+    one, swapped = synthetic_table(zones()), synthetic_table(zones(2), zones())
+    assert synthetic_table(zones(), zones()).digest == one.digest
+    assert len({one.digest, swapped.digest, table.digest}) == 3
+    two = plan(zones(), destination_geography=zones(2), tree=order)
+    found = forecast(two, table, runs=2)
+    whole = found[found["size_class"] == "all"].set_index("level")
+    assert whole["cells"].to_dict() == {level: two.tree.cells(level) for level in range(5)}
+    assert whole["mean_abs_error"].max() < 10 * max(two.expected_errors)
+
+
 def code(call) -> str:
     with pytest.raises(OdError) as refused:
         call()
@@ -195,6 +222,10 @@ def test_what_cannot_be_forecast_is_refused():
     assert code(lambda: forecast(plan(zones(2)), table)) == "OD-FORECAST-GEOGRAPHY"
     two = plan(geography, destination_geography=zones(2))
     assert code(lambda: forecast(two, table)) == "OD-FORECAST-GEOGRAPHY"
+    assert code(lambda: forecast(plan(geography), synthetic_table(geography, zones(2)))) == "OD-FORECAST-GEOGRAPHY"
+    assert (
+        code(lambda: forecast(plan(zones(2), destination_geography=geography), two_sided())) == "OD-FORECAST-GEOGRAPHY"
+    )
     assert code(lambda: forecast(with_epsilon(plan(geography), "1e-9"), table)) == "OD-FORECAST-NOISE"
     assert code(lambda: with_epsilon(plan(geography), "-1")) == "OD-BUDGET-EPSILON"
     assert code(lambda: synthetic_table(zones(1, 2))) == "OD-SYNTHETIC"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import frictionless
@@ -23,7 +24,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
 from tests.od_core.doubles import ListedLaplace
-from tests.od_core.group_sizes.test_release import TOP_CODE, released
+from tests.od_core.group_sizes.test_release import GEOGRAPHY, TOP_CODE, released
 from tests.od_core.publication.examples import AROUND
 
 KEY = ReleaseKey("departures", "2001-06")
@@ -69,6 +70,20 @@ def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
     assert again.spent == release.spent
     assert again.plan.digest == release.plan.digest
     assert bundle(again, certificate, tmp_path / "anew") == files
+
+
+def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
+    """The digest of the areas holds the unknown zone, so that a reader must know which one it is."""
+    geography = replace(GEOGRAPHY, unknown=GEOGRAPHY.zones[1], version="2018")
+    release, stated = published(tmp_path, geography=geography)
+    files = bundle(release, stated, tmp_path / "r1")
+    again = open_group_sizes(tmp_path / "r1").frame.geography
+    assert (again.digest, again.unknown, again.version) == (geography.digest, geography.unknown, "2018")
+    assert stated["geography_versions"] == {"areas": "2018"}
+    assert f"SHA-256 `{geography.digest}`, version 2018." in files["codebook.md"].decode()
+    assert "Areas of version 2018." in files["report.html"].decode()
+    schema = json.loads(files["certificate.schema.json"])
+    jsonschema.Draft202012Validator(schema).validate(json.loads(files["certificate.json"]))
 
 
 @pytest.mark.parametrize("top_code", [TOP_CODE, ESTIMATE])

@@ -39,7 +39,7 @@ def groups(number=60, seed=1):
     )
 
 
-def released(given=None, **changes):
+def released(given=None, geography=GEOGRAPHY, **changes):
     arguments = {
         "unit": UNBOUNDED,
         "budget": Budget(epsilon=1),
@@ -47,7 +47,7 @@ def released(given=None, **changes):
         "top_code": TOP_CODE,
         "noise": "table",
     }
-    return release_group_sizes(groups() if given is None else given, GEOGRAPHY, **arguments | changes)
+    return release_group_sizes(groups() if given is None else given, geography, **arguments | changes)
 
 
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in EXPECT_NOISE])

@@ -18,6 +18,7 @@ from od_core import Geography, PrivacyUnit
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.flow_tree import FlowTree
 from od_core.group_sizes.report import reach
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -26,6 +27,7 @@ from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.circumstances import circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.markup import Markup, element
+from od_core.publication.report_map import drawn_flows, flow_map
 from od_core.publication.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, examples, flows, geography, reported
@@ -351,3 +353,22 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
         around(keys[1])
     assert around(keys[0]).previous is None
     assert differing_files(tmp_path / "releases" / keys[1].folder, tmp_path / "releases" / keys[1].folder) == []
+
+
+def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_the_other():
+    """One code stands on both sides, at two places; a destination without coordinates is not drawn."""
+    homes = pd.DataFrame({"zone": ["a", "b"], "north": [0.0, 10.0], "east": [0.0, 0.0]})
+    works = pd.DataFrame({"block": ["a", "c", "d"], "north": [0.0, 10.0, None], "east": [20.0, 20.0, None]})
+    tree = FlowTree(
+        *(Geography.from_frame(table, [table.columns[0]], coordinates=("north", "east")) for table in (homes, works))
+    )
+    pairs = [("a", "a", 5), ("b", "c", 3), ("b", "d", 9)]
+    drawn = drawn_flows(tree, pd.DataFrame(pairs, columns=["origin", "destination", "trips"]))
+    picture = str(flow_map(tree, drawn, "a map"))
+    assert [line for line in re.findall("<title>([^<]*)</title>", picture) if " to " in line] == [
+        "b to c: 3 trips",
+        "a to a: 5 trips",
+    ]
+    ends = [(float(x), float(u)) for x, u in re.findall(r'd="M([0-9.]+) [0-9.]+Q[^ ]+ [^ ]+ ([0-9.]+) ', picture)]
+    assert len(ends) == 2
+    assert all(x < 100 < 600 < u for x, u in ends)

@@ -6,6 +6,7 @@ import csv
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -28,10 +29,12 @@ def loaded(target: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.Da
     here.mkdir()
     monkeypatch.chdir(here)
 
-    def load(source: Path, columns: RecordColumns | None = None, period: str = "2001-06") -> pd.DataFrame:
+    def load(
+        source: Path, columns: RecordColumns | None = None, period: str = "2001-06", **options: Any
+    ) -> pd.DataFrame:
         umask = os.umask(0)
         try:
-            load_records(source, columns or RecordColumns(), period, target)
+            load_records(source, columns or RecordColumns(), period, target, **options)
         finally:
             os.umask(umask)
             assert not list(here.iterdir())

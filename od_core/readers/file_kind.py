@@ -1,0 +1,78 @@
+"""What a file is by its first bytes: to refuse in plain words one that is not what it should be, and for nothing else.
+
+How a file is read is stated, or said by its name: a guess from its content would let one record change how others are
+read.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import IO, cast
+
+from od_core.errors import OdError
+from od_core.readers.file_faults import file_fault, unreadable
+from od_core.readers.record_format import RecordFormat
+
+_PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed by gzip"
+_MARKS = {b"PAR1": _PARQUET, b"\x1f\x8b": _GZIP, b"PK\3\4": "a zip archive"}
+_TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
+
+_WHAT_TO_DO = {
+    _PARQUET: "give it a name that ends in .parquet",
+    _DUCKDB: "write table: and the name of its table beside the path of the files",
+    _GZIP: "give it a name that ends in .gz",
+}
+
+
+def is_compressed(source: Path) -> bool:
+    """Whether a file is compressed by gzip, by its name."""
+    return source.suffix == ".gz"
+
+
+def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
+    """Raise OdError where a file is of another kind, or in another encoding, than it should be.
+
+    A compressed file may also raise what gzip raises.
+    """
+    form.refuse_options_of_text(source)
+    try:
+        with source.open("rb") as file:
+            first = file.read(16)
+    except OSError as error:
+        raise unreadable(source, form, error) from None
+    found = next((what for mark, what in _MARKS.items() if first.startswith(mark)), None)
+    if first[8:12] == b"DUCK":
+        found = _DUCKDB
+    container = form.container_of(source)
+    wanted = {"parquet": _PARQUET, "duckdb": _DUCKDB}.get(container, _GZIP if is_compressed(source) else None)
+    if found != wanted:
+        raise _other_kind(source, form, found, wanted)
+    if container in ("csv", "lines"):
+        with cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb") as text:
+            _refuse_other_encoding(source, form, text.read(3))
+
+
+def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str | None) -> OdError:
+    message = f"is not {wanted}" if found is None else f"is {found}"
+    next_step = _WHAT_TO_DO.get(str(found), "correct its name, or how it is read" if found is None else "unpack it")
+    if form.container != "named" and found != _GZIP:
+        next_step = "use the file as it is published, or reader: table"
+    return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)
+
+
+def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
+    """Raise OdError where a mark at the start says that the text has another encoding.
+
+    UTF-16 must have its mark: DuckDB finds no record at all in big-endian text, and does not say so.
+    """
+    mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
+    wanted = form.text_encoding
+    if mark == wanted or (mark is None and wanted != "utf-16"):
+        return
+    found = "has no mark of little-endian UTF-16 at its start" if mark is None else f"is {mark.upper()} by its mark"
+    next_step = "write the file anew in UTF-8"
+    if mark in ("utf-8", "utf-16") and "encoding" in form.takes:
+        next_step = f"write encoding: {mark} beside the path of the files"
+    message = f"{found}, and is read as {wanted.upper()}"
+    raise file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)

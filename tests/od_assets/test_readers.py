@@ -1,0 +1,151 @@
+"""A declaration names a reader, and what it adds to it: the settings have both, and bad options are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_core.errors import OdError
+from od_core.readers.formats import FORMATS
+from od_core.readers.record_columns import RecordColumns
+from tests.od_assets.conftest import Project
+
+NOMIS_INDICATOR = "Place of work indicator (4 categories) code"
+
+DECLARED: dict[str, tuple[dict[str, Any], RecordColumns, dict[str, Any]]] = {
+    "table": (
+        {"files": "trips.csv", "columns": {"date": "day"}, "delimiter": "\t", "encoding": "latin-1"},
+        RecordColumns(date="day"),
+        {"delimiter": "\t", "encoding": "latin-1", "outside_period": "drop"},
+    ),
+    "table of DuckDB": (
+        {"files": "{period}.duckdb", "table": "s.trips", "columns": {"origin": "from"}, "nowhere": ["", "99"]},
+        RecordColumns("from"),
+        {"table": "s.trips", "nowhere": ("", "99")},
+    ),
+    "lodes": (
+        {"files": "od_{period}.csv.gz", "reader": "lodes", "columns": {"trips": "SA01"}},
+        RecordColumns(("h_geocode",), ("w_geocode",), trips="SA01"),
+        {},
+    ),
+    "tlc": (
+        {"files": "yellow.parquet", "reader": "tlc", "nowhere": ["1"]},
+        FORMATS["tlc"].columns,
+        {"nowhere": ("", "264", "265", "1"), "outside_period": "drop"},
+    ),
+    "tlc by month": (
+        {"files": "yellow_tripdata_{period}.parquet", "reader": "tlc", "outside_period": "drop"},
+        FORMATS["tlc"].columns,
+        {"outside_period": "drop"},
+    ),
+    "istat": (
+        {"files": "{period}.txt", "reader": "istat", "categories": {"reason": ["2"]}},
+        FORMATS["istat"].columns,
+        {"categories": (("record", ("S",)), ("reason", ("2",)))},
+    ),
+    "nomis": (
+        {"files": "{period}.csv", "reader": "nomis", "categories": {NOMIS_INDICATOR: ["1", "3"]}},
+        FORMATS["nomis"].columns,
+        {"categories": ((NOMIS_INDICATOR, ("1", "3")),)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_reader_that_is_declared(project: Project, name: str) -> None:
+    trips, columns, changed = DECLARED[name]
+    settings = project.component(trips=trips).settings()
+    form = FORMATS[name.split()[0]]
+    assert settings.columns == columns
+    for field in form.__dataclass_fields__:
+        assert getattr(settings.record_format, field) == changed.get(field, getattr(form, field)), field
+
+
+@pytest.mark.parametrize(
+    ("trips", "code", "said"),
+    [
+        ({"reader": "lode"}, "OD-READER-UNKNOWN", "did you mean 'lodes'?"),
+        ({"reader": "tlc", "delimiter": ";"}, "OD-READER-OPTIONS", "reader 'tlc' takes no delimiter"),
+        ({"files": "{period}.parquet", "encoding": "utf-8"}, "OD-READER-OPTIONS", "have no encoding"),
+        ({"encoding": "utf8"}, "OD-READER-OPTIONS", "did you mean 'utf-8'?"),
+        ({"table": "t", "delimiter": ";"}, "OD-READER-OPTIONS", "has no delimiter"),
+        ({"outside_period": "keep"}, "OD-READER-OPTIONS", "'keep'"),
+        ({"reader": "istat", "columns": {"trips": "estimate"}}, "OD-READER-OPTIONS", "holds estimates"),
+        ({"reader": "istat", "categories": {"record": ["L"]}}, "OD-READER-OPTIONS", "itself chooses"),
+        ({"files": "all.csv.gz", "reader": "lodes"}, "OD-TRIPS-FILES", "{period}"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, Any], code: str, said: str) -> None:
+    with pytest.raises(OdError) as error:
+        project.component(trips={"files": "{period}.csv"} | trips).settings()
+    assert error.value.code == code
+    assert said in error.value.message
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [{"categories": {"a": [1]}}, {"categories": {"a": "1"}}, {"nowhere": [264]}])
+def test_codes_and_categories_are_text(project: Project, given: dict[str, Any]) -> None:
+    """YAML reads 01 as a number, which has lost its zero."""
+    with pytest.raises(Exception, match=r"string|list"):
+        project.component(trips={"files": "{period}.csv"} | given)
+
+
+def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) -> None:
+    """Its origins and dates are the groups, and its ends the places; but rows of many trips are not rows of one."""
+    tlc = {"files": "{period}.parquet", "reader": "tlc"}
+    columns = FORMATS["tlc"].columns
+    sizes = project.group_sizes(trips=tlc).settings()
+    assert sizes.columns == RecordColumns(columns.origin, columns.origin, date=columns.date)
+    assert sizes.record_format.name == "tlc"
+    stops = project.stops(trips=tlc).settings()
+    assert (stops.columns, stops.stages) == (columns, ("origin", "destination"))
+    for component in (project.group_sizes, project.stops):
+        with pytest.raises(OdError, match=r"OD-READER-FLOWS.*'lodes' gives flows"):
+            component(trips={"files": "{period}.csv.gz", "reader": "lodes"}).settings()
+    with pytest.raises(OdError, match=r"OD-CONFIG.*columns area and date"):
+        project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).settings()
+
+
+def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project: Project) -> None:
+    """Then alone the records wait for the geography."""
+    zones = {"file": "zones.csv", "levels": ["region", "zone"]}
+    for geography, nowhere, waits in (
+        (zones, [], False),
+        (zones, ["x"], False),
+        (zones | {"unknown": "Z00"}, [], False),
+        (zones | {"unknown": "Z00"}, ["x"], True),
+    ):
+        trips = {"files": "{period}.csv", "columns": {"date": "date"}, "nowhere": nowhere}
+        graph = project.definitions(project.component(trips=trips, geography=geography)).resolve_asset_graph()
+        raw_trips = next(key for key in graph.get_all_asset_keys() if key.path[-1] == "raw_trips")
+        assert bool(graph.get(raw_trips).parent_keys) == waits
+
+
+def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
+    """Its codes are those of groups: the unknown area's code among them would be a group."""
+    geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"}
+    groups = {"file": "groups.csv", "group": "taxi", "area": "zone"}
+    by_group = {"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]}
+    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).settings().takes_nowhere
+    assert project.group_sizes(geography=geography).settings().takes_nowhere
+
+
+def test_every_field_of_a_declaration_is_described() -> None:
+    for component in (OdRelease, OdGroupSizes, OdStops):
+        trips = component.model_fields["trips"].annotation
+        for name in ("reader", "delimiter", "encoding", "table", "categories", "nowhere", "outside_period"):
+            assert trips.model_fields[name].description
+
+
+def test_nowhere_counts_for_the_unknown_zone_and_meets_expectations(project: Project) -> None:
+    """From the file to the check on the raw records: a tenth of the records is nowhere, and none is a fault."""
+    lines = ["date,origin,destination", *["2001-01-15,Z00,Z11"] * 90, *["2001-01-15,Z00,abroad"] * 10]
+    (project.root / "2001-01.csv").write_text("\n".join([*lines, ""]))
+    geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z21"}
+    for nowhere, succeeds in ((["abroad"], True), ([], False)):
+        trips = {"files": "{period}.csv", "columns": {"date": "date"}, "nowhere": nowhere}
+        component = project.component(trips=trips, geography=geography)
+        result = project.materialize("geography", "raw_trips", "trip_counts", component=component)
+        assert result.success == succeeds

@@ -1,0 +1,251 @@
+"""A release whose origins and destinations are other areas, unequally deep: the job, every format, verification."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import openmatrix
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from od_assets import cli
+from od_assets.checks.expectations import records_meet_expectations
+from od_assets.compared import compared
+from od_assets.components import OdRelease
+from od_assets.forecasting import forecast_of
+from od_assets.resources.warehouse import Warehouse
+from od_assets.verifying import verified
+from od_core import OdError, Release, open_release
+
+from .conftest import Project, failure_text
+
+HOMES = ["0101", "0102", "0201", "0202", "0203"]
+WORKS = {"n1": ("N", "Na"), "n2": ("N", "Nb"), "s1": ("S", "Sa"), "0101": ("S", "Sa")}
+"""Blocks in towns in regions; one has the code of a home."""
+
+ORIGINS: dict[str, Any] = {
+    "file": "homes.csv",
+    "levels": ["county", "zone"],
+    "prefixes": {"county": 2},
+    "unknown_area": "elsewhere",
+    "version": "2018",
+    "coordinates": ["north", "east"],
+}
+DESTINATIONS: dict[str, Any] = {
+    "file": "works.csv",
+    "levels": ["region", "town", "block"],
+    "parents": {"area": "code", "parent": "up"},
+}
+LEVELS = [("all", "all"), ("all", "region"), ("county", "region"), ("county", "town")]
+LEVELS += [("county_2", "town"), ("county_2", "block"), ("zone", "block")]
+
+
+def records() -> pd.DataFrame:
+    """Two thousand trips, two of which begin where nobody knows."""
+    generator = np.random.default_rng(5)
+    trips = {"origin": generator.choice(HOMES, 2000), "destination": generator.choice(list(WORKS), 2000)}
+    table = pd.DataFrame({"date": "2001-01-15", **trips})
+    table.loc[:1, "origin"] = "s1"  # a block, and no home
+    return table
+
+
+def declared(project: Project, **changes: Any) -> OdRelease:
+    return project.component(**{"geography": ORIGINS, "destination_geography": DESTINATIONS, **changes})
+
+
+@pytest.fixture
+def two(project: Project) -> Project:
+    places = range(len(HOMES))
+    pd.DataFrame({"zone": HOMES, "north": places, "east": places}).to_csv(project.root / "homes.csv", index=False)
+    rows = {(region, "") for region, _ in WORKS.values()} | {(town, region) for region, town in WORKS.values()}
+    rows |= {(block, town) for block, (_, town) in WORKS.items()}
+    pd.DataFrame(sorted(rows), columns=["code", "up"]).to_csv(project.root / "works.csv", index=False)
+    project.write_records(records())
+    return project
+
+
+def test_through_the_job_into_every_format(two: Project) -> None:
+    component = declared(two, trips__fault_threshold="1/100")
+    result = two.run(component)
+    assert result.success, failure_text(result)
+    kept = {path.name: path.read_text().splitlines() for path in (two.var / "geographies").iterdir()}
+    assert kept["trips.csv"][:2] == ["county,zone,latitude,longitude", "01,0101,0.0,0.0"]
+    assert kept["trips.csv"][-1] == "elsewhere,elsewhere,,"
+    assert sorted(kept["trips.destinations.csv"][1:]) == sorted(f"{r},{t},{block}" for block, (r, t) in WORKS.items())
+    settings = component.settings()
+    version = two.instance.get_latest_materialization_event(dg.AssetKey(["trips", "geography"]))
+    assert version is not None
+    assert settings.read_geography().digest in str(version)
+
+    bundle = two.var / "releases" / "trips" / "2001-01" / "r1"
+    opened = [open_release(place) for place in (bundle, bundle.with_name("r1.zip"), two.var / "release.duckdb")]
+    assert all(release.levels == LEVELS for release in opened)
+    assert all(release.flows.equals(opened[0].flows) for release in opened)
+    assert all(release.plan.tree.origin.version == "2018" for release in opened)
+    _assert_near_the_truth(opened[0])
+    _assert_formats(bundle, opened[0])
+    _assert_words(bundle)
+
+    assert [row["faults"] for row in verified("trips")] == [{}]
+    forecast = forecast_of(settings, opened[0].plan, ["1"], 1)
+    assert (forecast.table, forecast.is_synthetic) == ("trips/2001-01/r1", False)
+    with pytest.raises(OdError, match="OD-COMPARE-SAME"):
+        compared("trips/2001-01/r1", "trips/2001-01/r1")
+    _assert_a_changed_list_needs_a_revision(two)
+
+
+def _assert_near_the_truth(release: Release) -> None:
+    """Within noise of the records' own table at every level; levels that stand twice have the same flows."""
+    truth = records().replace({"origin": {"s1": "elsewhere"}})
+    region = {block: region for block, (region, _) in WORKS.items()}
+    truth = truth.assign(
+        county=truth["origin"].str[:2].replace("el", "elsewhere"), region=truth["destination"].map(region)
+    )
+    expected = truth.groupby(["county", "region"]).size().to_dict()
+    found = release.flows_at("county", "region", interval=True)
+    found = found.set_index(["origin", "destination"])["trips"]
+    assert all(abs(trips - expected.get(pair, 0)) < 200 for pair, trips in found.items())  # twenty standard deviations
+    assert set(expected) <= set(found.index)
+    assert int(found.sum()) == len(truth)
+    for level in ("region", "town", "block"):
+        pd.testing.assert_frame_equal(release.flows_at("county", level), release.flows_at("county_2", level))
+
+
+def _assert_formats(bundle: Path, release: Release) -> None:
+    areas = pd.read_csv(bundle / "areas.csv", dtype=str, keep_default_na=False)
+    sides = {
+        digest: set(zip(rows["level_name"], rows["area"], strict=True)) for digest, rows in areas.groupby("geography")
+    }
+    tree = release.plan.tree
+    for side in (tree.origin, tree.destination):
+        assert sides.pop(side.digest) == {
+            (name, code) for name, codes in zip(side.level_names, side.codes, strict=True) for code in codes
+        }
+    assert not sides
+    listed = pd.read_csv(
+        bundle / "flows.csv", dtype=dict.fromkeys(["origin", "destination"], str), keep_default_na=False
+    )
+    pairs = listed.set_index(["origin_level", "destination_level", "origin", "destination"])["trips"].to_dict()
+    for row in release.flows_at("county_2", "town").itertuples(index=False):
+        assert pairs["county_2", "town", row.origin, row.destination] == row.trips
+    file = openmatrix.open_file(str(bundle / "flows_zone_block.omx"))
+    matrix, names = (
+        file["trips"][:],
+        [[code.decode() for code in file.root.lookup[side][:]] for side in ("origin", "destination")],
+    )
+    file.close()
+    assert [sorted(codes) for codes in names] == [sorted([*HOMES, "elsewhere"]), sorted(WORKS)]
+    flows = release.flows.set_index(["origin", "destination"])["trips"]
+    assert {
+        (o, d): n
+        for o, row in zip(names[0], matrix.tolist(), strict=True)
+        for d, n in zip(names[1], row, strict=True)
+        if n
+    } == flows.to_dict()
+    structure = json.loads((bundle / "flows.sdmx.json").read_text(encoding="utf-8"))
+    assert {codes["id"] for codes in structure["data"]["codelists"]} == {"CL_ORIGIN_TRIPS", "CL_DESTINATION_TRIPS"}
+
+
+def _assert_words(bundle: Path) -> None:
+    certificate = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
+    assert certificate["geography_versions"] == {"origin": "2018", "destination": None}
+    assert certificate["repeated_levels"] == {"origin": ["county_2"], "destination": []}
+    assert "of the origins county_2." in certificate["guarantee"]["levels"]
+    codebook = (bundle / "codebook.md").read_text(encoding="utf-8")
+    for side, stated in {"origin": "version 2018", "destination": "without a version"}.items():
+        assert f"Geography of the {side}s: SHA-256 `{certificate['geographies'][side]}`, {stated}." in codebook
+    report = (bundle / "report.html").read_text(encoding="utf-8")
+    assert "Areas of origins version 2018, of destinations no version." in report
+    assert "of the origins county_2." in report
+
+
+def _assert_a_changed_list_needs_a_revision(two: Project) -> None:
+    """The next period with one block more is refused before anything is counted; a new revision takes it."""
+    with (two.root / "works.csv").open("a", encoding="utf-8") as file:
+        file.write("s9,Sa\n")
+    two.write_records(records().assign(date="2001-02-03"), "2001-02")
+    changed = declared(two, trips__fault_threshold="1/100")
+    inputs = ("geography", "raw_trips", "trip_counts")
+    result = two.materialize(*inputs, period="2001-02", component=changed)
+    assert not result.success
+    assert "OD-GEOGRAPHY-CHANGED: trips/2001-02/r1 is over other areas than trips/2001-01/r1" in failure_text(result)
+    assert "set revision: 2" in failure_text(result)
+    assert "destination geography" in failure_text(result)
+    staged = two.var / "confidential" / "trips" / "2001-02" / "r1"
+    assert not list(staged.glob("*count*"))
+    again = declared(two, trips__fault_threshold="1/100", revision=2)
+    assert two.materialize(*inputs, period="2001-02", component=again).success
+
+
+def test_each_side_is_held_to_its_own_list(tmp_path: Path) -> None:
+    """Codes of the other side are unlisted; of one list, both sides may have all of it."""
+    table = pd.DataFrame({"date": "2001-01-15", "origin": HOMES[:4], "destination": list(WORKS), "in_period": True})
+    for swapped in (False, True):
+        if swapped:
+            table = table.rename(columns={"origin": "destination", "destination": "origin"})
+        table[["date", "origin", "destination", "in_period"]].to_parquet(tmp_path / "records.parquet")
+        met = records_meet_expectations(
+            tmp_path / "records.parquet",
+            HOMES,
+            0,
+            tmp_path / "docs",
+            destinations=list(WORKS),  # type: ignore[arg-type]
+        )
+        assert all(met.values()) is not swapped
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"destination_geography": {**ORIGINS, "file": "copy.csv"}}, "OD-GEOGRAPHY-SAME"),
+        ({"destination_geography": ORIGINS}, "OD-GEOGRAPHY-SAME"),
+        ({"destination_geography": {**DESTINATIONS, "levels": ["town", "block"]}}, "OD-GEOGRAPHY-SHAPE"),
+        ({"destination_geography": {**DESTINATIONS, "file": "homes.csv"}}, "OD-GEOGRAPHY-COLUMN"),
+        ({"destination_geography": {**DESTINATIONS, "file": "none.csv"}}, "OD-FILE-MISSING"),
+    ],
+)
+def test_a_faulty_list_of_destinations_is_refused(two: Project, changes: dict[str, Any], code: str) -> None:
+    (two.root / "copy.csv").write_bytes((two.root / "homes.csv").read_bytes())
+    result = two.materialize("geography", component=declared(two, **changes))
+    assert not result.success
+    assert code in failure_text(result)
+    assert not (two.var / "geographies").exists()
+
+
+def test_both_kept_lists_are_checked_again(two: Project) -> None:
+    """Whoever changes either of them after the asset wrote it is found out by the check of the partition."""
+    from od_assets.checks.asset_checks import geography_checks
+
+    component = declared(two)
+    assert two.materialize("geography", component=component).success
+    look = geography_checks(component.settings()).look
+    assert look(Warehouse(), "") == {"is_a_partition": 0}
+    for name in ("trips.csv", "trips.destinations.csv"):
+        path = two.var / "geographies" / name
+        whole = path.read_text()
+        path.write_text(whole + whole.splitlines()[1] + "\n")
+        assert look(Warehouse(), "") != {"is_a_partition": 0}
+        path.write_text(whole)
+
+
+def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    component = declared(two)
+    monkeypatch.setattr("od_assets.declarations.declaration", lambda _name: component)
+    text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips"]).stdout.split())
+    assert "of the origins county_2. Flows at such a level are those of the level above." in text
+    plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)
+    assert [(step["origin_level"], step["destination_level"]) for step in plan["levels"]] == [
+        pair for pair in LEVELS[1:] if pair != ("county", "town")
+    ]
+    assert "county_2" in plan["guarantee"]["levels"]
+
+
+def test_true_is_no_length_of_a_code(two: Project) -> None:
+    with pytest.raises(ValidationError, match="true and false have no meaning"):
+        two.component(geography={**ORIGINS, "prefixes": {"county": True}})
