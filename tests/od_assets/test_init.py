@@ -60,7 +60,7 @@ def written(project: Project) -> dict[str, str]:
 
 
 def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> None:
-    result = init(every="month", origin="origin", set="schedule=0 6 2 * *")
+    result = init(every="month", set="schedule=0 6 2 * *")
     assert result.exit_code == 0, result.exception
     files = written(empty)
     assert sorted(files) == ["defs/mine/defs.yaml", "domains/mine.yaml"]
@@ -86,7 +86,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
     assert "a month at epsilon 1" in cap["reason"]
     assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
-    assert "2001-01.csv has the columns date (text), origin (text), destination (text)." in result.stdout
+    assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
     assert "zones.csv has 6 rows and the columns region, zone." in result.stdout
     assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
     assert not empty.var.exists()
@@ -164,6 +164,27 @@ def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
     assert ZONE not in result.stdout
 
 
+def test_the_reader_and_its_options_say_how_a_file_is_opened(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text("date;origin;destination\n")
+    said = init("--set", "trips.delimiter=;").stdout
+    assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in said
+    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["trips"]["delimiter"] == ";"
+
+
+def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
+    """LODES: named by the reader, though none is named by hand."""
+    (empty.root / "2001-01.csv").write_text("w_geocode,h_geocode,S000\n")
+    said = init(reader="lodes", date=None).stdout
+    assert "2001-01.csv has the columns w_geocode (VARCHAR)" in said
+
+
+def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:
+    (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
+    said = init(prefixes="region=2").stdout
+    assert "Areas: 1 all, 2 region, 3 zone." in said
+    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
+
+
 def test_columns_that_are_not_there_are_said(empty: Project) -> None:
     assert "2001-01.csv has no column 'from'." in init(origin="from", destination="destination").stdout
 
@@ -174,7 +195,7 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     pd.DataFrame({"origin": ["Z00"], "n": [7_777_123]}).to_parquet(empty.root / "2001-01.parquet")
     said = init(records="{period}.parquet", date=None).stdout
     assert "2001-01.parquet has the columns origin (" in said
-    assert "n (int64)" in said
+    assert "n (BIGINT)" in said
     assert "7777123" not in said
     (empty.root / "defs" / "mine" / "defs.yaml").unlink()
     (empty.root / "defs" / "mine").rmdir()
@@ -250,7 +271,10 @@ def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Proje
     (empty.root / "2001-02.csv").write_text("date,origin,destination,purpose\n")
     (empty.root / "notes.csv").write_text("date,origin\n")
     said = init().stdout
-    assert "2001-02.csv has the columns date (text), origin (text), destination (text), purpose (text)." in said
+    assert (
+        "2001-02.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR), purpose (VARCHAR)."
+        in said
+    )
     assert "notes.csv" not in said
 
 
