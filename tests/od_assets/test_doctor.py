@@ -269,14 +269,17 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
     lock = tmp_path / "release.lock"
     command = [sys.executable, "-S", "-c", HOLDER, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        until(lambda: installation._state(holder.pid) == "T")
-        finding = only(installation.release_lock(tmp_path))
-        assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
-        os.kill(holder.pid, signal.SIGCONT)
-        until(lambda: installation._state(holder.pid) != "T")
-        assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            until(lambda: installation._state(holder.pid) == "T")
+            finding = only(installation.release_lock(tmp_path))
+            assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
+            os.kill(holder.pid, signal.SIGCONT)
+            until(lambda: installation._state(holder.pid) != "T")
+            assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
+        finally:
+            holder.kill()  # a stopped process, too
     assert only(installation.release_lock(tmp_path)) == Finding("release lock")
 
 
