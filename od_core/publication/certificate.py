@@ -100,7 +100,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
-        "records": records,
+        "records": json.loads(json.dumps(records, sort_keys=True)),  # in the order in which the file is read back
         "guarantee": kind.guarantee(plan, spent, fault_threshold),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
