@@ -266,7 +266,9 @@ sys.stdin.read()
 def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
     assert only(installation.release_lock(tmp_path)).ok
     assert not list(tmp_path.iterdir())
-    lock = tmp_path / "release.lock"
+    lock, other = tmp_path / "release.lock", tmp_path / "other"
+    other.mkdir()
+    (other / "release.lock").touch()
     command = [sys.executable, "-S", "-c", HOLDER, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         try:
@@ -275,6 +277,7 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
             until(lambda: installation._state(holder.pid) == "T")
             finding = only(installation.release_lock(tmp_path))
             assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
+            assert only(installation.release_lock(other)) == Finding("release lock")
             os.kill(holder.pid, signal.SIGCONT)
             until(lambda: installation._state(holder.pid) != "T")
             assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
@@ -552,6 +555,7 @@ def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
     assert sum(line.startswith("WRONG  assets and schedules of trips: OD-CONFIG") for line in lines) == 1
     assert all(line.startswith(("ok     ", "WRONG  ")) for line in lines)
     assert "[next: correct the declaration]" in result.stdout
+    assert "ok     code location" in lines
 
 
 def test_what_is_not_there_is_a_mistake_of_the_command(declared: Callable[..., Project]) -> None:
