@@ -118,8 +118,9 @@ def init(
     from od_assets.initializing import answered, initialize
 
     ask = _asked if sys.stdin.isatty() else None
-    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True))
-    written = initialize(name, answers, dict(each.partition("=")[::2] for each in further or []))
+    fields = dict(each.partition("=")[::2] for each in further or [])
+    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True), fields)
+    written = initialize(name, answers, fields)
     areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
     files = "\n".join(map(str, written.files))
     console.print(f"Areas: {areas}.\nWritten:\n{files}\n", markup=False, soft_wrap=True)

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from od_assets import declarations
 from od_assets.components import OdRelease, domain
+from od_assets.components.od_release import Trips
 from od_assets.declarations import declaration, declared_by
 from od_assets.project import project_root
 from od_assets.questions import QUESTIONS, Question, as_yaml
@@ -31,6 +33,7 @@ from od_core.errors import OdError
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
 from od_core.privacy.cap import Cap
+from od_core.readers.record_columns import column_in
 from od_core.readers.record_schema import record_schema
 from od_core.readers.zones import read_zones
 
@@ -50,10 +53,15 @@ _NOTHING_YET = {"rho": "1e-30", "reason": "nothing may be spent before the cap i
 _NAMED_COLUMNS = ("origin", "destination", "date", "trips", "column")
 
 Answers = Mapping[str, str]
+Fields = Mapping[str, str]
+"""Further fields of the release's declaration, by place."""
 
 
 def answered(
-    given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None]
+    given: Mapping[str, str | None],
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields | None = None,
 ) -> dict[str, str]:
     """An answer to every question, by flag; what is found on the way is told.
 
@@ -61,6 +69,7 @@ def answered(
         given: answers by flag, None where none is given.
         ask: asks whoever is there; None where nobody is, so that answers without default must be given.
         tell: says what files hold: columns and their types, never a value.
+        settings: further fields of the release's declaration, by place.
 
     Raises:
         OdError: an answer is missing, and nobody is there.
@@ -78,7 +87,7 @@ def answered(
             raise OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
         answers[question.flag] = answer
         look = _TOLD.get(question.flag)
-        lines = [] if look is None or (question.flag == "reader" and ask is None) else look(answers)
+        lines = [] if look is None or (question.flag == "reader" and ask is None) else look(answers, settings or {})
         for line in lines:
             if line not in told:
                 tell(line)
@@ -86,7 +95,7 @@ def answered(
     return answers
 
 
-def found_records(answers: Answers) -> list[str]:
+def found_records(answers: Answers, settings: Fields) -> list[str]:
     """Columns of the newest file of records, with their types.
 
     The first line of a CSV file may be a record: it is shown once one of the columns that are named is in it.
@@ -94,12 +103,19 @@ def found_records(answers: Answers) -> list[str]:
     source = _newest_file(answers["records"])
     if source is None:
         return [f"There is no file {answers['records']} yet."]
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
     try:
-        schema = record_schema(source)
+        form = Trips.model_validate(stated["trips"]).record_format()
+        schema = record_schema(source, form)
+    except ValidationError:
+        return []  # the declaration is refused for it
     except OdError as error:
-        return [f"{source.name}: {error.message}."]
+        return [f"{error.message}."]
     named = [answers[flag] for flag in _NAMED_COLUMNS if answers.get(flag)]
-    if source.suffix != ".parquet" and not schema.keys() & set(named):
+    published = () if form.container == "named" else form.columns.names
+    is_header = any(column_in(name, list(schema)) for name in (*named, *published))
+    if form.container_of(source) == "csv" and not is_header:
         return [f"{source.name} has {len(schema)} columns; their names are shown once one of them is named."]
     columns = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
     absent = [f"{source.name} has no column {name!r}." for name in named if name not in schema]
@@ -120,7 +136,7 @@ def _newest_file(records: str) -> Path | None:
     return files[max(files)] if files else None
 
 
-def found_zones(answers: Answers) -> list[str]:
+def found_zones(answers: Answers, _settings: Fields) -> list[str]:
     """Columns of the list of zones."""
     path = project_root() / answers["zones"]
     try:
@@ -130,7 +146,7 @@ def found_zones(answers: Answers) -> list[str]:
     return [f"{path.name} has {len(zones)} rows and the columns {', '.join(map(str, zones.columns))}."]
 
 
-_TOLD: dict[str, Callable[[Answers], list[str]]] = {
+_TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "reader": found_records,
     "trips": found_records,
     "column": found_records,
@@ -152,7 +168,7 @@ class Initialized:
     area_counts: dict[str, int]
 
 
-def initialize(name: str, answers: Answers, settings: Mapping[str, str] | None = None) -> Initialized:
+def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
     """Write the declaration of a release and of its data set, and plan it; both files, or none.
 
     Args:
@@ -203,24 +219,34 @@ def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
     return f"room for five releases {per} at epsilon {answers['epsilon']}, lost draws among them"
 
 
-def _declared(name: str, answers: Answers, settings: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
     """Attributes of the release and of its data set, all of them that are stated."""
     release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
         "domain": name
     }
     data_set: dict[str, Any] = {"name": name}
-    for question in QUESTIONS:
-        answer = answers.get(question.flag)
-        if answer:
-            of, _, place = question.place.rpartition(":")
-            _put(data_set if of else release, place, question.read(answer))
-    for place, value in settings.items():
-        _put(release, place, as_yaml(value))
+    _fill(release, answers, settings)
+    for question, answer in _answers_of("domain", answers):
+        _put(data_set, question.place.removeprefix("domain:"), question.read(answer))
     release["name"] = name
     data_set["elementary_period"] = _elementary_period(release["periods"])
     cap = data_set.pop("cap", {})  # last, as it is read last
     data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
     return release, data_set
+
+
+def _fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
+    """Put what is answered of the release, and its further fields, in their places."""
+    for question, answer in _answers_of("", answers):
+        _put(release, question.place, question.read(answer))
+    for place, value in settings.items():
+        _put(release, place, as_yaml(value))
+
+
+def _answers_of(of: str, answers: Answers) -> list[tuple[Question, str]]:
+    """The answers that are given, of the release or of its data set."""
+    wanted = [question for question in QUESTIONS if question.place.rpartition(":")[0] == of]
+    return [(question, answers[question.flag]) for question in wanted if answers.get(question.flag)]
 
 
 def _put(declared: dict[str, Any], place: str, value: Any) -> None:

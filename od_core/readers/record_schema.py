@@ -6,30 +6,23 @@ one of them is known to be a column.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from od_core.readers.file_faults import READING_ERRORS, unreadable
+from od_core.readers.opening import files_read, open_records
+from od_core.readers.record_format import RecordFormat
+from od_core.readers.scratch import scratch_database
 
-from od_core.errors import OdError
 
-
-def record_schema(source: Path) -> dict[str, str]:
-    """Type of every column, by name; those of a CSV file are text, and confidential.
+def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
+    """DuckDB's type of every column, by name; the names of a CSV file are confidential.
 
     Raises:
-        OdError: the file cannot be read.
+        OdError: the file cannot be opened as it should stand.
     """
     try:
-        if source.suffix == ".parquet":
-            schema = pq.read_schema(source)
-            return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
-        with source.open(encoding="utf-8-sig", newline="") as file:
-            return dict.fromkeys(next(csv.reader(file), []), "text")
-    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException):
-        raise OdError(
-            "OD-FILE-UNREADABLE",
-            f"{source.name} cannot be read as {'Parquet' if source.suffix == '.parquet' else 'CSV in UTF-8'}",
-            next_step="correct the file of records",
-        ) from None
+        with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:
+            return open_records(connection, source, form).types
+    except READING_ERRORS as error:
+        raise unreadable(source, form, error) from None

@@ -266,17 +266,23 @@ sys.stdin.read()
 def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
     assert only(installation.release_lock(tmp_path)).ok
     assert not list(tmp_path.iterdir())
-    lock = tmp_path / "release.lock"
+    lock, other = tmp_path / "release.lock", tmp_path / "other"
+    other.mkdir()
+    (other / "release.lock").touch()
     command = [sys.executable, "-S", "-c", HOLDER, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        until(lambda: installation._state(holder.pid) == "T")
-        finding = only(installation.release_lock(tmp_path))
-        assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
-        os.kill(holder.pid, signal.SIGCONT)
-        until(lambda: installation._state(holder.pid) != "T")
-        assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            until(lambda: installation._state(holder.pid) == "T")
+            finding = only(installation.release_lock(tmp_path))
+            assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
+            assert only(installation.release_lock(other)) == Finding("release lock")
+            os.kill(holder.pid, signal.SIGCONT)
+            until(lambda: installation._state(holder.pid) != "T")
+            assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
+        finally:
+            holder.kill()  # a stopped process, too
     assert only(installation.release_lock(tmp_path)) == Finding("release lock")
 
 
@@ -444,12 +450,12 @@ def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
 def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
     zones = pd.DataFrame({"region": ["1", "1", "2"], "zone": ["0101", "0102", "1203"]})
     zones.to_csv(project.root / "zones.csv", index=False)
-    frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "1203"], "destination": "1203"})
+    frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "01010", "1203"], "destination": "1203"})
     project.write_records(frame)
     finding, detail = input_of(project)
     assert finding.fault == "it would be refused"
-    assert "origin_unlisted: 3 of 4 records" in detail
-    assert "origin_that_lost_its_zeros: 2 of 3 records" in detail
+    assert "origin_unlisted: 4 of 5 records" in detail
+    assert "origin_that_lost_its_zeros: 2 of 4 records" in detail
 
 
 def test_counts_that_are_none_are_refused(project: Project) -> None:
@@ -549,6 +555,7 @@ def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
     assert sum(line.startswith("WRONG  assets and schedules of trips: OD-CONFIG") for line in lines) == 1
     assert all(line.startswith(("ok     ", "WRONG  ")) for line in lines)
     assert "[next: correct the declaration]" in result.stdout
+    assert "ok     code location" in lines
 
 
 def test_what_is_not_there_is_a_mistake_of_the_command(declared: Callable[..., Project]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -19,10 +20,11 @@ from od_assets.cli import app
 from od_assets.components import domain
 from od_assets.declarations import declaration
 from od_assets.initializing import ROOM, cap_above
+from od_assets.questions import QUESTIONS
 from od_core.errors import OdError
 
 from .canary import ZONE
-from .conftest import Project
+from .conftest import ZONES, Project
 
 FLAGS = {
     "records": "{period}.csv",
@@ -58,7 +60,7 @@ def written(project: Project) -> dict[str, str]:
 
 
 def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> None:
-    result = init(every="month", origin="origin", set="schedule=0 6 2 * *")
+    result = init(every="month", set="schedule=0 6 2 * *")
     assert result.exit_code == 0, result.exception
     files = written(empty)
     assert sorted(files) == ["defs/mine/defs.yaml", "domains/mine.yaml"]
@@ -84,7 +86,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
     assert "a month at epsilon 1" in cap["reason"]
     assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
-    assert "2001-01.csv has the columns date (text), origin (text), destination (text)." in result.stdout
+    assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
     assert "zones.csv has 6 rows and the columns region, zone." in result.stdout
     assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
     assert not empty.var.exists()
@@ -117,26 +119,41 @@ def test_without_a_terminal_a_missing_flag_is_named(empty: Project, flag: str) -
     assert written(empty) == {}
 
 
-def test_at_a_terminal_what_is_missing_is_asked(
-    empty: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["{period}.csv", "", "origin", "", "date", "", "zones.csv", "region,zone", "", "", "2001-01", ""]
-    asked += ["trip", "", "1", "1e-8", "", "", ""]
-    ours, theirs = os.openpty()
-    os.write(ours, "".join(f"{answer}\n" for answer in asked).encode())
-    with os.fdopen(theirs, encoding="utf-8") as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        app(["init", "mine"], standalone_mode=False)
-    os.close(ours)
-    said = capsys.readouterr().out
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Types answers at a terminal, by flag; what is said."""
+
+    def answer(**changes: str) -> str:
+        answers = FLAGS | changes
+        asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
+        ours, theirs = os.openpty()
+        os.write(ours, "".join(f"{answers.get(question.flag, '')}\n" for question in asked).encode())
+        with os.fdopen(theirs, encoding="utf-8") as terminal:
+            monkeypatch.setattr(sys, "stdin", terminal)
+            app(["init", "mine"], standalone_mode=False)
+        os.close(ours)
+        return capsys.readouterr().out
+
+    return answer
+
+
+def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[..., str]) -> None:
+    said = typed(origin="origin")
     assert "2001-01.csv has 3 columns; their names are shown once one of them is named." in said
     assert said.count("2001-01.csv has the columns") == 1
     by_terminal = written(empty)
     for path in by_terminal:
         (empty.root / path).unlink()
     (empty.root / "defs" / "mine").rmdir()
-    assert init().exit_code == 0
+    assert init(origin="origin").exit_code == 0
     assert written(empty) == by_terminal
+
+
+def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..., str]) -> None:
+    ZONES.to_parquet(empty.root / "2001-01.parquet")
+    said = typed(records="{period}.parquet", unit="user", column="rider", max_trips="2")
+    assert said.count("2001-01.parquet has the columns region") == 1
+    assert said.count("2001-01.parquet has no column 'rider'") == 1
 
 
 def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
@@ -145,6 +162,27 @@ def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
     assert result.exit_code == 0, result.exception
     assert "2001-01.csv has 3 columns" in result.stdout
     assert ZONE not in result.stdout
+
+
+def test_the_reader_and_its_options_say_how_a_file_is_opened(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text("date;origin;destination\n")
+    said = init("--set", "trips.delimiter=;").stdout
+    assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in said
+    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["trips"]["delimiter"] == ";"
+
+
+def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
+    """LODES: named by the reader, though none is named by hand."""
+    (empty.root / "2001-01.csv").write_text("w_geocode,h_geocode,S000\n")
+    said = init(reader="lodes", date=None).stdout
+    assert "2001-01.csv has the columns w_geocode (VARCHAR)" in said
+
+
+def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:
+    (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
+    said = init(prefixes="region=2").stdout
+    assert "Areas: 1 all, 2 region, 3 zone." in said
+    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
 
 
 def test_columns_that_are_not_there_are_said(empty: Project) -> None:
@@ -157,7 +195,7 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     pd.DataFrame({"origin": ["Z00"], "n": [7_777_123]}).to_parquet(empty.root / "2001-01.parquet")
     said = init(records="{period}.parquet", date=None).stdout
     assert "2001-01.parquet has the columns origin (" in said
-    assert "n (int64)" in said
+    assert "n (BIGINT)" in said
     assert "7777123" not in said
     (empty.root / "defs" / "mine" / "defs.yaml").unlink()
     (empty.root / "defs" / "mine").rmdir()
@@ -165,7 +203,7 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
-@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml"])
+@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml", "defs/mine/notes.md"])
 def test_no_file_is_written_over(empty: Project, there: str) -> None:
     path = empty.root / there
     path.parent.mkdir(exist_ok=True)
@@ -233,7 +271,10 @@ def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Proje
     (empty.root / "2001-02.csv").write_text("date,origin,destination,purpose\n")
     (empty.root / "notes.csv").write_text("date,origin\n")
     said = init().stdout
-    assert "2001-02.csv has the columns date (text), origin (text), destination (text), purpose (text)." in said
+    assert (
+        "2001-02.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR), purpose (VARCHAR)."
+        in said
+    )
     assert "notes.csv" not in said
 
 

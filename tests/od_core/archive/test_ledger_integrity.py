@@ -17,7 +17,7 @@ import pytest
 
 from od_core import OdError
 from od_core.archive import chain as chain_module
-from od_core.archive.ledger import Ledger
+from od_core.archive.ledger import Ledger, look_at_ledger
 from od_core.archive.release_key import ReleaseKey
 from tests.od_core.archive.ledger_rows import assert_chain, charged, code_of, domain, finish, rows, small_plan
 from tests.od_core.archive.processes import reserve_at_once
@@ -204,3 +204,15 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, key, monkeypatch
         holder.execute("ROLLBACK")
     assert rows(ledger.path) == before
     assert ledger.start_draw(key, 1) == 1
+
+
+def test_a_look_counts_the_entries_and_changes_nothing(history):
+    before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
+    assert look_at_ledger(history, {}) == len(rows(history))
+    assert {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()} == before
+
+
+def test_a_look_makes_no_ledger(tmp_path):
+    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"):
+        look_at_ledger(tmp_path / "ledger.sqlite", {})
+    assert not list(tmp_path.iterdir())
