@@ -72,6 +72,7 @@ QUESTIONS = (
     Question("every", "Length of the periods: day, week, month, quarter, year; or single", "periods.every", "month"),
     Question("first", "First period, as 2026-01", "periods.first", None),
     Question("last", "Last period; none for a series that goes on", "periods.last"),
+    Question("time_zone", "Time zone in which days begin, as Europe/Rome; none for local times", "periods.time_zone"),
     Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
     Question("column", "Column of user ids", "domain:column", None, of_users=True),
     Question("max_trips", "Most trips of a user that are counted", "max_trips", None, as_yaml, of_users=True),
@@ -82,5 +83,12 @@ QUESTIONS = (
     Question("delta", "Its delta", "privacy.delta", None),
     Question("cap", "Cap of the data set in rho, if not five times the plan", "domain:cap.rho"),
     Question("reason", "Reason for that cap", "domain:cap.reason"),
+    Question(
+        "settled_seconds",
+        "Release each period by itself, once its file has not changed for so many seconds; none to run it by hand",
+        "arrivals.settled_seconds",
+        "",
+        as_yaml,
+    ),
     Question("owner", "Owner, as team:name or an e-mail address", "owners", "team:statistics", as_list),
 )
