@@ -1,0 +1,89 @@
+"""For real: ``dg dev`` runs, the file of a month is dropped in, and its release appears without a hand on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, records
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120
+"""Seconds, at most, for what takes a tenth of them on a machine that does nothing else."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of one release whose files are taken as they arrive, one second after their last change."""
+    shutil.copytree(ROOT / "od_assets", tmp_path / "od_assets", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "workspace.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    defs = tmp_path / "od_assets" / "defs"
+    for old in [*defs.glob("*/defs.yaml"), *defs.glob("domains/*.yaml")]:
+        old.unlink()
+    (defs / "trips").mkdir()
+    attributes = {name: fact for name, fact in ATTRIBUTES.items() if name != "schedule"}
+    attributes |= {"arrivals": {"settled_seconds": 1}, "periods": {"first": "2001-01", "last": "2001-01"}}
+    declared = {"type": "od_assets.components.OdRelease", "attributes": attributes}
+    (defs / "trips" / "defs.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+    (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
+    ZONES.to_csv(tmp_path / "zones.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def log(project: Path) -> Iterator[Path]:
+    """What ``dg dev`` says, while it runs."""
+    home, said = project / "var" / "dagster", project / "log"
+    home.mkdir(parents=True)
+    shutil.copy(ROOT / "od_assets" / "dagster.yaml", home)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = os.environ | {
+        "OD_PROJECT": str(project),
+        "OD_VAR": str(project / "var"),
+        "DAGSTER_HOME": str(home),
+        "PYTHONPATH": f"{project}:{ROOT}",
+    }
+    command = [Path(sys.executable).parent / "dg", "dev", "--host", "127.0.0.1", "--port", str(port)]
+    with said.open("wb") as output:
+        running = subprocess.Popen(
+            command, cwd=project, env=given, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        yield said
+    finally:
+        os.killpg(running.pid, signal.SIGTERM)
+        try:
+            running.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+
+
+def wait_until(is_so: Callable[[], bool], log: Path) -> None:
+    for _ in range(PATIENCE * 4):
+        if is_so():
+            return
+        time.sleep(0.25)
+    pytest.fail(log.read_text(encoding="utf-8")[-3000:])
+
+
+def test_a_month_is_waited_for_and_released_once_its_file_is_there(project: Path, log: Path) -> None:
+    wait_until(lambda: "trips/2001-01/r1 waits: there is no file 2001-01.csv" in log.read_text(encoding="utf-8"), log)
+    records().to_csv(project / "2001-01.csv", index=False)
+    certificate = project / "var" / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
+    wait_until(certificate.exists, log)
+    assert json.loads(certificate.read_text(encoding="utf-8"))["release"] == "trips/2001-01/r1"
