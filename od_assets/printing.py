@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 from rich.console import Console
@@ -89,11 +89,11 @@ def print_findings(findings: list[Finding]) -> None:
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
-    """A table, its numbers to the right."""
+    """A table, its numbers to the right; what a row is of stands in one line."""
     table = Table(title=title, title_justify="left")
-    for column in frame.columns:
-        number = pd.api.types.is_numeric_dtype(frame[column].dtype)
-        table.add_column(str(column).replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for place, column in enumerate(frame.columns):
+        side: Literal["left", "right"] = "right" if pd.api.types.is_numeric_dtype(frame[column].dtype) else "left"
+        table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
     for row in frame.itertuples(index=False):
         table.add_row(*map(_text, row))
     console.print(table)
