@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from od_core.errors import OdError, nearest_known
-from od_core.periods import LENGTHS, Length, Period
+from od_core.periods import LENGTHS, Length, Period, check_time_zone
 
 SINGLE = "single"
 """A series of one release, of any period."""
@@ -52,10 +52,8 @@ class SeriesPeriods:
         known = (*LENGTHS, SINGLE)
         if self.every not in known:
             raise _fault(f"there are no periods of every {self.every!r} ({nearest_known(self.every, known)})")
-        try:
-            ZoneInfo(self.clock)
-        except (ValueError, OSError, KeyError):  # its own error is a KeyError
-            raise _fault(f"there is no time zone {self.time_zone!r}; they are named as Europe/Rome") from None
+        if self.time_zone is not None:
+            check_time_zone(self.time_zone)
         for period in (self.first, self.last):
             if period is None:
                 continue

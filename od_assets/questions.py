@@ -72,7 +72,7 @@ QUESTIONS = (
     Question("every", "Length of the periods: day, week, month, quarter, year; or single", "periods.every", "month"),
     Question("first", "First period, as 2026-01", "periods.first", None),
     Question("last", "Last period; none for a series that goes on", "periods.last"),
-    Question("time_zone", "Time zone in which days begin, as Europe/Rome; none for local times", "periods.time_zone"),
+    Question("time_zone", "Time zone in which days begin, as Europe/Rome; none for local times", "domain:time_zone"),
     Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
     Question("column", "Column of user ids", "domain:column", None, of_users=True),
     Question("max_trips", "Most trips of a user that are counted", "max_trips", None, as_yaml, of_users=True),

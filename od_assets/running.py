@@ -63,7 +63,7 @@ class Outcome:
 
 def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
     """The periods that are asked for: one, all, or the newest. Raises OdError for one that is not there."""
-    periods = [each.text for each in component.periods.checked().ended()]
+    periods = [each.text for each in component.checked_periods().ended()]
     if not periods:
         raise _no_period(f"{component.name} has no period that has ended")
     if every:
@@ -79,7 +79,7 @@ def planned_period(component: Series, period: str | None) -> str:
     Raises:
         OdError: a period that is asked for and is not there.
     """
-    periods = component.periods.checked()
+    periods = component.checked_periods()
     first = periods.first.text
     if period in (None, first) and not periods.ended():
         return first

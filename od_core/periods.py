@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from od_core.errors import OdError
 
@@ -96,6 +97,18 @@ class Period:
         """The periods of a length that it is made of; none where it does not begin and end with two of them."""
         parts = tuple(takewhile(lambda part: part.first < self.end, _following(self.first, length)))
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
+
+
+def check_time_zone(name: str) -> None:
+    """Raise OdError for a name that is no time zone's."""
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # its own error is a KeyError
+        raise OdError(
+            "OD-TIME-ZONE",
+            f"there is no time zone {name!r}",
+            next_step="write it as Europe/Rome or America/New_York",
+        ) from None
 
 
 def _length(text: str) -> Length | None:

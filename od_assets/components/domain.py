@@ -38,6 +38,9 @@ class DomainSection(Section):
     column: str | None = Field(None, description="Column of the user id, for the user units.")
     neighbours: str = Field("bounded", description="bounded (replaced) or unbounded (added or removed).")
     elementary_period: str = Field("month", description="day, month or year: the finest period of any release.")
+    time_zone: str | None = Field(
+        None, description="In which days begin: of schedules (else UTC), and of times that have a zone (else refused)."
+    )
     cap: CapSection
 
     def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
@@ -52,6 +55,7 @@ class DomainSection(Section):
             self.cap.cap(),
             self.cap.reason,
             self.elementary_period,  # type: ignore[arg-type]  # checked there
+            self.time_zone,
         )
 
 

@@ -19,15 +19,11 @@ class Periods(Section):
     first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
     last: str | None = Field(None, description="Last period; leave out for a series that goes on.")
     every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
-    time_zone: str | None = Field(
-        None,
-        description="In which days begin: of the schedule (else UTC), and of times that have a zone (else refused).",
-    )
 
-    def checked(self) -> SeriesPeriods:
-        """The periods, where they are such. Raises OdError."""
+    def checked(self, time_zone: str | None) -> SeriesPeriods:
+        """The periods, where they are such; days begin in the data set's time zone. Raises OdError."""
         last = None if self.last is None else Period(self.last)
-        return SeriesPeriods(self.every, Period(self.first), last, self.time_zone)
+        return SeriesPeriods(self.every, Period(self.first), last, time_zone)
 
 
 class Arrivals(Section):

@@ -16,7 +16,7 @@ from od_assets.code_references import with_sources
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
-from od_assets.partitions import SINGLE
+from od_assets.partitions import SINGLE, SeriesPeriods
 from od_assets.resources.run_tags import release_tags
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
@@ -171,13 +171,17 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
 
     def partitions(self) -> dg.PartitionsDefinition:
         """The periods of the series. Raises OdError as its periods."""
-        return self.periods.checked().definition()
+        return self.checked_periods().definition()
+
+    def checked_periods(self) -> SeriesPeriods:
+        """The periods, in the time zone of their data set. Raises OdError as periods, and data set."""
+        return self.periods.checked(read_domain(self.domain).time_zone)
 
     def timing(self) -> dict[str, Any]:
         """What all settings say of periods, and of when a file is taken for whole."""
         arrivals = self.arrivals
         return {
-            "periods": self.periods.checked(),
+            "periods": self.checked_periods(),
             "settled_seconds": 0 if arrivals is None else arrivals.settled_seconds,
             "complete": None if arrivals is None else arrivals.complete,
         }
@@ -192,7 +196,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         max_weight: int | None = None,
     ) -> PrivacyDomain:
         """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
-        periods = self.periods.checked()
+        periods = self.checked_periods()
         first = ReleaseKey(self.name, periods.first.text, self.revision)
         one_file = has_dates or periods.every == SINGLE
         check_files(files, one_file=one_file)
@@ -249,7 +253,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """The assets; the bundle with its deadlines, where the series has any. Raises OdError where they are none."""
         if self.freshness is None:
             return list(assets)
-        policy, bundle = self.freshness.policy(self.periods.checked().clock), dg.AssetKey([self.name, "bundle"])
+        policy, bundle = self.freshness.policy(self.checked_periods().clock), dg.AssetKey([self.name, "bundle"])
 
         def due(spec: dg.AssetSpec) -> dg.AssetSpec:
             return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec

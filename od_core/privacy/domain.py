@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from od_core.errors import OdError, nearest_known
-from od_core.periods import LENGTHS, Length, Period
+from od_core.periods import LENGTHS, Length, Period, check_time_zone
 from od_core.privacy.cap import Cap
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 
@@ -27,6 +27,8 @@ class PrivacyDomain:
         cap: most that all releases together may charge to one elementary period.
         cap_reason: why the cap is what it is; a changed cap needs a reason that was never given before.
         elementary_period: the finest period in use; a unit of ``user_period`` is a user's trips in one of them.
+        time_zone: in which the days of all its releases begin, None where it is not stated: in two zones one record
+            could lie in two elementary periods, and would be charged to the cap of each.
     """
 
     name: str
@@ -34,6 +36,7 @@ class PrivacyDomain:
     cap: Cap
     cap_reason: str
     elementary_period: Length = "month"
+    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -52,9 +55,13 @@ class PrivacyDomain:
                 next_step="correct the privacy domain",
             )
 
+        if self.time_zone is not None:
+            check_time_zone(self.time_zone)
+
     def facts(self) -> dict[str, str | None]:
         """What may not change once the domain is declared, as JSON-ready text."""
-        return {**unit_facts(self.unit), "elementary_period": self.elementary_period}
+        zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
+        return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone}
 
 
 def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:

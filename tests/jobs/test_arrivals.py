@@ -150,7 +150,8 @@ def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(pro
 )
 def test_a_release_of_any_length(project, every, first, partition, text, elementary) -> None:
     component = project.component(
-        periods={"every": every, "first": first, "time_zone": "America/New_York"},
+        periods={"every": every, "first": first},
+        domain__time_zone="America/New_York",
         domain__elementary_period=elementary,
     )
     project.write_records(records(), text)
@@ -163,7 +164,7 @@ def test_a_release_of_any_length(project, every, first, partition, text, element
 
 def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:
     freshness = {"deadline": "0 6 15 * *", "within_days": 14}
-    component = project.component(freshness=freshness, periods__time_zone="Europe/Rome")
+    component = project.component(freshness=freshness, domain__time_zone="Europe/Rome")
     specs = {spec.key.path[-1]: spec for spec in project.definitions(component).resolve_all_asset_specs()}
     expected = dg.FreshnessPolicy.cron("0 6 15 * *", datetime.timedelta(days=14), "Europe/Rome")
     assert specs["bundle"].freshness_policy == expected

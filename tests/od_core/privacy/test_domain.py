@@ -77,9 +77,18 @@ def test_a_user_is_protected_for_ever(period):
         ({"name": "Trips"}, "OD-DOMAIN-NAME"),
         ({"cap_reason": " "}, "OD-DOMAIN-REASON"),
         ({"elementary_period": "mont"}, "month"),
+        ({"time_zone": "Europe/Roma"}, "OD-TIME-ZONE"),
     ],
 )
 def test_a_domain_cannot_be_built_wrong(change, code):
     given = {"name": "trips", "unit": PrivacyUnit("trip"), "cap": CAP, "cap_reason": "why", **change}
     with pytest.raises(OdError, match=code):
         PrivacyDomain(**given)
+
+
+def test_a_data_set_has_one_time_zone():
+    """In two, one record could lie in two periods, and be charged to the cap of each."""
+    given = {"name": "trips", "unit": PrivacyUnit("trip"), "cap": CAP, "cap_reason": "why"}
+    zones = [PrivacyDomain(**given, time_zone=zone).facts().get("time_zone") for zone in (None, "UTC", "Europe/Rome")]
+    assert zones == [None, "UTC", "Europe/Rome"]
+    assert "time_zone" not in PrivacyDomain(**given).facts()  # as in ledgers of before
