@@ -18,10 +18,10 @@ from od_assets.project import project_root
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
+from od_core.coordinates import COORDINATES
 from od_core.equal_depth import equally_deep
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
-from od_core.geography import COORDINATES
 from od_core.mechanisms import Mechanism
 from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,17 +21,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.codes import check_case, check_codes, text_codes
+from od_core.coordinates import COORDINATES, Degrees, check_coordinates, degrees
 from od_core.errors import OdError, nearest_known, nearest_only
 
 WHOLE_SPACE = "all"
 
 Numbers = NDArray[np.int32]
-Degrees = NDArray[np.float64]
-
-COORDINATES = ("latitude", "longitude")
-"""Names of the columns of coordinates in published tables."""
-
-_MOST_DEGREES = (90, 180)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +87,7 @@ class Geography:
         if self.version is not None:
             check_codes([self.version], "version")
         if self.coordinates is not None:
-            _check_coordinates(self.coordinates, self.zones)
+            check_coordinates(self.coordinates, self.zones)
             object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
@@ -161,9 +155,9 @@ class Geography:
         geography = cls._from_paths(frame, names, unknown, version)
         if coordinates is None:
             return geography
-        degrees = np.column_stack([_degrees(zones[name], name) for name in coordinates])
+        places = np.column_stack([degrees(zones[name], name) for name in coordinates])
         in_tree_order = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
-        return replace(geography, coordinates=degrees[in_tree_order])
+        return replace(geography, coordinates=places[in_tree_order])
 
     @classmethod
     def from_parents(
@@ -375,27 +369,6 @@ class Geography:
 
 def _fault(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="correct the public geography")
-
-
-def _degrees(column: pd.Series, name: str) -> Degrees:
-    """Degrees of a column of numbers or of text; blanks and missing values are not a number. Raises OdError."""
-    try:
-        return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
-    except (TypeError, ValueError):
-        raise _fault("OD-GEOGRAPHY-COORDINATES", f"column {name!r} has a value that is no number of degrees") from None
-
-
-def _check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
-    """Degrees of latitude and longitude, both or none of them, for every zone. Raises OdError."""
-    if coordinates.shape != (len(zones), 2):
-        raise _fault("OD-GEOGRAPHY-SHAPE", "there is not one latitude and one longitude for each zone")
-    absent = np.isnan(coordinates).all(axis=1)
-    wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
-    if wrong.any():
-        zone = zones[int(np.flatnonzero(wrong)[0])]
-        raise _fault(
-            "OD-GEOGRAPHY-COORDINATES", f"zone {zone!r} has no such place: its degrees are half or out of range"
-        )
 
 
 def _range(size: int) -> Numbers:

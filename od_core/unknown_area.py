@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
-from od_core.geography import COORDINATES, Geography
+from od_core.geography import Geography
 
 
 def with_unknown_area(geography: Geography, code: str) -> Geography:

@@ -14,10 +14,11 @@ import pandas as pd
 
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
+from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.flow_tree import FlowTree, Nodes, Pairs
-from od_core.geography import COORDINATES, Geography, Numbers
+from od_core.geography import Geography, Numbers
 from od_core.mechanisms import MECHANISMS
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget

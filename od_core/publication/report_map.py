@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from od_core.coordinates import Degrees
 from od_core.flow_tree import FlowTree
-from od_core.geography import Degrees, Geography
+from od_core.geography import Geography
 from od_core.publication.markup import Markup, element
 from od_core.publication.report_page import ACCENT, INK, SHADES, between, number
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.geography import COORDINATES, Geography
+from od_core.coordinates import COORDINATES
+from od_core.geography import Geography
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.columns import AREAS, LOCATED_AREAS, Table
 from od_core.release import Release, measured_cells

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from od_core.archive.files import file_digest
 from od_core.codes import check_codes
+from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
-from od_core.geography import COORDINATES, Geography
+from od_core.geography import Geography
 from od_core.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes
 from od_core.unknown_area import with_unknown_area
 

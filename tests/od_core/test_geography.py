@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.geography import COORDINATES
+from od_core.coordinates import COORDINATES
 from od_core.publication.reading import geography_of as published_geography
 from od_core.publication.tables import areas_table
 from tests.od_core.oracles.inftda import below
