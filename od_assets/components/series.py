@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
                 f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect single trips alone",
                 next_step="release flows, which have user units",
             )
-        domain = declared.domain(max_trips, max_weight)
+        domain = replace(declared.domain(max_trips, max_weight), time_zone=periods.time_zone)
         charged_periods(Period(first.period), domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         return domain

@@ -92,18 +92,21 @@ class Ledger:
         """Declare a data set's privacy domain, or a new cap of it with its reason.
 
         Raises:
-            OdError: the domain is declared with another unit or relation; the cap changed without a new reason.
+            OdError: the domain is declared with another unit, relation, elementary period or time zone; the cap changed
+                without a new reason.
         """
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain.name)
-            if declared is None:
-                entries.append(DOMAIN, domain.name, content=domain.facts())
-            elif declared["content"] != domain.facts():
+            known = {} if declared is None else declared["content"]
+            facts = known | domain.facts()  # not every release states a time zone
+            if {name: fact for name, fact in facts.items() if name in known} != known:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
-                    f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-                    next_step="use the declared unit and neighbours; two promises of different kinds do not coexist",
+                    f"data set {domain.name!r} is declared with {known}, not with {domain.facts()}",
+                    next_step="use what is declared: neither two promises of different kinds nor two clocks coexist",
                 )
+            if facts != known:
+                entries.append(DOMAIN, domain.name, content=facts)
             caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
             cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
             if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
@@ -324,7 +327,7 @@ class Ledger:
         """Every domain and elementary period that anything was charged to, in order."""
         with self._transaction() as entries:
             found = []
-            for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
+            for domain in sorted({entry["domain"] for entry in entries.select("kind = ?", DOMAIN)}):
                 charges = entries.select("kind = ? AND domain = ?", RESERVED, domain)
                 periods = sorted({period for charge in charges for period in charge["content"]["periods"]})
                 found += balances(entries, domain, periods)

@@ -27,6 +27,8 @@ class PrivacyDomain:
         cap: most that all releases together may charge to one elementary period.
         cap_reason: why the cap is what it is; a changed cap needs a reason that was never given before.
         elementary_period: the finest period in use; a unit of ``user_period`` is a user's trips in one of them.
+        time_zone: in whose days times with a zone count; None where a release states none. All that state one state
+            the same: by two clocks a trip near midnight would be in two elementary periods, and spend the cap of both.
     """
 
     name: str
@@ -34,6 +36,7 @@ class PrivacyDomain:
     cap: Cap
     cap_reason: str
     elementary_period: Length = "month"
+    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -53,8 +56,9 @@ class PrivacyDomain:
             )
 
     def facts(self) -> dict[str, str | None]:
-        """What may not change once the domain is declared, as JSON-ready text."""
-        return {**unit_facts(self.unit), "elementary_period": self.elementary_period}
+        """What may not change once the domain is declared, as JSON-ready text; the time zone once one is stated."""
+        zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
+        return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone}
 
 
 def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -53,6 +54,22 @@ def test_a_domain_is_declared_once(ledger):
     with pytest.raises(OdError, match="OD-LEDGER-CAP-REASON"):
         ledger.declare(domain(1))  # the first one's reason: two declarations may not take turns
     assert_chain(ledger.path)
+
+
+def test_a_data_set_has_one_clock(ledger, key):
+    """By two, a trip near midnight of a month's last day is in June and in July, and spends the caps of both."""
+    zones = [None, "Europe/Oslo", None, "Europe/Oslo"]
+    for zone in zones:  # local times have no zone: a release of them states none
+        ledger.declare(replace(domain(1), time_zone=zone))
+    before = rows(ledger.path)
+    assert [row["kind"] for row in before] == ["DOMAIN", "CAP", "DOMAIN"]
+    with pytest.raises(OdError, match=r"OD-DOMAIN-CONFLICT: .*Europe/Oslo.*America/New_York"):
+        ledger.declare(replace(domain(1), time_zone="America/New_York"))
+    with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT"):
+        ledger.declare(replace(domain(1), time_zone="Europe/Oslo", elementary_period="day"))
+    assert rows(ledger.path) == before
+    ledger.reserve(key, "commuters", small_plan())
+    assert [balance.spent for balance in ledger.balances()] == [Fraction(3, 7)]
 
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
