@@ -145,6 +145,11 @@ class SeriesSettings(ABC, Generic[P, G]):
         return self.key(self.periods.period(partition).text)
 
     @property
+    def reading(self) -> dict[str, Any]:
+        """How its records are read, as JSON-ready public facts."""
+        return self.record_format.facts(self.periods.time_zone)
+
+    @property
     def has_file_of_each(self) -> bool:
         """Whether each period has a file of its own."""
         return "{period}" in self.records

@@ -58,7 +58,8 @@ def source_assets(
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             listed = warehouse.geography(settings) if has_nowhere else None
-            load_period(settings, key.period, warehouse.staged(key).records, listed)
+            with warehouse.reading(settings, key) as records:
+                load_period(settings, key.period, records, listed)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [geography, raw_trips]

@@ -122,6 +122,7 @@ def bundle_asset(
                     spent="what was set aside before stays charged",
                 )
             release, ledger = released(warehouse, key), warehouse.ledger
+            warehouse.hold_to_reading(settings, key)
             facts = certificate(
                 kind,
                 release,
@@ -130,7 +131,7 @@ def bundle_asset(
                 results,
                 record=ledger.record(key),
                 fault_threshold=settings.fault_threshold,
-                records=settings.record_format.facts(settings.periods.time_zone),
+                records=settings.reading,
                 intervals=intervals,
             )
             folder = warehouse.bundle(key)

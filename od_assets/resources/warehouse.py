@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from od_core.archive.lock import LOCK_SECONDS, exclusive
 from od_core.archive.measurements import DurableMeasurements, begin_release
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.planned import Counted
+from od_core.archive.reading import forget_reading, hold_to_reading, keep_reading
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedFiles, StagedRelease
 from od_core.errors import OdError
@@ -165,6 +165,30 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         measurements = self.confidential.path / key.folder
         return Published(key, self.bundle(key), self.database, ledger, measurements)
 
+    @contextmanager
+    def reading(self, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Iterator[Path]:
+        """The file that the records of a release are read into; how they were read is remembered once they are.
+
+        Raises:
+            OdError: a level is drawn, of records that were read otherwise.
+        """
+        staged, drawn = self.staged(key), self.ledger.is_drawn(key)
+        if drawn:
+            hold_to_reading(staged.folder, key, settings.reading, drawn=True)
+        else:
+            forget_reading(staged.folder)
+        yield staged.records
+        if not drawn:
+            keep_reading(staged.folder, settings.reading)
+
+    def hold_to_reading(self, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> None:
+        """Refuse to draw or publish what was read or counted with other settings than are declared now.
+
+        Raises:
+            OdError: it was; what its certificate would say of the records is not what was done.
+        """
+        hold_to_reading(self.staged(key).folder, key, _stated(settings), drawn=self.ledger.is_drawn(key))
+
     def count(
         self,
         settings: SeriesSettings[P, Any],
@@ -183,14 +207,23 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             save: keeps what was counted.
 
         Raises:
-            OdError: as ``count`` says, with the name of the file; the input is not what was drawn from.
+            OdError: as ``count`` says, with the name of the file; the input is not what was drawn from; the records
+                were read with other settings.
         """
+        drawn = self.ledger.is_drawn(key)
+        hold_to_reading(staged.folder, key, _stated(settings) if drawn else settings.reading, drawn=drawn)
         try:
             counted = count()
         except OdError as error:
             raise error.in_file(settings.records_path(key.period).name) from None
-        hold_to_input(self.confidential, key, counted, drawn=self.ledger.is_drawn(key))
-        staged.keep_counted(plan, partial(save, counted))
+        hold_to_input(self.confidential, key, counted, drawn=drawn)
+
+        def keep() -> None:
+            save(counted)
+            if not drawn:
+                keep_reading(staged.folder, _stated(settings))
+
+        staged.keep_counted(plan, keep)
         return counted
 
     def begin(
@@ -204,6 +237,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """
         ledger, domain = self.ledger, settings.domain
         self._refuse_older_ledger(ledger, key)
+        self.hold_to_reading(settings, key)
         ledger.declare(domain)
         return begin_release(self.confidential, ledger, key, domain.name, plan, counted, settings.noise)
 
@@ -262,3 +296,8 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             yield self
+
+
+def _stated(settings: SeriesSettings[Any, Any]) -> dict[str, Any]:
+    """What a certificate states of reading and counting the records."""
+    return {**settings.reading, "fault_threshold": str(settings.fault_threshold)}

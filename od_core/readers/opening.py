@@ -19,8 +19,12 @@ from od_core.readers.record_format import RecordFormat
 from od_core.readers.scratch import file_name, quoted_name, quoted_text
 
 _DIALECT = (
-    "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true"
+    "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
+    " parallel = false"
 )
+"""By one thread: of several, each guesses where its first record begins, which may be within a field of another one
+that has line breaks; DuckDB then refuses the file."""
+
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
 
 _DELIMITERS = (",", ";", "\t", "|", ":")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from od_core import Geography, PrivacyUnit
 from od_core.flow_tree import FlowTree, Pairs
-from od_core.trips import count_trips
+from od_core.trips import TripCounts, count_trips
 from tests.od_core.strategies import TREES, World, geography_of, level_names, worlds
 
 UNITS = [
@@ -36,7 +36,11 @@ def level_counts(tree: FlowTree, rows: list[Row], unit: PrivacyUnit) -> list[np.
     frame = pd.DataFrame(rows, columns=["person", "origin", "destination", "in_period", "weight"], dtype=object)
     if unit.max_weight is None:
         frame = frame.drop(columns="weight")
-    counts = count_trips(frame, tree, unit=unit, key=KEY, period="2001-06", fault_threshold=1)
+    return node_counts(tree, count_trips(frame, tree, unit=unit, key=KEY, period="2001-06", fault_threshold=1))
+
+
+def node_counts(tree: FlowTree, counts: TripCounts) -> list[np.ndarray]:
+    """True counts of all public nodes of levels 0 to T, shape (nodes,) each."""
     root = np.zeros(1, dtype=np.int32)
     nodes = Pairs(0, root, root)
     levels = [np.array([counts.total])]

@@ -54,6 +54,14 @@ def test_any_delimiter_and_encoding_that_are_stated(tmp_path, loaded, data, deli
     assert pairs_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
 
 
+def test_lines_within_a_field_are_no_records_wherever_they_stand(loaded, written):
+    """The file is longer than what a thread of DuckDB begins in, so that some would begin within a field."""
+    within = "\n01,01,x" * 20_000 + "\n"
+    source = written([("origin", "destination", "note"), *[("01", "02", ""), ("02", "01", within)] * 120])
+    read = loaded(source)
+    assert pairs_of(read, "origin", "destination") == [("01", "02"), ("02", "01")] * 120
+
+
 def refused(source, form=TABLE, columns=None, **options) -> OdError:
     folder = source.parent / "refused"
     folder.mkdir(exist_ok=True)

@@ -1,0 +1,81 @@
+"""What a certificate says of reading the records is what was done to those that were drawn from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from tests.od_assets.conftest import Project, failure_text, public_bytes, records
+
+INPUTS = ("geography", "raw_trips", "trip_counts")
+LEVELS = [f"levels/{asset}_{level}" for level in range(1, 5) for asset in ("noisy_measurement", "estimate")]
+REST = (*LEVELS[1:], "refined_flows", "flows", "bundle")
+KEY = ReleaseKey("trips", "2001-01")
+
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "nowhere": {"trips__nowhere": ["abroad"]},
+    "fault_threshold": {"trips__fault_threshold": "0.5"},
+}
+"""Each reads and counts these records alike, so that the input is the same."""
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    project.write_records(records())
+    return project
+
+
+def stated(project: Project) -> dict[str, Any]:
+    certificate = json.loads((project.var / "releases/trips/2001-01/r1/certificate.json").read_text(encoding="utf-8"))
+    return certificate["records"] | {"fault_threshold": certificate["fault_threshold"]}
+
+
+@pytest.mark.parametrize("fact", OTHERWISE)
+def test_what_is_drawn_is_published_as_it_was_read(project: Project, fact: str) -> None:
+    """The settings change after the first draw, for the rest of the assets or for the whole job, and after all."""
+    changed = OTHERWISE[fact]
+    assert project.materialize(*INPUTS, LEVELS[0]).success
+    for result in (
+        project.materialize(*REST, component=project.component(**changed)),
+        project.run(project.component(**changed)),
+        project.materialize("trip_counts", component=project.component(**changed)),
+    ):
+        assert "OD-REPLAY-READING-CHANGED" in failure_text(result)
+        assert fact in failure_text(result)
+    assert not (project.var / "releases").exists()
+    assert project.run().success
+    before = public_bytes(project.var)
+    assert stated(project)[fact] == {"nowhere": [], "fault_threshold": "1/1000"}[fact]
+    assert "OD-REPLAY-READING-CHANGED" in failure_text(project.run(project.component(**changed)))
+    assert project.run().success
+    assert public_bytes(project.var) == before
+    assert Ledger(project.var / "ledger.sqlite").draws(KEY, 1) == 1
+
+
+@pytest.mark.parametrize("done", [("geography", "raw_trips"), INPUTS], ids=["read", "counted"])
+def test_what_was_read_otherwise_is_not_drawn_from(project: Project, done: tuple[str, ...]) -> None:
+    """Records of one category are staged; a declaration of another one draws nothing from them."""
+    project.write_records(records().assign(kind=["1", "2"] * 1000))
+    one, other = (project.component(trips__categories={"kind": [kind]}) for kind in "12")
+    assert project.materialize(*done, component=one).success
+    rest = [asset for asset in (*INPUTS, *LEVELS, *REST[len(LEVELS) - 1 :]) if asset not in done]
+    result = project.materialize(*rest, component=other)
+    assert "OD-STAGED-OTHER-READING" in failure_text(result)
+    assert Ledger(project.var / "ledger.sqlite").draws(KEY, 1) == 0
+    assert project.run(other).success
+    assert stated(project)["categories"] == {"kind": ["2"]}
+
+
+def test_a_threshold_that_is_raised_for_a_refused_input_needs_no_other_reading(project: Project) -> None:
+    """The records are read as before; it is the threshold that they were counted under that is stated."""
+    faulty = records()
+    faulty.loc[:19, "origin"] = "nobody knows"
+    project.write_records(faulty)
+    assert not project.materialize(*INPUTS).success
+    raised = project.component(trips__fault_threshold="0.1")
+    assert project.materialize("trip_counts", *LEVELS, *REST[len(LEVELS) - 1 :], component=raised).success
+    assert stated(project)["fault_threshold"] == "1/10"
