@@ -56,9 +56,9 @@ def load_records(
             are taken as they stand.
 
     Raises:
-        OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format says;
-            a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts belong, or
-            fractions where user ids do; the time zone is unknown; the disk is full.
+        OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format
+            says; a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts
+            belong, or fractions where user ids do; the time zone is unknown; the disk is full.
     """
     form = record_format
     form.refuse_estimates(columns)
