@@ -15,6 +15,7 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
+from od_core.readers.presence import absence
 
 _DIGEST_LENGTH = 64
 """Hexadecimal digits of SHA-256."""
@@ -49,8 +50,8 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
     key, file = settings.key(period.text), settings.records_path(period.text)
-    if not file.is_file():
-        return Arrival(key, f"there is no file {file.name}", None)
+    if (absent := absence(file)) is not None:
+        return Arrival(key, absent, None)
     status = file.stat()
     written = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
     marker = marker_path(settings, period)

@@ -115,8 +115,9 @@ def init(
     **given: str | None,
 ) -> None:
     """Declare a release of your own: asks what no option says, writes two files, and plans. Reads no record."""
-    from od_assets.initializing import answered, initialize
+    from od_assets.initializing import answered, initialize, places_of
 
+    places_of(name)  # refused before anything is asked
     ask = _asked if sys.stdin.isatty() else None
     fields = dict(each.partition("=")[::2] for each in further or [])
     answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True), fields)

@@ -111,7 +111,7 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
     except ValidationError:
         return []  # the declaration is refused for it
     except OdError as error:
-        return [f"{error.message}."]
+        return [f"{error.message}: {error.next_step}."]
     named = [answers[flag] for flag in _NAMED_COLUMNS if answers.get(flag)]
     published = () if form.container == "named" else form.columns.names
     is_header = any(column_in(name, list(schema)) for name in (*named, *published))
@@ -168,6 +168,16 @@ class Initialized:
     area_counts: dict[str, int]
 
 
+def places_of(name: str) -> tuple[Path, Path]:
+    """The files of a new release and of its data set. Raises OdError for no name, or one that is taken."""
+    ReleaseKey(name, "2001")  # it becomes the name of files
+    places = declarations.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
+    for path in (places[0].parent, places[1]):
+        if path.exists():
+            raise _exists(path)
+    return places
+
+
 def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
     """Write the declaration of a release and of its data set, and plan it; both files, or none.
 
@@ -179,11 +189,7 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     Raises:
         OdError: one of the files is there already; what plan says, once what was written is removed again.
     """
-    ReleaseKey(name, "2001")  # it becomes the name of files
-    places = declarations.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
-    for path in (places[0].parent, places[1]):
-        if path.exists():
-            raise _exists(path)
+    places = places_of(name)
     release, data_set = _declared(name, answers, settings or {})
     fitting = declared_by(release, OdRelease, f"{name}/defs.yaml").model_dump(exclude_defaults=True)
     text = f"type: od_assets.components.OdRelease\n\nattributes:\n{_block(_kept(release, fitting), indent=2)}"
@@ -265,9 +271,9 @@ def _elementary_period(periods: Mapping[str, str]) -> str:
 
 
 def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated, without what is the default anyway."""
+    """What is stated, as its field has read it, without what is the default anyway."""
     return {
-        name: _kept(value, fitting[name]) if isinstance(value, dict) and isinstance(fitting[name], dict) else value
+        name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
         for name, value in stated.items()
         if name in fitting
     }

@@ -100,7 +100,9 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def _text(value: object) -> str:
-    """A cell of a table; nothing where a number is none."""
+    """A cell of a table; a dash where there is nothing."""
+    if value is None:
+        return "-"
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.6g}"
     return str(value)

@@ -69,7 +69,7 @@ def chosen_periods(component: Series, period: str | None, *, every: bool) -> lis
     if every:
         return periods
     if period is not None and period not in periods:
-        raise _no_period(f"{period!r} is not a period of {component.name} ({periods[0]} to {periods[-1]})")
+        raise _no_period(f"{period!r} is no period of {component.name} that has ended ({periods[0]} to {periods[-1]})")
     return [period or periods[-1]]
 
 

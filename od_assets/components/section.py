@@ -37,10 +37,12 @@ def _section_of(annotation: Any) -> Any:
 def first_fault(error: ValidationError, section: Any) -> str:
     """Field and fault, with the nearest known field where there is none of that name.
 
+    A name that is unknown comes before one that is missing: it may be the missing one, misspelt.
     ``section`` is the class that was read. What Dagster adds is left out: names of classes, and lines of a text that
     it has written itself.
     """
-    first = error.errors()[0]
+    faults = error.errors()
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     path, known = [], tuple[str, ...]()
     for name in ".".join(map(str, first["loc"])).partition(" at <string>")[0].split("."):
         if name == getattr(section, "__name__", None):

@@ -19,6 +19,7 @@ from od_core.geography import Geography
 from od_core.periods import Period
 from od_core.readers.file_faults import READING_ERRORS, unreadable
 from od_core.readers.opening import files_read, open_records
+from od_core.readers.presence import absence
 from od_core.readers.record_columns import RecordColumns
 from od_core.readers.record_format import RecordFormat
 from od_core.readers.record_query import RecordQuery
@@ -55,16 +56,15 @@ def load_records(
             are taken as they stand.
 
     Raises:
-        OdError: the file is missing, unreadable, or of another kind than its name or the format says; a column is
-            missing, or holds numbers where codes belong, times with a zone, truth values where counts belong, or
-            fractions where user ids do; the time zone is unknown; the disk is full.
+        OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format
+            says; a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts
+            belong, or fractions where user ids do; the time zone is unknown; the disk is full.
     """
     form = record_format
     form.refuse_estimates(columns)
-    if not source.is_file():
-        raise OdError(
-            "OD-FILE-MISSING", f"there is no file {source.name}", next_step="correct the path of the files of records"
-        )
+    if (absent := absence(source)) is not None:
+        step = "correct the path of the files of records, or the rights to read them"
+        raise OdError("OD-FILE-MISSING", absent, next_step=step)
     with scratch_database(target.parent, *files_read(source)) as connection:
         try:
             _check_time_zone(connection, time_zone)

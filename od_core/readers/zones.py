@@ -19,6 +19,7 @@ from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes
+from od_core.readers.presence import absence
 from od_core.unknown_area import with_unknown_area
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -138,10 +139,11 @@ def read_zones(path: Path) -> pd.DataFrame:
         path: of a file .csv (commas, UTF-8), .csv.gz (the same, packed by gzip) or .parquet.
 
     Raises:
-        OdError: the file is missing, not UTF-8, separated by other signs than commas, or not a table.
+        OdError: the file is missing, may not be read, is not UTF-8, is separated by other signs than commas, or is no
+            table.
     """
-    if not path.is_file():
-        raise _fault("OD-FILE-MISSING", f"there is no file {path.name}")
+    if (absent := absence(path)) is not None:
+        raise _fault("OD-FILE-MISSING", absent)
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)

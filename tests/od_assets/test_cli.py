@@ -22,6 +22,8 @@ from od_assets import declarations
 from od_assets.cli import app
 from od_assets.components import OdRelease, domain
 from od_assets.declarations import DEFS, declaration, read_declaration
+from od_assets.printing import print_frame
+from od_assets.running import chosen_periods
 from od_core.errors import OdError
 
 from .conftest import ATTRIBUTES, DOMAIN, Project
@@ -66,6 +68,20 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
         assert isinstance(error, OdError)
         assert error.code == "OD-PERIOD"
     assert not (project.var / "ledger.sqlite").exists()
+
+
+def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
+    component = project.component(periods={"first": "2001-01"})
+    with pytest.raises(OdError, match=r"'2150-06' is no period of trips that has ended \(2001-01 to ") as refused:
+        chosen_periods(component, "2150-06", every=False)
+    assert refused.value.code == "OD-PERIOD"
+
+
+def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    print_frame("Releases", pd.DataFrame({"release": ["trips/2001-01/r1"], "waits_for": [None]}))
+    said = capsys.readouterr().out
+    assert "-" in said.splitlines()[-2].split("│")[2]
+    assert "None" not in said
 
 
 @pytest.mark.parametrize(
@@ -147,6 +163,7 @@ def kinds_in_ledger(var: Path) -> set[str]:
         ({"domain": "trip"}, "trips"),
         ({"revision": 0}, "OD-RELEASE-KEY"),
         ({"trips": {"files": "x.csv", "colums": {}}}, "OD-CONFIG"),
+        ({"periods": {"frist": "2001-01"}}, "periods.frist: Extra inputs are not permitted (did you mean 'first'?)"),
         ({"periods": {"first": "2001-13"}}, "OD-PERIOD"),
         ({"periods": {"first": "2001-03", "last": "2001-02"}}, "OD-PERIOD"),
         ({"name": "Trips"}, "OD-RELEASE-KEY"),

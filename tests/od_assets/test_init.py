@@ -203,6 +203,46 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
+def test_a_file_that_cannot_be_opened_is_said_with_what_to_write(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_bytes(
+        "date,origin,destination,hvor\n2001-01-03,Z00,Z01,Tromsø\n".encode("latin-1")
+    )
+    assert "write encoding: latin-1 beside the path of the files" in init().stdout
+
+
+@pytest.mark.parametrize(
+    ("further", "path", "value"),
+    [
+        ("geography.unknown=264", ("geography", "unknown"), "264"),
+        ("trips.nowhere=[0301, 2001-01-01]", ("trips", "nowhere"), ["0301", "2001-01-01"]),
+        ("revision=2", ("revision",), 2),
+        ("intervals=false", ("intervals",), False),
+        ("geography.coordinates=[lat, lon]", ("geography", "coordinates"), ["lat", "lon"]),
+        ("mechanism_options={keep_all_cap: 7}", ("mechanism_options", "keep_all_cap"), 7),
+    ],
+)
+def test_a_further_field_is_read_as_what_it_is(
+    empty: Project, further: str, path: tuple[str, ...], value: object
+) -> None:
+    """A code that looks like a number stays a text, with its zeros; a field of numbers has a number."""
+    (empty.root / "zones.csv").write_text("region,zone,lat,lon\n1,263,60,10\n2,264,61,11\n")
+    result = init("--set", further)
+    assert result.exit_code == 0, result.exception
+    found = yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]
+    for part in path:
+        found = found[part]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_asked(
+    empty: Project, typed: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (empty.root / "domains" / "mine.yaml").write_text("mine: own\n")
+    with pytest.raises(OdError, match="OD-INIT-EXISTS"):
+        typed()
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml", "defs/mine/notes.md"])
 def test_no_file_is_written_over(empty: Project, there: str) -> None:
     path = empty.root / there

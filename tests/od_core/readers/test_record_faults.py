@@ -90,6 +90,8 @@ def test_a_damaged_page_of_a_parquet_file(tmp_path, loaded, target):
 def test_a_file_that_is_not_there(tmp_path, loaded, target):
     for name in ("absent.csv", "absent.parquet"):
         assert_refused(loaded, target, tmp_path / name, "OD-FILE-MISSING")
+    (tmp_path / "folder.csv").mkdir()
+    assert_refused(loaded, target, tmp_path / "folder.csv", "OD-FILE-MISSING")
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
