@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from od_assets.arrivals import hold_to_marker, marker_path
 from od_assets.settings import G, P, SeriesSettings
-from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.readers.records import load_records
 
@@ -23,8 +20,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         geography: whose areas for unknown places take the codes of no place; None where there are none.
 
     Raises:
-        OdError: as :func:`od_assets.arrivals.hold_to_marker` and :func:`od_core.readers.records.load_records`; there is
-            no record, where their number is public in any case.
+        OdError: as :func:`od_assets.arrivals.hold_to_marker` and :func:`od_core.readers.records.load_records`.
     """
     source = settings.records_path(period)
     hold_to_marker(source, marker_path(settings, Period(period)))
@@ -39,9 +35,3 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         destination_geography=destinations,
         time_zone=settings.periods.time_zone,
     )
-    if settings.unit.neighbours == "bounded" and pq.read_metadata(target).num_rows == 0:  # else it would tell
-        raise OdError(
-            "OD-TRIPS-NONE",
-            f"{source.name} has no record of {period} that is of this release",
-            next_step="wait for the records; or correct the file, or what chooses its records: categories, column date",
-        )

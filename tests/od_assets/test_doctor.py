@@ -502,19 +502,6 @@ def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None
     assert not project.var.exists()
 
 
-@pytest.mark.parametrize("kind", ["component", "group_sizes", "stops"])
-def test_an_input_without_a_record_is_refused_where_that_is_public(project: Project, kind: str) -> None:
-    """Under bounded neighbours the number of records is; else one record more or less must not be told."""
-    ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
-    project.write_records(records().assign(stop="Z00").head(0))
-    finding, detail = input_of(project, getattr(project, kind)())
-    assert finding.fault == "it would be refused"
-    assert "OD-TRIPS-NONE: 2001-01.csv has no record of 2001-01 that is of this release" in detail
-    shutil.rmtree(project.var)
-    finding, _ = input_of(project, getattr(project, kind)(domain__neighbours="unbounded"))
-    assert finding.ok
-
-
 def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
     ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     stops = records().assign(stop="Z00")
