@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import stat
 import tempfile
@@ -11,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import duckdb
 import pandas as pd
 import pytest
 
 import od_assets.assets.inputs
 import od_assets.components.od_release
+import od_assets.loading
+from od_assets.input_inspection import inspected
 from od_assets.resources.notices import Failed, Published
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
+from od_core.readers.records import load_records
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
 from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text
 from tests.od_assets.watch import Kept, Watch
@@ -177,6 +182,55 @@ def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Cal
     assert Ledger(kept_project.var / "ledger.sqlite").draws(KEY, 1) == 0
 
 
+def a_duckdb_file(path: Path) -> None:
+    """Whose view fails with the value that it cannot convert, and whose column of dates is none."""
+    table = planted()
+    with duckdb.connect(path) as connection:
+        connection.register("table_of_records", table)
+        connection.execute("CREATE TABLE records AS FROM table_of_records")
+        converted = "user::DATE AS date, origin::INTEGER::TEXT AS origin"
+        connection.execute(f"CREATE VIEW broken AS SELECT * REPLACE ({converted}) FROM records")
+
+
+FIELDS = " ".join([ZONE, USER, str(COUNT)])
+TEXT = planted().to_csv(index=False)
+READERS: dict[str, tuple[dict[str, Any], Callable[[Path], object]]] = {
+    "a line of other fields": ({"reader": "istat"}, lambda path: path.write_text(f"S 1 {FIELDS}\n")),
+    "lines that are no text": (
+        {"reader": "istat"},
+        lambda path: path.write_bytes(f"S {FIELDS} \xff".encode("latin-1")),
+    ),
+    "a record for a header": ({"reader": "nomis"}, lambda path: path.write_text(FIELDS.replace(" ", ",") + "\n")),
+    "records of others": ({"reader": "lodes"}, lambda path: path.write_text(TEXT)),
+    "text for Parquet": ({"reader": "tlc"}, lambda path: path.write_text(TEXT)),
+    "a cut gzip file": ({}, lambda path: path.write_bytes(gzip.compress(TEXT.encode())[:-100])),
+    "half a sign": (
+        {"encoding": "utf-16"},
+        lambda path: path.write_bytes(TEXT.encode("utf-16")[:-1] + b"\xd8\x00\xd8"),
+    ),
+    "another delimiter": ({"delimiter": ";"}, lambda path: path.write_text(TEXT)),
+    "a view that fails": ({"table": "broken"}, a_duckdb_file),
+    "no such table": ({"table": "absent"}, a_duckdb_file),
+    "no such category": ({"categories": {"kind": ["1"]}}, lambda path: path.write_text(TEXT)),
+}
+
+
+def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Callable[[], list[str]]) -> None:
+    """Nor does a look at the input, which fails likewise; both keep it in the confidential folder."""
+    for number, (name, (trips, plant)) in enumerate(READERS.items()):
+        files = f"{{period}}.{number}.csv" + ".gz" * ("gzip" in name)
+        plant(kept_project.root / files.format(period="2001-01"))
+        component = of_flows(
+            kept_project, trips=trips | {"files": files, "columns": {} if "reader" in trips else {"date": "date"}}
+        )
+        result = kept_project.materialize("geography", "raw_trips", component=component)
+        assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
+        [finding] = inspected(component.settings(), "2001-01")
+        assert finding.fault == "it would be refused"
+        print(finding)
+        assert found() == [], name
+
+
 def quoting(*_: object, **__: object) -> None:
     """Fails as a library does: with a value in its message, in the error behind it, and in a note."""
     try:
@@ -188,7 +242,7 @@ def quoting(*_: object, **__: object) -> None:
 
 
 FAILING = [
-    "od_assets.assets.inputs.load_records",
+    "od_assets.loading.load_records",
     "od_assets.checks.asset_checks.records_meet_expectations",
     "od_assets.assets.inputs.count_records",
     "od_assets.resources.warehouse.begin_release",
@@ -238,9 +292,7 @@ def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, fo
     @dg.asset(key=sound.key, partitions_def=partitions)
     def raw_trips(context, warehouse: Warehouse):  # without a type of what it returns, as the defect needs
         target = warehouse.staged(settings.key(context.partition_key)).records
-        od_assets.assets.inputs.load_records(
-            settings.records_path("2001-01"), settings.columns, context.partition_key, target
-        )
+        load_records(settings.records_path("2001-01"), settings.columns, context.partition_key, target)
         return pd.read_parquet(target)
 
     storage = dg.FilesystemIOManager(base_dir=str(kept_project.root / "dagster" / "storage"))
@@ -259,13 +311,13 @@ def test_what_a_step_prints_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect seeded: Dagster keeps what its steps print."""
-    load = od_assets.assets.inputs.load_records
+    load = od_assets.loading.load_records
 
     def talkative(source: Path, *rest: Any, **options: Any) -> None:
         print(source.read_text())
         load(source, *rest, **options)
 
-    monkeypatch.setattr(od_assets.assets.inputs, "load_records", talkative)
+    monkeypatch.setattr(od_assets.loading, "load_records", talkative)
     kept_project.materialize("geography", "raw_trips")
     places = found()
     assert "what was said: user" in places

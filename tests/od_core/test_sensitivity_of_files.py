@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, PrivacyUnit
@@ -86,11 +86,12 @@ GOOD = st.builds(
     Record,
     st.sampled_from(["01a", "01b", "abroad"]),
     st.sampled_from(["n1", "s1"]),
-    st.just("2001-01-01T12:00:00"),
+    st.sampled_from([time for time in TIMES if time]),
     st.just("1"),
-    st.sampled_from(["1", "3.5"]),
+    st.sampled_from(["1", "2.4", "3.5", "9"]),
     st.sampled_from(["p", "u1"]),
 )
+MIXED = st.one_of(GOOD, GOOD, RECORDS)
 
 
 def written(folder: Path, rows: list[Record], *, zoned: bool) -> Path:
@@ -167,7 +168,13 @@ def declarations(units: st.SearchStrategy[PrivacyUnit]) -> st.SearchStrategy[Dec
 
 
 @settings(max_examples=30, suppress_health_check=QUIET)
-@given(rows=st.lists(st.one_of(RECORDS, GOOD), max_size=10), declared=declarations(TRIPS))
+@example(
+    rows=[
+        Record("01a", "n1", "2001-01-31T22:59:59", "1", weight, None) for weight in ("0.49", "2.4", "3.5", "9", "-1")
+    ],
+    declared=Declared("2001-01", "refuse", True, PrivacyUnit("trip", max_weight=4)),
+)
+@given(rows=st.lists(MIXED, min_size=4, max_size=12), declared=declarations(TRIPS))
 def test_a_file_counts_what_each_record_alone_counts(tmp_path, rows, declared):
     """The leaves are those of the oracle, which never sees two records at once."""
     leaves = counts(tmp_path, rows, declared)[-1]
@@ -183,14 +190,14 @@ def test_a_file_counts_what_each_record_alone_counts(tmp_path, rows, declared):
 def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_path, unit, data):
     """One record, or all of one user: replaced by others, or removed; n is the same where it is published."""
     declared = data.draw(declarations(st.just(unit)))
-    others = data.draw(st.lists(st.one_of(RECORDS, GOOD).filter(lambda row: row.person != "p"), max_size=5))
+    others = data.draw(st.lists(MIXED.filter(lambda row: row.person != "p"), max_size=5))
     if unit.kind == "trip":
-        one, another = ([data.draw(st.one_of(RECORDS, GOOD))] for _ in range(2))
+        one, another = ([data.draw(MIXED)] for _ in range(2))
         valid = [counted_as(rows[0], declared) is not None for rows in (one, another)]
         if unit.publishes_total and valid[0] != valid[1]:
             another = one  # n is published: whether a record is valid is not protected
     else:
-        many = st.lists(st.one_of(RECORDS, GOOD), max_size=6)
+        many = st.lists(MIXED, max_size=6)
         one, another = ([row._replace(person=user) for row in data.draw(many)] for user in "pq")
     if unit.neighbours == "unbounded":
         another = []
@@ -203,7 +210,7 @@ def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_pat
 
 @settings(max_examples=5, suppress_health_check=QUIET)
 @given(
-    rows=st.lists(st.one_of(RECORDS, GOOD), min_size=1, max_size=8),
+    rows=st.lists(MIXED, min_size=6, max_size=12),
     declared=declarations(st.just(PrivacyUnit("trip"))),
     elementary=st.sampled_from(["day", "week", "month"]),
 )

@@ -48,6 +48,7 @@ FILES = {
     "short_row.csv": (GOOD + f"{CANARY}\n".encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
     "long_row.csv": (GOOD + f"{CANARY},ba,{CANARY}\n".encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
     "open_quote.csv": (GOOD + f'"{CANARY},ba\n'.encode(), "OD-FILE-UNREADABLE"),
+    "open_quote_before_others.csv": (GOOD + f'"{CANARY},ba\n'.encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
     "empty.csv": (b"", "OD-FILE-UNREADABLE"),
     "garbage.parquet": (b"PAR1" + CANARY.encode() * 40 + b"PAR1", "OD-FILE-UNREADABLE"),
     "text.parquet": (GOOD, "OD-FILE-UNREADABLE"),
