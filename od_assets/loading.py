@@ -39,7 +39,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         destination_geography=destinations,
         time_zone=settings.periods.time_zone,
     )
-    if settings.unit.neighbours == "bounded" and pq.read_metadata(target).num_rows == 0:  # else it would tell
+    if settings.unit.publishes_total and pq.read_metadata(target).num_rows == 0:  # elsewhere a refusal would tell
         raise OdError(
             "OD-TRIPS-NONE",
             f"{source.name} has no record of {period} that is of this release",

@@ -504,7 +504,7 @@ def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None
 
 @pytest.mark.parametrize("kind", ["component", "group_sizes", "stops"])
 def test_an_input_without_a_record_is_refused_where_that_is_public(project: Project, kind: str) -> None:
-    """Under bounded neighbours the number of records is; else one record more or less must not be told."""
+    """It is where one trip is replaced by another; elsewhere a refusal would tell of one record more or less."""
     ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     project.write_records(records().assign(stop="Z00").head(0))
     finding, detail = input_of(project, getattr(project, kind)())
@@ -512,6 +512,14 @@ def test_an_input_without_a_record_is_refused_where_that_is_public(project: Proj
     assert "OD-TRIPS-NONE: 2001-01.csv has no record of 2001-01 that is of this release" in detail
     shutil.rmtree(project.var)
     finding, _ = input_of(project, getattr(project, kind)(domain__neighbours="unbounded"))
+    assert finding.ok
+
+
+@pytest.mark.parametrize("unit", ["user", "user_period"])
+def test_an_input_without_a_record_of_a_user_is_not_refused(project: Project, unit: str) -> None:
+    """A user may be replaced by one without a trip in the period."""
+    project.write_records(records().assign(rider="r").head(0))
+    finding, _ = input_of(project, project.component(domain__unit=unit, domain__column="rider", max_trips=2))
     assert finding.ok
 
 
