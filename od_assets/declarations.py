@@ -72,6 +72,9 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise _fault(f"{where} is no YAML{'' if mark is None else f', by line {mark.line + 1}'}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         raise _no_attributes(where) from None
     return declared_by(attributes, component, where)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import dagster as dg
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, nearest_known, nearest_only
 from od_core.periods import LENGTHS, Length, Period
 
 SINGLE = "single"
@@ -55,7 +55,8 @@ class SeriesPeriods:
         try:
             ZoneInfo(self.clock)
         except (ValueError, OSError, KeyError):  # its own error is a KeyError
-            raise _fault(f"there is no time zone {self.time_zone!r}; they are named as Europe/Rome") from None
+            nearest = nearest_only(self.time_zone, tuple(available_timezones()))
+            raise _fault(f"there is no time zone {self.time_zone!r}{nearest}; they are named as Europe/Rome") from None
         for period in (self.first, self.last):
             if period is None:
                 continue
