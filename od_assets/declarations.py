@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,6 +95,16 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
     return declared
+
+
+def refuse_unloadable(component: Series) -> None:
+    """Make the definitions, once: owners, cron lines and deadlines are read there. Raises OdError for a wrong one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of young parts of Dagster
+        try:
+            component.build_defs(None)  # type: ignore[arg-type]  # no component of ours reads its context
+        except (dg.DagsterError, ValueError) as error:
+            raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
 
 
 def _no_attributes(where: str) -> OdError:
