@@ -104,8 +104,8 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
     source = _newest_file(answers["records"])
     if source is None:
         return [f"There is no file {answers['records']} yet."]
-    if (absent := absence(source)) is not None:
-        return [f"{absent}."]
+    if (fault := absence(source)) is not None:
+        return [f"{fault}."]
     stated: dict[str, Any] = {}
     _fill(stated, answers, settings)
     try:
