@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,6 +73,9 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise _fault(f"{where} is no YAML{'' if mark is None else f', by line {mark.line + 1}'}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         raise _no_attributes(where) from None
     return declared_by(attributes, component, where)
@@ -91,6 +95,16 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
     return declared
+
+
+def refuse_unloadable(component: Series) -> None:
+    """Make the definitions, once: owners, cron lines and deadlines are read there. Raises OdError for a wrong one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of young parts of Dagster
+        try:
+            component.build_defs(None)  # type: ignore[arg-type]  # no component of ours reads its context
+        except (dg.DagsterError, ValueError) as error:
+            raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
 
 
 def _no_attributes(where: str) -> OdError:

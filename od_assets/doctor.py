@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
-import dagster as dg
-
 from od_assets import installation
 from od_assets.components.series import Series
-from od_assets.declarations import comparison, declaration, declared_comparisons, declared_releases
+from od_assets.declarations import comparison, declaration, declared_comparisons, declared_releases, refuse_unloadable
 from od_assets.findings import Finding, found
 from od_assets.input_inspection import inspected
 from od_assets.project import var_folder
@@ -75,7 +72,7 @@ def of_declaration(name: str) -> list[Finding]:
     return [
         Finding(f"{what}, data set {component.domain}"),
         *_of_plan(component, settings),
-        found(f"assets and schedules of {name}", lambda: _build(component)),
+        found(f"assets and schedules of {name}", lambda: refuse_unloadable(component)),
     ]
 
 
@@ -93,16 +90,6 @@ def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Find
         return f"rho {asked:.6g}, the cap is {cap:.6g}"
 
     return [Finding(f"{what}: {counts}"), found(f"plan of {component.name}", plan)]
-
-
-def _build(component: Series) -> None:
-    """Make the definitions: cron lines, time zones and deadlines are read here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of young parts of Dagster
-        try:
-            component.build_defs(None)  # type: ignore[arg-type]  # no component of ours reads its context
-        except (dg.DagsterError, ValueError) as error:
-            raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
 
 
 def _check_comparison(name: str) -> None:

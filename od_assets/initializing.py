@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from od_assets import declarations
 from od_assets.components import OdRelease, domain
 from od_assets.components.od_release import Trips
-from od_assets.declarations import declaration, declared_by
+from od_assets.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.project import project_root
 from od_assets.questions import QUESTIONS, Question, as_yaml
 from od_assets.running import planned_period
@@ -33,6 +33,7 @@ from od_core.errors import OdError
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
 from od_core.privacy.cap import Cap
+from od_core.readers.presence import absence
 from od_core.readers.record_columns import column_in
 from od_core.readers.record_schema import record_schema
 from od_core.readers.zones import read_zones
@@ -103,6 +104,8 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
     source = _newest_file(answers["records"])
     if source is None:
         return [f"There is no file {answers['records']} yet."]
+    if (fault := absence(source)) is not None:
+        return [f"{fault}."]
     stated: dict[str, Any] = {}
     _fill(stated, answers, settings)
     try:
@@ -204,7 +207,9 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             rho = unlimited.plan(geography, period).charge.as_rho
             data_set["cap"] = {"rho": cap_above(rho), "reason": answers["reason"] or _reason(answers, data_set)}
             _write(places[1], _block(data_set))
-        declaration(name).settings().plan(geography, period)
+        declared = declaration(name)
+        declared.settings().plan(geography, period)
+        refuse_unloadable(declared)  # a declaration that does not load keeps the whole project from loading
     return Initialized(places, geography.area_counts)
 
 

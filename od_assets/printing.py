@@ -59,7 +59,7 @@ def print_outcome(outcome: Outcome) -> None:
     print_guarantee(facts["guarantee"])
     console.print(
         f"\nSpent: {spent_text(released.spent)}."
-        f" Of the period's cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
+        f" Of the cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
         f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
     )
     print_frame(f"{released.contents.capitalize()} by level", released.levels)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
-from od_core.errors import OdError
+from od_core.errors import OdError, nearest_only
 
 Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
@@ -106,7 +106,7 @@ def check_time_zone(name: str) -> None:
     except (ValueError, OSError, KeyError):  # its own error is a KeyError
         raise OdError(
             "OD-TIME-ZONE",
-            f"there is no time zone {name!r}",
+            f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones()))}",
             next_step="write it as Europe/Rome or America/New_York",
         ) from None
 

@@ -200,6 +200,12 @@ def test_every_mistake_in_a_declaration_is_named(
     assert "\n" not in str(caught.value)
 
 
+def test_yaml_that_cannot_be_read_is_said_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "defs.yaml").write_text("type: x\nattributes:\n  name: trips\n   domain: trips\n", encoding="utf-8")
+    with pytest.raises(OdError, match=r"OD-CONFIG: \S+/defs.yaml is no YAML, by line 4 "):
+        read_declaration(tmp_path / "defs.yaml", OdRelease)
+
+
 def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) -> None:
     budgets = set()
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):

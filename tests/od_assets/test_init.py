@@ -203,6 +203,11 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
+def test_a_folder_in_the_place_of_records_is_said(empty: Project) -> None:
+    (empty.root / "2001-02.csv").mkdir()
+    assert "2001-02.csv is a folder, not a file." in init().stdout
+
+
 def test_a_file_that_cannot_be_opened_is_said_with_what_to_write(empty: Project) -> None:
     (empty.root / "2001-01.csv").write_bytes(
         "date,origin,destination,hvor\n2001-01-03,Z00,Z01,Tromsø\n".encode("latin-1")
@@ -271,6 +276,9 @@ def test_no_file_is_written_over(empty: Project, there: str) -> None:
         ({"cap": "1"}, "OD-CONFIG"),
         ({"set": "geography.colour=red"}, "OD-CONFIG"),
         ({"set": "noise=loud"}, "OD-NOISE-UNKNOWN"),
+        ({"set": "schedule=0 6 2 *"}, "OD-CONFIG"),
+        ({"owner": "me"}, "OD-CONFIG"),
+        ({"set": "freshness={deadline: 0 12 * *, within_days: 3}"}, "OD-FRESHNESS"),
     ],
 )
 def test_what_does_not_fit_is_said_as_plan_says_it_and_leaves_nothing(

@@ -76,7 +76,7 @@ def test_a_single_release_of_a_span():
         ("week", "2001-06", None, "UTC", "2001-06 is no week"),
         ("month", "2001-06", "2001-05", "UTC", "2001-05, is before the first, 2001-06"),
         ("single", "2001", "2002", "UTC", "write first: 2001--2002"),
-        ("month", "2001-06", None, "Europe/Roma", "no time zone 'Europe/Roma'"),
+        ("month", "2001-06", None, "Europe/Roma", "no time zone 'Europe/Roma' (did you mean 'Europe/Rome'?)"),
         ("month", "2001-06", None, "../etc/passwd", "no time zone"),
         ("month", "1492-10", None, "UTC", "not of our time"),
     ],
