@@ -46,6 +46,9 @@ def test_what_is_drawn_is_published_as_it_was_read(project: Project, fact: str) 
     ):
         assert "OD-REPLAY-READING-CHANGED" in failure_text(result)
         assert fact in failure_text(result)
+    assert project.materialize(*REST[:-1]).success
+    bundle = project.materialize("bundle", component=project.component(**changed))
+    assert "OD-REPLAY-READING-CHANGED" in failure_text(bundle)
     assert not (project.var / "releases").exists()
     assert project.run().success
     before = public_bytes(project.var)
