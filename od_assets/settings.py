@@ -147,7 +147,7 @@ class SeriesSettings(ABC, Generic[P, G]):
     @property
     def reading(self) -> dict[str, Any]:
         """How its records are read, as JSON-ready public facts."""
-        return self.record_format.facts(self.periods.time_zone)
+        return self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
 
     @property
     def has_file_of_each(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from od_core.weights import trips_and_weights
 
@@ -38,6 +38,11 @@ class RecordColumns:
     def __post_init__(self) -> None:
         if self.trips is not None and self.weight is not None:
             raise trips_and_weights()
+
+    def facts(self) -> dict[str, str | list[str]]:
+        """The columns that are stated, JSON-ready; of published names all of them."""
+        stated = {name: column for name, column in asdict(self).items() if column}
+        return {name: column if isinstance(column, str) else list(column) for name, column in stated.items()}
 
     @property
     def codes(self) -> dict[str, ColumnName]:

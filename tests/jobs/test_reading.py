@@ -19,13 +19,14 @@ KEY = ReleaseKey("trips", "2001-01")
 OTHERWISE: dict[str, dict[str, Any]] = {
     "nowhere": {"trips__nowhere": ["abroad"]},
     "fault_threshold": {"trips__fault_threshold": "0.5"},
+    "columns": {"trips__columns": {"date": "day"}},
 }
 """Each reads and counts these records alike, so that the input is the same."""
 
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    project.write_records(records())
+    project.write_records(records().assign(day="2001-01-15"))
     return project
 
 
@@ -52,7 +53,8 @@ def test_what_is_drawn_is_published_as_it_was_read(project: Project, fact: str) 
     assert not (project.var / "releases").exists()
     assert project.run().success
     before = public_bytes(project.var)
-    assert stated(project)[fact] == {"nowhere": [], "fault_threshold": "1/1000"}[fact]
+    columns = {"origin": "origin", "destination": "destination", "date": "date"}
+    assert stated(project)[fact] == {"nowhere": [], "fault_threshold": "1/1000", "columns": columns}[fact]
     assert "OD-REPLAY-READING-CHANGED" in failure_text(project.run(project.component(**changed)))
     assert project.run().success
     assert public_bytes(project.var) == before
