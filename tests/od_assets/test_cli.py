@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import sqlite3
 import subprocess
 import sys
 from fractions import Fraction
@@ -97,45 +94,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[
     assert result.stderr.startswith(code)
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "ledger.sqlite").exists()
-
-
-def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
-    first = od_release("run", "us_flights", "--period", "2001-02", "--json", var=tmp_path)
-    assert first.returncode == 0, first.stderr
-    facts = json.loads(first.stdout)[0]
-    assert facts["drawn"] == 8
-    assert all(check["passed"] for check in facts["checks"])
-    assert facts["flows_by_level"][0]["flows"] == 1
-    assert Path(facts["bundle"]).is_dir()
-    again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "0 of 8 levels were drawn now" in " ".join(again.stdout.split())
-    rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
-    states = {row["release"]: row["state"] for row in rows}
-    assert states["us_flights/2001-02/r1"] == "published"
-    assert states["us_flights/2001-01/r1"] == "not begun"
-
-
-def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:
-    folder = tmp_path / "data" / "us_flights"
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "data" / "us_flights" / "airports.csv", folder)
-    month = pd.read_parquet(ROOT / "data" / "us_flights" / "2001-02.parquet")
-    month.loc[: len(month) // 500, "origin"] = "QQQQ"  # 0.2 % of the trips
-    month.to_parquet(folder / "2001-02.parquet")
-    result = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path / "var", project=tmp_path)
-    assert result.returncode == 1
-    lines = [line for line in result.stdout.splitlines() if line.strip()]
-    assert lines[0] == "us_flights/2001-02/r1 is not published."
-    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: meets_expectations, which asks:")
-    assert len(lines) == 2
-    assert "QQQQ" not in result.stdout + result.stderr
-    assert not (tmp_path / "var" / "ledger.sqlite").exists() or "RESERVED" not in kinds_in_ledger(tmp_path / "var")
-
-
-def kinds_in_ledger(var: Path) -> set[str]:
-    with contextlib.closing(sqlite3.connect(var / "ledger.sqlite")) as connection:
-        return {row[0] for row in connection.execute("SELECT kind FROM entries")}
 
 
 @pytest.mark.parametrize(
