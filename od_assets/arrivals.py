@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from od_assets.project import project_root
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import SeriesSettings
 from od_core.archive.files import file_digest
@@ -54,7 +53,7 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
         return Arrival(key, absent, None)
     status = file.stat()
     written = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
-    marker = marker_path(settings, period)
+    marker = settings.marker_path(period.text)
     if marker is not None and not marker.is_file():
         return Arrival(key, f"{file.name} is there, {marker.name} is not", written)
     changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
@@ -93,13 +92,6 @@ def correction(
         f"the file of {published} was written after its publication: where its records are corrected, they take"
         f" revision {published.revision + 1}, which is charged again"
     )
-
-
-def marker_path(settings: SeriesSettings[Any, Any], period: Period) -> Path | None:
-    """The file that says that a period's records are whole; None where the series declares none."""
-    if settings.complete is None:
-        return None
-    return project_root() / settings.complete.format(period=period)
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:

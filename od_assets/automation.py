@@ -45,10 +45,10 @@ def release_schedule(
         period = settings.periods.ended_before(tick)
         if period is None:
             return dg.SkipReason(f"No period of {settings.name} has ended right before this tick.")
-        found = arrival(settings, period)
         done = Warehouse().published_periods(settings.name).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
+        found = arrival(settings, period)
         if found.waits is not None:
             return dg.SkipReason(f"{found.key} waits: {found.waits}.")
         return _request(settings, period, found, tick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,11 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
         """As :meth:`SeriesSettings.kept_geography`."""
         (zones,) = self.kept_zone_lists
         return zones.geography(folder)
+
+    def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
+        """As :meth:`SeriesSettings.listed_codes`."""
+        codes = self.grouping.codes(geography)
+        return codes, codes
 
     def sides(self, geography: Geography) -> tuple[Geography, Geography]:
         """As :meth:`SeriesSettings.sides`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from od_core.periods import Period
 from od_core.readers.counting import count_records
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 from od_core.stops.placing import place_records
-from od_core.trip_faults import usual_length
+from od_core.trip_faults import filled_with_zeros
 
 _FIRST_ROWS = 5
 """So many records of each kind of fault are written down."""
@@ -98,7 +98,7 @@ def _inspect(
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
     with scratch_database(records.parent) as connection:
-        for name, codes in zip((ZONES, DESTINATIONS), _listed(settings, geography), strict=True):
+        for name, codes in zip((ZONES, DESTINATIONS), settings.listed_codes(geography), strict=True):
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
         for kind in _kinds(connection, records):
             numbers += kind.lines(connection)
@@ -106,18 +106,6 @@ def _inspect(
                 share = float(settings.fault_threshold)
                 refused.append(f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}")
     _count(settings, geography, period, confidential, records)
-
-
-def _listed(settings: SeriesSettings[Any, Any], geography: Any) -> tuple[Sequence[str], Sequence[str]]:
-    """The codes that records may have as origins, and as destinations."""
-    match settings:
-        case ReleaseSettings():
-            origins, destinations = settings.sides(geography)
-            return origins.zones, destinations.zones
-        case GroupSizeSettings():
-            codes = settings.grouping.codes(geography)
-            return codes, codes
-    return geography.codes, geography.codes
 
 
 def _count(
@@ -195,9 +183,8 @@ def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, a
 def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
     """Whether a shorter code would be one of the list, with zeros to the length that most of its codes have."""
     table = listed_for(column)
-    length = usual_length([code for (code,) in connection.sql(f"FROM {table}").fetchall()])  # our own
-    code = quoted_name(column)
-    return f"length({code}) < {length} AND lpad({code}, {length}, '0') IN (FROM {table})"
+    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own
+    return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
 
 
 def _frame_text(rows: pd.DataFrame) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from od_assets.arrivals import hold_to_marker, marker_path
+from od_assets.arrivals import hold_to_marker
 from od_assets.settings import G, P, SeriesSettings
-from od_core.periods import Period
 from od_core.readers.records import load_records
 
 
@@ -17,14 +16,16 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         settings: of the series.
         period: the period.
         target: where to, in the confidential folder.
-        geography: whose areas for unknown places take the codes of no place; None where there are none.
+        geography: whose areas for unknown places, where records of the series go there, take the codes of no place.
 
     Raises:
         OdError: as :func:`od_assets.arrivals.hold_to_marker` and :func:`od_core.readers.records.load_records`.
     """
     source = settings.records_path(period)
-    hold_to_marker(source, marker_path(settings, Period(period)))
-    origins, destinations = (None, None) if geography is None else settings.sides(geography)
+    hold_to_marker(source, settings.marker_path(period))
+    origins = destinations = None
+    if geography is not None and settings.takes_nowhere:
+        origins, destinations = settings.sides(geography)
     load_records(
         source,
         settings.columns,

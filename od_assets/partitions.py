@@ -102,7 +102,7 @@ class SeriesPeriods:
     def ended_before(self, moment: datetime.datetime) -> Period | None:
         """The period that has ended last before a moment; None before the first one, and when the series is over."""
         if self._length is None:
-            return self.first if self.first.end <= self.day(moment) else None
+            return next(iter(self.ended(moment)), None)
         last = Period.around(self.day(moment), self._length).first - datetime.timedelta(days=1)
         period = Period.around(last, self._length)
         over = self.last is not None and period.first > self.last.first
@@ -114,16 +114,21 @@ class SeriesPeriods:
 
     @property
     def _length(self) -> Length | None:
-        return None if self.every == SINGLE else self.first.length
+        return _length_of(self.every)
 
 
 def period_of(partition: str, every: str) -> Period:
     """The period behind Dagster's key, in a series whose periods have a length."""
-    length = next((length for length in LENGTHS if length == every), None)
+    length = _length_of(every)
     if length is None:
         return Period(partition)
     day = datetime.datetime.strptime(partition, _KEYS[length])  # a day
     return Period.around(day.date(), length)
+
+
+def _length_of(every: str) -> Length | None:
+    """The length of a series' periods; None where it has a single one."""
+    return next((length for length in LENGTHS if length == every), None)
 
 
 def _fault(message: str) -> OdError:

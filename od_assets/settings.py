@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -15,11 +13,11 @@ import pandas as pd
 
 from od_assets.partitions import SeriesPeriods
 from od_assets.project import project_root
+from od_assets.sides import Sides
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.coordinates import COORDINATES
-from od_core.equal_depth import equally_deep
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
 from od_core.mechanisms import Mechanism
@@ -46,54 +44,6 @@ class PublicList(Protocol):
     def area_counts(self) -> dict[str, int]:
         """How many areas or places there are, by level."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """The public geographies of origins and of destinations, as their lists have them.
-
-    Attributes:
-        origin: of the origins.
-        other: of the destinations, or None where they have the areas of the origins.
-    """
-
-    origin: Geography
-    other: Geography | None = None
-
-    def __post_init__(self) -> None:
-        if self.other is None:
-            return
-        origin, destination = self.equally_deep
-        if origin.digest == destination.digest:
-            raise OdError(
-                "OD-GEOGRAPHY-SAME",
-                "the lists of origins and of destinations hold the same areas",
-                next_step="leave destination_geography out: one list is of both",
-            )
-
-    @property
-    def destination(self) -> Geography:
-        """Of the destinations."""
-        return self.origin if self.other is None else self.other
-
-    @cached_property
-    def equally_deep(self) -> tuple[Geography, Geography]:
-        """Both with as many levels as the deeper one has."""
-        return equally_deep(self.origin, self.destination)
-
-    @property
-    def digest(self) -> str:
-        """As :attr:`PublicList.digest`."""
-        both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
-
-    @property
-    def area_counts(self) -> dict[str, int]:
-        """As :attr:`PublicList.area_counts`."""
-        if self.other is None:
-            return self.origin.area_counts
-        sides = {"origin": self.origin, "destination": self.other}
-        return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
 P = TypeVar("P", bound=Planned)
@@ -166,6 +116,14 @@ class SeriesSettings(ABC, Generic[P, G]):
     def records_path(self, period: str) -> Path:
         """The file with the records of one period."""
         return project_root() / self.records.format(period=period)
+
+    def marker_path(self, period: str) -> Path | None:
+        """The file that says that a period's records are whole; None where the series declares none."""
+        return None if self.complete is None else project_root() / self.complete.format(period=period)
+
+    @abstractmethod
+    def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
+        """The codes that the records' origins and their destinations may have; of one code, the same twice."""
 
     @abstractmethod
     def read_geography(self) -> G:
@@ -277,9 +235,13 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         """As :meth:`SeriesSettings.sides`."""
         return geography.origin, geography.destination
 
+    def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
+        """As :meth:`SeriesSettings.listed_codes`."""
+        return geography.origin.zones, geography.destination.zones
+
     def read_geography(self) -> Sides:
         """As :meth:`SeriesSettings.read_geography`."""
-        return _sides(self.zone_lists.values(), project_root())
+        return Sides.listed(self.zone_lists.values(), project_root())
 
     def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
         """As :meth:`SeriesSettings.kept_lists`."""
@@ -288,7 +250,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     def kept_geography(self, folder: Path) -> Sides:
         """As :meth:`SeriesSettings.kept_geography`."""
-        return _sides(self.kept_zone_lists, folder)
+        return Sides.listed(self.kept_zone_lists, folder)
 
     def _plan(self, geography: Sides, period: str) -> ReleasePlan:  # all have one plan
         origin, destination = geography.equally_deep
@@ -300,8 +262,3 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
             mechanism=self.mechanism,
             tree=self.tree,
         )
-
-
-def _sides(lists: Iterable[ZoneList], folder: Path) -> Sides:
-    """The geographies of one list or two, below a folder."""
-    return Sides(*(zones.geography(folder) for zones in lists))

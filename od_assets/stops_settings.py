@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,10 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
     mechanism: StopsMechanism
 
     kind = STOPS
+
+    def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
+        """As :meth:`SeriesSettings.listed_codes`."""
+        return geography.codes, geography.codes
 
     def read_geography(self) -> PlaceList:
         """As :meth:`SeriesSettings.read_geography`."""

@@ -48,6 +48,12 @@ def usual_length(codes: Sequence[str]) -> int:
     return max(lengths, key=lambda length: (lengths[length], length))
 
 
+def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
+    """A code of a column with zeros before it to the usual length of a list's codes, in SQL; NULL if it has that."""
+    length = usual_length(codes)
+    return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
+
+
 def refuse_too_many_faults(
     faulty: int, trips: int, fault_threshold: Fraction, *, lost_zeros: Callable[[], bool] = lambda: False
 ) -> None:

@@ -94,28 +94,15 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
     )
 
 
-def record_checks(
-    settings: SeriesSettings[Any, Any],
-    listed: Callable[[Warehouse], Sequence[str]],
-    destinations: Callable[[Warehouse], Sequence[str]] | None = None,
-) -> AssetChecks:
-    """Schema and content of the raw records.
-
-    Args:
-        settings: of the series.
-        listed: the codes that records may have.
-        destinations: those that their destinations may have, where these are others.
-    """
+def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
+    """Schema and content of the raw records."""
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
         staged = warehouse.staged(settings.key(period))
         # The pages hold a digest of what was counted: they stay inside.
+        zones, destinations = settings.listed_codes(warehouse.geography(settings))
         met = records_meet_expectations(
-            staged.records,
-            listed(warehouse),
-            settings.fault_threshold,
-            staged.data_docs,
-            destinations=None if destinations is None else destinations(warehouse),
+            staged.records, zones, settings.fault_threshold, staged.data_docs, destinations=destinations
         )
         warehouse.confidential.close(staged.data_docs)
         return {"meets_expectations": any_unmet(met)}

@@ -13,7 +13,7 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
     """All blocking checks of a group-size table, in the order of its assets."""
     return [
         geography_checks(settings),
-        record_checks(settings, lambda warehouse: settings.grouping.codes(warehouse.geography(settings))),
+        record_checks(settings),
         _histogram_checks(settings),
     ]
 

@@ -19,11 +19,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     """All blocking checks of a release, in the order of its assets."""
     return [
         geography_checks(settings),
-        record_checks(
-            settings,
-            lambda warehouse: warehouse.geography(settings).origin.zones,
-            lambda warehouse: warehouse.geography(settings).destination.zones,
-        ),
+        record_checks(settings),
         *_estimate_checks(settings),
         _flow_checks(settings),
     ]

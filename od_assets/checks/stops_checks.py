@@ -12,7 +12,7 @@ def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
     """All blocking checks of a release of trips with stops, in the order of its assets."""
     return [
         _place_checks(settings),
-        record_checks(settings, lambda warehouse: warehouse.geography(settings).codes),
+        record_checks(settings),
         _box_checks(settings),
     ]
 

@@ -114,7 +114,7 @@ class OdGroupSizes(Series):
             )
         return GroupSizeSettings(
             name=self.name,
-            **self.timing(),
+            **self.timing(domain),
             records=self.trips.files,
             columns=columns,
             record_format=form,
@@ -161,7 +161,7 @@ class OdGroupSizes(Series):
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
         settings = self.settings()
         mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
-        assets = group_size_assets(settings, self.partitions(), self.traits(settings, mechanism))
+        assets = group_size_assets(settings, settings.periods.definition(), self.traits(settings, mechanism))
         return self.definitions(settings, assets, group_size_checks(settings))
 
 

@@ -107,7 +107,7 @@ class OdRelease(Series):
         privacy, others = self.privacy, self.destination_geography
         return ReleaseSettings(
             name=self.name,
-            **self.timing(),
+            **self.timing(domain),
             records=self.trips.files,
             columns=replace(columns, user=domain.unit.column),
             record_format=form,
@@ -150,7 +150,8 @@ class OdRelease(Series):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
-        settings, partitions = self.settings(), self.partitions()
+        settings = self.settings()
+        partitions = settings.periods.definition()
         traits = self.traits(settings, settings.mechanism.name)
         assets = [
             asset

@@ -97,7 +97,7 @@ class OdStops(Series):
         west, east, south, north = places.edges or [0.0] * 4
         return StopsSettings(
             name=self.name,
-            **self.timing(),
+            **self.timing(domain),
             records=self.trips.files,
             columns=(
                 columns
@@ -121,5 +121,5 @@ class OdStops(Series):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Assets, checks, jobs and schedules, all with the series' name before theirs."""
         settings = self.settings()
-        assets = stops_assets(settings, self.partitions(), self.traits(settings, settings.mechanism.name))
+        assets = stops_assets(settings, settings.periods.definition(), self.traits(settings, settings.mechanism.name))
         return self.definitions(settings, assets, stops_checks(settings))

@@ -21,7 +21,6 @@ from od_assets.resources.run_tags import release_tags
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.noise import noise_named
@@ -177,11 +176,11 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """The periods, in the time zone of their data set. Raises OdError as periods, and data set."""
         return self.periods.checked(read_domain(self.domain).time_zone)
 
-    def timing(self) -> dict[str, Any]:
-        """What all settings say of periods, and of when a file is taken for whole."""
+    def timing(self, domain: PrivacyDomain) -> dict[str, Any]:
+        """What all settings say of periods, in the time zone of their data set, and of when a file is whole."""
         arrivals = self.arrivals
         return {
-            "periods": self.checked_periods(),
+            "periods": self.periods.checked(domain.time_zone),
             "settled_seconds": 0 if arrivals is None else arrivals.settled_seconds,
             "complete": None if arrivals is None else arrivals.complete,
         }
@@ -196,13 +195,13 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         max_weight: int | None = None,
     ) -> PrivacyDomain:
         """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
-        periods = self.checked_periods()
-        first = ReleaseKey(self.name, periods.first.text, self.revision)
+        declared = read_domain(self.domain)
+        periods = self.periods.checked(declared.time_zone)
+        ReleaseKey(self.name, periods.first.text, self.revision)  # refuses a name or a revision that is none
         one_file = has_dates or periods.every == SINGLE
         check_files(files, one_file=one_file)
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and "{period}" not in files)
-        declared = read_domain(self.domain)
         if trips_alone and declared.unit != "trip":
             raise OdError(
                 "OD-UNIT-UNKNOWN",
@@ -210,7 +209,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
                 next_step="release flows, which have user units",
             )
         domain = declared.domain(max_trips, max_weight)
-        charged_periods(Period(first.period), domain.elementary_period, domain.unit.kind)
+        charged_periods(periods.first, domain.elementary_period, domain.unit.kind)
         noise_named(self.noise)
         return domain
 
@@ -242,18 +241,18 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         schedules = [] if self.schedule is None else [release_schedule(settings, self.owners, self.schedule, job)]
         sensors = [] if self.arrivals is None else [arrival_sensor(settings, self.owners, job)]
         return dg.Definitions(
-            assets=with_sources(self._with_freshness(assets)),
+            assets=with_sources(self._with_freshness(assets, settings.periods.clock)),
             asset_checks=[*check_definitions(checks, settings.periods), verification],
             jobs=[job, verify_job],
             schedules=[*schedules, verify_daily],
             sensors=sensors,
         )
 
-    def _with_freshness(self, assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
+    def _with_freshness(self, assets: Sequence[dg.AssetsDefinition], clock: str) -> list[dg.AssetsDefinition]:
         """The assets; the bundle with its deadlines, where the series has any. Raises OdError where they are none."""
         if self.freshness is None:
             return list(assets)
-        policy, bundle = self.freshness.policy(self.checked_periods().clock), dg.AssetKey([self.name, "bundle"])
+        policy, bundle = self.freshness.policy(clock), dg.AssetKey([self.name, "bundle"])
 
         def due(spec: dg.AssetSpec) -> dg.AssetSpec:
             return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec

@@ -30,9 +30,9 @@ from od_core.trip_faults import (
     SUM_TOO_LARGE,
     TOO_LARGE,
     bad_count,
+    filled_with_zeros,
     not_counted,
     refuse_too_many_faults,
-    usual_length,
 )
 from od_core.trips import FAULT_THRESHOLD, TripCounts
 from od_core.weights import check_weight_column, counted_trips
@@ -205,8 +205,7 @@ def _lost_zeros(connection: duckdb.DuckDBPyConnection, source: str, tree: FlowTr
     """Whether most of the codes that are not listed would be, with zeros before them to the usual length."""
     unlisted = listed = 0
     for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
-        length, zones = usual_length(geography.zones), f"(SELECT code FROM {side}_zones)"  # noqa: S608  # our own
-        filled = f"CASE WHEN length({side}) < {length} THEN lpad({side}, {length}, '0') END"
+        filled, zones = filled_with_zeros(side, geography.zones), f"(SELECT code FROM {side}_zones)"  # noqa: S608  # our own
         query = f"""
             SELECT count(*), count(*) FILTER (WHERE {filled} IN {zones}) FROM {source} WHERE {side} NOT IN {zones}
         """  # noqa: S608  # numbers, and the checked name of the file

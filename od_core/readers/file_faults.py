@@ -12,7 +12,12 @@ import duckdb
 from od_core.errors import OdError
 from od_core.readers.record_format import RecordFormat
 
-READING_ERRORS = (duckdb.Error, UnicodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error)
+CORRECT = "correct the file of records, or the columns named in the configuration"
+
+GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+"""What a file in gzip that is cut short or damaged raises."""
+
+READING_ERRORS = (duckdb.Error, UnicodeError, csv.Error, *GZIP_ERRORS)
 """What a file that cannot be read raises; what they say may quote it."""
 
 
@@ -22,7 +27,7 @@ def file_fault(
     code: str,
     message: str,
     *,
-    next_step: str = "correct the file of records, or the columns named in the configuration",
+    next_step: str = CORRECT,
     detail: str | None = None,
 ) -> OdError:
     """An error about a file.
@@ -43,7 +48,7 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
     what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
     message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
     next_step = "correct the file of records"
-    if isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error)) or "GZIP" in said:
+    if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
         message += ": it is cut short or damaged"
         next_step = "fetch the file anew"
     elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():

@@ -30,6 +30,11 @@ def is_compressed(source: Path) -> bool:
     return source.suffix == ".gz"
 
 
+def open_bytes(source: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked where its name says that it is compressed."""
+    return cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb")
+
+
 def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
     """Raise OdError where a file is of another kind, or in another encoding, than it should be.
 
@@ -49,7 +54,7 @@ def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
     if found != wanted:
         raise _other_kind(source, form, found, wanted)
     if container in ("csv", "lines"):
-        with cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb") as text:
+        with open_bytes(source) as text:
             _refuse_other_encoding(source, form, text.read(3))
 
 

@@ -6,7 +6,7 @@ from od_core.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.periods import Period
-from od_core.readers.file_faults import file_fault
+from od_core.readers.file_faults import CORRECT, file_fault
 from od_core.readers.opening import OpenFile
 from od_core.readers.record_columns import ColumnName, RecordColumns, column_in
 from od_core.readers.record_format import RecordFormat
@@ -76,9 +76,7 @@ class RecordQuery:
         column = str(column_in(name, list(self._types)))
         return column, self._types[column]
 
-    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        if next_step is None:
-            return file_fault(self._file.source, self._file.form, code, message)
+    def _fault(self, code: str, message: str, next_step: str = CORRECT) -> OdError:
         return file_fault(self._file.source, self._file.form, code, message, next_step=next_step)
 
     def _code(self, name: ColumnName) -> str:
@@ -115,7 +113,7 @@ class RecordQuery:
         raise self._fault(
             "OD-TRIPS-DATE",
             f"column {name!r} holds {kind}, not dates or local times without a zone",
-            "say in which time_zone days begin, or give local times" if kind == _ZONED_TIME else None,
+            "say in which time_zone days begin, or give local times" if kind == _ZONED_TIME else CORRECT,
         )
 
     def _count(self, name: ColumnName) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,12 +17,12 @@ from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
 from od_core.geography import Geography
 from od_core.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes
+from od_core.readers.file_faults import GZIP_ERRORS
+from od_core.readers.file_kind import open_bytes
 from od_core.readers.presence import absence
 from od_core.unknown_area import with_unknown_area
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-
-_COMPRESSED = ".csv.gz"
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -156,7 +154,7 @@ def read_zones(path: Path) -> pd.DataFrame:
         raise _fault(
             "OD-FILE-NOT-UTF8", f"{path.name} is not UTF-8 text, but perhaps Windows-1252 or ISO 8859-1"
         ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except GZIP_ERRORS:
         raise _fault("OD-FILE-UNREADABLE", f"{path.name} is not a whole gzip file") from None
     except (ValueError, pa.ArrowException) as error:
         raise _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table: {error}") from None
@@ -164,7 +162,7 @@ def read_zones(path: Path) -> pd.DataFrame:
 
 def _refuse_other_text(path: Path) -> None:
     """Refuse UTF-16, and a first line that other signs than commas divide. Raises OdError; as reading the file does."""
-    with gzip.open(path) if path.name.endswith(_COMPRESSED) else path.open("rb") as file:
+    with open_bytes(path) as file:
         first = file.readline()
     if first.startswith(_UTF16):
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")

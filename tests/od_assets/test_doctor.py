@@ -502,6 +502,19 @@ def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None
     assert not project.var.exists()
 
 
+def test_codes_of_groups_are_read_as_a_run_reads_them(project: Project) -> None:
+    """A group may be called what is no place elsewhere: it is not sent to the zone of unknown places."""
+    pd.DataFrame({"taxi": ["x", "y"], "zone": ["Z00", "Z11"]}).to_csv(project.root / "groups.csv", index=False)
+    pd.DataFrame({"taxi": ["x", "y"] * 9, "date": "2001-01-15"}).to_csv(project.root / "2001-01.csv", index=False)
+    component = project.group_sizes(
+        trips={"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]},
+        groups={"file": "groups.csv", "group": "taxi", "area": "zone"},
+        geography={"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"},
+    )
+    finding, detail = input_of(project, component)
+    assert finding.ok, detail
+
+
 def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
     ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     stops = records().assign(stop="Z00")
