@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,3 +169,14 @@ def failure_text(result: dg.ExecuteInProcessResult) -> str:
 def public_bytes(var: Path) -> dict[str, bytes]:
     """All files of all bundles."""
     return {str(p.relative_to(var)): p.read_bytes() for p in (var / "releases").rglob("*") if p.is_file()}
+
+
+def states(folder: Path) -> dict[str, tuple[int, str]]:
+    """Mode and content of everything in a folder."""
+    return {
+        str(path.relative_to(folder)): (
+            path.lstat().st_mode,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in folder.rglob("*")
+    }
