@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from tests.servers import free_port, serving
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "var" / "screenshots"
@@ -94,17 +94,11 @@ def bundle(environment) -> Path:
 @pytest.fixture(scope="session")
 def ui(environment, tmp_path_factory) -> Iterator[str]:
     """Address of a Dagster UI on that folder; it ends with all of its children."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "dagster_webserver", "-w", str(ROOT / "workspace.yaml"), "-h", "127.0.0.1", "-p"]
     log = tmp_path_factory.mktemp("ui") / "log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [*command, str(port)], cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
+    with serving([*command, str(port)], ROOT, environment, log) as server:
         for _ in range(600):
             try:
                 urllib.request.urlopen(f"{address}/server_info", timeout=5).close()  # noqa: S310  # our own server
@@ -113,13 +107,6 @@ def ui(environment, tmp_path_factory) -> Iterator[str]:
                 assert server.poll() is None, log.read_text(encoding="utf-8")[-2000:]
                 time.sleep(0.1)
         yield address
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
 
 
 def outside(asked: list[str], address: str) -> list[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +14,7 @@ import pytest
 import yaml
 
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, records
+from tests.servers import free_port, serving
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120
@@ -48,29 +46,15 @@ def log(project: Path) -> Iterator[Path]:
     home, said = project / "var" / "dagster", project / "log"
     home.mkdir(parents=True)
     shutil.copy(ROOT / "od_assets" / "dagster.yaml", home)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     given = os.environ | {
         "OD_PROJECT": str(project),
         "OD_VAR": str(project / "var"),
         "DAGSTER_HOME": str(home),
         "PYTHONPATH": f"{project}:{ROOT}",
     }
-    command = [Path(sys.executable).parent / "dg", "dev", "--host", "127.0.0.1", "--port", str(port)]
-    with said.open("wb") as output:
-        running = subprocess.Popen(
-            command, cwd=project, env=given, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
+    command = [Path(sys.executable).parent / "dg", "dev", "--host", "127.0.0.1", "--port", str(free_port())]
+    with serving(command, project, given, said):
         yield said
-    finally:
-        os.killpg(running.pid, signal.SIGTERM)
-        try:
-            running.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
 
 
 def wait_until(is_so: Callable[[], bool], log: Path) -> None:
