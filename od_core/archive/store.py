@@ -1,0 +1,181 @@
+"""Where files are kept that several processes write, each file once: a folder, or a bucket of an object store.
+
+A file is whole or absent, and never changed: of several that create one, the first wins, and the others are told. That
+is all that the exactly-once protocol of :mod:`od_core.parts` asks of storage (spec 8, section 3).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, sync
+from od_core.errors import OdError
+
+_CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
+"""Protocols whose fsspec file systems create a file in one conditional request; others look first and then write."""
+
+
+class Store(Protocol):
+    """Files by name, as ``claims/level_5.part_3``; it can be sent to another process."""
+
+    def create_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
+        """Keep a file durably, unless there is one of that name; whether it was kept."""
+        ...
+
+    def read(self, name: str) -> pa.NativeFile:
+        """A kept file, to be read at any place. Raises OdError where there is none."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """Names of all files that begin so, sorted."""
+        ...
+
+    def remove(self, prefix: str) -> None:
+        """Remove a folder of files that can be made again."""
+        ...
+
+
+def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
+    """The store at an address of fsspec (``s3://bucket/folder``), or in a folder of this machine.
+
+    Raises:
+        OdError: the storage does not create files exclusively, or its driver is not installed.
+    """
+    if "://" in place:
+        return FsspecStore(place.rstrip("/"), dict(options or {}))
+    return LocalStore(Path(place).absolute())
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """A folder of mode 0700, of this machine or of one that all machines share."""
+
+    folder: Path
+
+    def create_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
+        """As :meth:`Store.create_if_absent`: written beside its place, then linked into it, both made durable."""
+        path = self.folder / name
+        if path.exists():
+            return False
+        self._make_folder(path.parent)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                path.hardlink_to(temporary)
+            except FileExistsError:
+                return False
+            sync(path.parent)
+            return True
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def read(self, name: str) -> pa.NativeFile:
+        """As :meth:`Store.read`, mapped into memory."""
+        try:
+            return pa.memory_map(str(self.folder / name))
+        except FileNotFoundError:
+            raise _missing(name) from None
+
+    def list(self, prefix: str) -> list[str]:
+        """As :meth:`Store.list`."""
+        folder = self.folder / prefix.rpartition("/")[0]
+        found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+        names = (path.relative_to(self.folder).as_posix() for path in found)
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def remove(self, prefix: str) -> None:
+        """As :meth:`Store.remove`."""
+        shutil.rmtree(self.folder / prefix, ignore_errors=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        """A folder for its owner alone, and those above it, durably."""
+        if folder.is_dir():
+            return
+        if folder != self.folder:
+            self._make_folder(folder.parent)
+        folder.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
+        sync(folder.parent)
+
+
+@dataclass(frozen=True)
+class FsspecStore:
+    """A folder of an object store, whose requests are durable once they are answered.
+
+    Attributes:
+        address: as ``s3://bucket/folder``.
+        options: of fsspec's file system. Credentials belong into the environment of every process instead.
+    """
+
+    address: str
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        protocol = self.address.partition("://")[0]
+        if protocol not in _CREATE_EXCLUSIVELY:
+            raise OdError(
+                "OD-STORE-UNSAFE",
+                f"storage {protocol!r} is not known to create files exclusively, so that two draws could be kept",
+                next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
+            )
+
+    def create_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
+        """As :meth:`Store.create_if_absent`."""
+        files, folder = self._files()
+        try:
+            files.pipe_file(f"{folder}/{name}", bytes(content), mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def read(self, name: str) -> pa.NativeFile:
+        """As :meth:`Store.read`."""
+        files, folder = self._files()
+        try:
+            return pa.PythonFile(files.open(f"{folder}/{name}", "rb"))
+        except FileNotFoundError:
+            raise _missing(name) from None
+
+    def list(self, prefix: str) -> list[str]:
+        """As :meth:`Store.list`."""
+        files, folder = self._files()
+        above = prefix.rpartition("/")[0]
+        files.invalidate_cache()
+        names = (path.removeprefix(f"{folder}/") for path in files.find(f"{folder}/{above}".rstrip("/")))
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def remove(self, prefix: str) -> None:
+        """As :meth:`Store.remove`."""
+        files, folder = self._files()
+        if files.exists(f"{folder}/{prefix}"):
+            files.rm(f"{folder}/{prefix}", recursive=True)
+
+    def _files(self) -> tuple[Any, str]:
+        """The file system, and the folder in it; fsspec keeps one of each kind a process."""
+        import fsspec
+
+        try:
+            files, folder = fsspec.url_to_fs(self.address, **self.options)
+        except ImportError as error:
+            raise OdError("OD-STORE-DRIVER", str(error), next_step="install fsspec's driver of this storage") from None
+        return files, folder
+
+
+def _missing(name: str) -> OdError:
+    return OdError(
+        "OD-STORE-MISSING",
+        f"{name} is not in the store",
+        next_step="restore it from a backup, or run the release again",
+        spent="what was set aside before stays charged",
+    )
