@@ -19,7 +19,7 @@ from od_core.errors import OdError
 from od_core.estimation.intervals import Intervals
 from od_core.estimation.present_leaves import measure_present, present_leaves
 from od_core.estimation.refinement import refine
-from od_core.estimation.top_down import Measurement, above_the_leaves, measure, published_root, run_level
+from od_core.estimation.top_down import Measurement, above_the_leaves, published_root, run_levels
 from od_core.flow_tree import Nodes, TreeOrder
 from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
@@ -216,16 +216,8 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         kept = measurements.once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = present_leaves(plan, first, kept)
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
-    root = nodes = above_the_leaves(plan) if plan.mechanism.measures == "all_leaves" else published_root(plan, trips)
-    measured = []
-    for step in plan.steps:
-        below: Nodes | None = None
-        if plan.mechanism.refines and step is plan.steps[-1]:  # the leaves are estimated by the refinement alone
-            noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
-        else:
-            noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
-        measured.append(Measurement(step, nodes, noisy))
-        nodes = below
+    root = above_the_leaves(plan) if plan.mechanism.measures == "all_leaves" else published_root(plan, trips)
+    measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
     if plan.mechanism.refines:
         nodes = refine(plan, root, measured)[-1]
     return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent)

@@ -25,7 +25,7 @@ them, and from correctly rounded decimal exponentials; what is summed over piece
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from od_core.compiled import kernel
 from od_core.errors import OdError
-from od_core.estimation.count_distribution import HIGHEST, GridNoise, posterior_of
+from od_core.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
 from od_core.estimation.top_down import Measurement, at_step
 from od_core.flow_tree import Families, Nodes
 from od_core.pipeline import in_order
@@ -54,16 +54,33 @@ _LIMIT = 1 << 44
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of the areas that the leaves divide their parents into.
+class Rows:
+    """The rows of the areas that the leaves divide their parents into, or the part of them in some families.
 
     Attributes:
         sums: sum of the measured leaves of each area; shape (areas,).
         cells: number of them; shape (areas,).
+        largest: magnitude of the largest leaf.
     """
 
     sums: _Values
     cells: _Values
+    largest: int
+
+    @classmethod
+    def joined(cls, areas: int, parts: Iterable[Rows]) -> Rows:
+        """The whole rows from their parts."""
+        sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
+        for part in parts:
+            sums += part.sums
+            cells += part.cells
+            largest = max(largest, part.largest)
+        return cls(sums, cells, largest)
+
+    def refuse_large(self) -> None:
+        """Raises OdError where a sum may not fit 64 bits, or a family's may not be exact."""
+        if self.largest >= min(_LIMIT, (1 << 62) // int(self.cells.max(initial=1))):
+            raise _overflow()
 
 
 def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction) -> Iterator[Nodes]:
@@ -78,46 +95,48 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Val
     Raises:
         OdError: the noisy values or the trips are too large.
     """
-    _refuse_large(totals, _LIMIT)
-    noise, rows = GridNoise.of(leaf.step.variance), _rows(plan, leaf)
-    posterior = posterior_of(noise, _counts(plan, leaf, totals, rows, noise))
-    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
-
-    def leaves(piece: tuple[Families, _Values]) -> Nodes:
-        families, noisy = piece
-        trips = np.empty_like(noisy)
-        family = noisy, families.offsets, families.first_child, totals[families.parents]
-        known = posterior.bin_of, posterior.mean, posterior.deviation
-        _share_out(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
-        return at_step(leaf.step, families.with_trips(trips))
-
-    return in_order(leaves, leaf.families(plan))
+    rows = leaf_rows(plan, leaf)
+    rows.refuse_large()
+    posterior = leaf_posterior(plan, leaf_histogram(plan, leaf, totals, rows))
+    return posterior_leaves(plan, leaf, totals, u, rows, posterior)
 
 
-def _rows(plan: ReleasePlan, leaf: Measurement) -> _Rows:
-    """Of all areas of the side that the leaves divide."""
-    level = plan.tree.depth if leaf.parents is None else leaf.parents.level + 1
-    side = 0 if plan.tree.refines_origin(level) else 1
-    areas = (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
+def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
+    """The rows of all areas of the side that the leaves divide, as far as some families of leaves go."""
+    areas = row_areas(plan)
 
-    def read(piece: tuple[Families, _Values]) -> tuple[_Values, _Values, int]:
+    def read(piece: tuple[Families, _Values]) -> Rows:
         families, noisy = piece
         sums, cells = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64)
         _add_rows(noisy, families.offsets, families.first_child, sums, cells)
-        return sums, cells, max(int(noisy.max()), -int(noisy.min()))
+        return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
-    sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
-    for more, several, size in in_order(read, leaf.families(plan)):
-        sums += more
-        cells += several
-        largest = max(largest, size)
-    if largest >= min(_LIMIT, (1 << 62) // int(cells.max(initial=1))):
-        raise _overflow()
-    return _Rows(sums, cells)
+    return Rows.joined(areas, in_order(read, leaf.families(plan)))
 
 
-def _counts(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: _Rows, noise: GridNoise) -> _Values:
-    """Cells by octave of their prior mean and point of x; those alone that share trips with others."""
+def row_areas(plan: ReleasePlan) -> int:
+    """Number of areas that have rows."""
+    leaf = plan.steps[-1]
+    above = plan.level_above(leaf)
+    level = plan.tree.depth if above is None else above + 1
+    side = 0 if plan.tree.refines_origin(level) else 1
+    return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
+
+
+def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: Rows) -> _Values:
+    """Cells by octave of their prior mean and point of x; those alone that share trips with others.
+
+    Args:
+        plan: the plan of the release.
+        leaf: the measurement of some families of leaves.
+        totals: as :func:`leaves_by_empirical_bayes`.
+        rows: of all families.
+
+    Raises:
+        OdError: the trips are too large.
+    """
+    _refuse_large(totals, _LIMIT)
+    noise = GridNoise.of(leaf.step.variance)
 
     def count(piece: tuple[Families, _Values]) -> _Values:
         families, noisy = piece
@@ -130,6 +149,29 @@ def _counts(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: _Rows, 
     for more in in_order(count, leaf.families(plan)):
         counts += more
     return counts
+
+
+def leaf_posterior(plan: ReleasePlan, histogram: _Values) -> Posterior:
+    """What the cells of all families together say of each."""
+    return posterior_of(GridNoise.of(plan.steps[-1].variance), histogram)
+
+
+def posterior_leaves(
+    plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction, rows: Rows, posterior: Posterior
+) -> Iterator[Nodes]:
+    """The leaves of some families, piece by piece; arguments as the functions above."""
+    noise = GridNoise.of(leaf.step.variance)
+    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
+
+    def leaves(piece: tuple[Families, _Values]) -> Nodes:
+        families, noisy = piece
+        trips = np.empty_like(noisy)
+        family = noisy, families.offsets, families.first_child, totals[families.parents]
+        known = posterior.bin_of, posterior.mean, posterior.deviation
+        _share_out(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+        return at_step(leaf.step, families.with_trips(trips))
+
+    return in_order(leaves, leaf.families(plan))
 
 
 def _refuse_large(values: _Values, limit: int) -> None:

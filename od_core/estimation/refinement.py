@@ -20,7 +20,7 @@ its parent. Every node that was kept has measured leaves, so no trips are lost o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +52,7 @@ _LIMIT = 1 << 61
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class ChildSums:
     """What the measured children of some nodes say about them; shape (nodes,) each.
 
     Attributes:
@@ -67,7 +67,7 @@ class _Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class _Level:
+class RisenLevel:
     """The kept nodes of a measured level, below which there are measurements too; shape (nodes,) each, but for runs.
 
     Attributes:
@@ -75,14 +75,19 @@ class _Level:
         runs: those below parent ``p`` are ``runs[p]:runs[p + 1]``; None where the level is the root.
         noisy: their noisy values, x.
         difference: z - x, in fixed point.
-        variance: v, relative to the largest of the level, in fixed point.
+        variance: v.
     """
 
     nodes: Pairs
     runs: _Values | None
     noisy: _Values
     difference: _Values
-    variance: _Values
+    variance: _Reals
+
+    @property
+    def largest_variance(self) -> float:
+        """Of its nodes; 0 where there are none."""
+        return float(self.variance.max(initial=0))
 
 
 def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> list[Nodes]:
@@ -102,44 +107,67 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     *inner, leaf = measured
     if leaf.parents is None:  # every level has one node, and the leaves alone are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return [_positive(nodes, leaves.trips) for nodes in (_as_root(leaves), leaves)]
-    levels: list[_Level] = []
-    sums = leaf_sums = _leaf_sums(plan, leaf)
-    for measurement, below in zip(reversed(inner), reversed(measured[1:]), strict=True):
-        level, sums = _level(plan, measurement, below, sums)
-        levels.insert(0, level)
+        return [positive(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
+    sums = leaf_sums(plan, leaf)
+    levels, _ = rise(plan, inner, leaf.parents, sums)
     trips = np.empty(0, dtype=np.int64) if root is None else root.trips
-    refined = [] if root is None else [_positive(root, trips)]
+    refined = [] if root is None else [positive(root, trips)]
     for level in levels:
-        trips = _conditioned(plan, level, trips)
+        trips = descend(plan, level, trips, level.largest_variance)
         if not refined and level.nodes.level > 0:
-            refined.append(_positive(_as_root(level.nodes), trips))
-        refined.append(_positive(level.nodes, trips))
+            refined.append(positive(as_root(level.nodes), trips))
+        refined.append(positive(level.nodes, trips))
     if plan.mechanism.leaf_dial is not None:
         pieces = leaves_by_empirical_bayes(plan, leaf, trips, plan.mechanism.leaf_dial)
     else:
-        pieces = in_order(lambda piece: _leaf_nodes(plan, leaf, leaf_sums.noisy, trips, *piece), leaf.families(plan))
+        pieces = projected_leaves(plan, leaf, sums, trips)
     return [*refined, Nodes.joined(leaf.step.level, pieces)]
 
 
-def _leaf_sums(plan: ReleasePlan, leaf: Measurement) -> _Sums:
-    """The leaves' z is their noisy value, of their own variance."""
+def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
+    """What the leaves say about the nodes above them: their z is their noisy value, of their own variance."""
     none = np.empty(0, dtype=np.int32)
     noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(_nodes_above(leaf)) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
-    return _Sums(noisy, np.zeros_like(noisy), variance)
+    return ChildSums(noisy, np.zeros_like(noisy), variance)
 
 
-def _level(plan: ReleasePlan, measurement: Measurement, below: Measurement, sums: _Sums) -> tuple[_Level, _Sums]:
+def rise(
+    plan: ReleasePlan, measured: Sequence[Measurement], kept: Pairs, sums: ChildSums
+) -> tuple[list[RisenLevel], ChildSums]:
+    """The way up: every inner node learns what the levels below it say.
+
+    Args:
+        plan: the plan of the release.
+        measured: the measurements of consecutive levels above some nodes' children, top first.
+        kept: those nodes, which are of the last of these levels.
+        sums: what their measured children say about them.
+
+    Returns:
+        The kept nodes of each of the levels, top first; and what the first of them says about the nodes above it.
+
+    Raises:
+        OdError: as :func:`refine`.
+    """
+    levels: list[RisenLevel] = []
+    for measurement in reversed(measured):
+        level, sums = _level(plan, measurement, kept, sums)
+        levels.insert(0, level)
+        if measurement.parents is not None:
+            kept = measurement.parents
+    return levels, sums
+
+
+def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
     """The kept nodes of a level, and what the level says about the level above it.
 
     Args:
         plan: the plan of the release.
         measurement: of the level.
-        below: the next measurement, of the children of the kept nodes.
-        sums: what it says about these.
+        nodes: its kept nodes.
+        sums: what their measured children say about them.
     """
-    nodes, own_variance = _nodes_above(below), float(measurement.step.variance)
+    own_variance = float(measurement.step.variance)
     if measurement.parents is None:
         runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # none where the root was put at 0
         total = fan_out = np.empty(0, dtype=np.int64)
@@ -157,12 +185,11 @@ def _level(plan: ReleasePlan, measurement: Measurement, below: Measurement, sums
     difference = (gap >> _WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> _WEIGHT_BITS)
     _refuse_large(difference, _LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
-    relative = np.floor(variance / variance.max(initial=0) * (1 << _WEIGHT_BITS)).astype(np.int64)
-    level = _Level(nodes, runs, noisy, difference, np.maximum(relative, 1))
+    level = RisenLevel(nodes, runs, noisy, difference, variance)
     if runs is None:
         return level, sums
     dropped = (fan_out - np.diff(runs)) * own_variance
-    return level, _Sums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
+    return level, ChildSums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
 
 
 def _read(
@@ -193,37 +220,53 @@ def _read(
     return sums, kept, fan_out
 
 
-def _conditioned(plan: ReleasePlan, level: _Level, totals: _Values) -> _Values:
-    """Trips of the kept nodes of a level, below parents with the given trips; whole numbers of at least 0."""
-    half = (1 << _fraction_bits(plan)) >> 1
-    if level.runs is None:
-        return np.maximum(level.noisy + (level.difference + half >> _fraction_bits(plan)), 0)
-    over = totals - run_sums(level.noisy, level.runs)
-    _refuse_large(over, _LIMIT >> _fraction_bits(plan))
-    over = (over << _fraction_bits(plan)) - run_sums(level.difference, level.runs)
-    rounded = np.empty_like(level.noisy)
+def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_variance: float) -> _Values:
+    """The way down: trips of the kept nodes of a level, below parents with the given trips.
+
+    Args:
+        plan: the plan of the release.
+        level: the nodes.
+        totals: trips of their parents, in tree order; of no use at the root.
+        largest_variance: of all nodes of that level of the tree, the unit of their weights.
+
+    Returns:
+        Whole numbers of at least 0; shape (nodes,).
+
+    Raises:
+        OdError: as :func:`refine`.
+    """
     bits = _fraction_bits(plan)
-    if not _share_out(over, level.variance, level.runs, level.noisy, level.difference, half, bits, rounded):
+    half = (1 << bits) >> 1
+    if level.runs is None:
+        return np.maximum(level.noisy + (level.difference + half >> bits), 0)
+    over = totals - run_sums(level.noisy, level.runs)
+    _refuse_large(over, _LIMIT >> bits)
+    over = (over << bits) - run_sums(level.difference, level.runs)
+    weights = np.maximum(np.floor(level.variance / largest_variance * (1 << _WEIGHT_BITS)).astype(np.int64), 1)
+    rounded = np.empty_like(level.noisy)
+    if not _share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise _overflow()
     return plan.mechanism.project(rounded, totals, level.runs)
 
 
-def _leaf_nodes(
-    plan: ReleasePlan, leaf: Measurement, sums: _Values, totals: _Values, families: Families, noisy: _Values
-) -> Nodes:
-    """Leaves of one piece: all of one variance, so that each takes the same part of what its parent lacks.
+def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: ChildSums, totals: _Values) -> Iterator[Nodes]:
+    """The leaves, piece by piece: all of one variance, so that each takes the same part of what its parent lacks.
 
     Args:
         plan: the plan of the release.
         leaf: the measurement of the leaves.
-        sums: sum of the noisy leaves below each of its parents.
+        sums: what the leaves say about their parents.
         totals: trips of these parents.
-        families, noisy: the piece.
     """
-    parents, shifted = families.parents, np.empty_like(noisy)
-    _shift_families(noisy, families.offsets, totals[parents] - sums[parents], shifted)
-    projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
-    return at_step(leaf.step, families.with_trips(projected))
+
+    def leaves(piece: tuple[Families, _Values]) -> Nodes:
+        families, noisy = piece
+        parents, shifted = families.parents, np.empty_like(noisy)
+        _shift_families(noisy, families.offsets, totals[parents] - sums.noisy[parents], shifted)
+        projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
+        return at_step(leaf.step, families.with_trips(projected))
+
+    return in_order(leaves, leaf.families(plan))
 
 
 def _nodes_above(measurement: Measurement) -> Pairs:
@@ -254,12 +297,13 @@ def _overflow() -> OdError:
     )
 
 
-def _as_root(only: Pairs) -> Pairs:
+def as_root(only: Pairs) -> Pairs:
     """The root, of a level that has one node: nothing is divided in between, so that its areas are the first."""
     return Pairs(0, only.origin, only.destination)
 
 
-def _positive(nodes: Pairs, trips: _Values) -> Nodes:
+def positive(nodes: Pairs, trips: _Values) -> Nodes:
+    """The nodes that have trips."""
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 

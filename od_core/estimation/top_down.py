@@ -7,7 +7,7 @@ flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -94,6 +94,42 @@ def above_the_leaves(plan: ReleasePlan) -> Nodes:
     """All public nodes above the leaves, of unknown trips: for a plan that measures every leaf and nothing else."""
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
+
+
+def run_levels(
+    plan: ReleasePlan,
+    steps: Sequence[Step],
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
+) -> tuple[list[Measurement], Nodes | None]:
+    """Measure consecutive levels below some nodes, each once, and estimate each below the one above.
+
+    Args:
+        plan: the plan of the release.
+        steps: of the levels, top first.
+        parents: the released nodes above the first; None where the root is the first.
+        trips: the true trips below these nodes.
+        noise: what is drawn by.
+        measurements: where measurements are kept.
+
+    Returns:
+        The measurements, and the estimate of the last level; None where the leaves are estimated by refinement alone.
+
+    Raises:
+        OdError: as :func:`run_level`.
+    """
+    measured, nodes = [], parents
+    for step in steps:
+        below: Nodes | None = None
+        if plan.mechanism.refines and step is plan.steps[-1]:
+            noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
+        else:
+            noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
+        measured.append(Measurement(step, nodes, noisy))
+        nodes = below
+    return measured, nodes
 
 
 def run_level(

@@ -17,7 +17,7 @@ from od_core import Budget, OdError, PrivacyUnit, flow_tree, plan_release
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.estimation import count_distribution
 from od_core.estimation.count_distribution import GridNoise, _bins, _maximised, _moments
-from od_core.estimation.empirical_bayes import _lump, _prior_means, _project, _rows, _share_out
+from od_core.estimation.empirical_bayes import _lump, _prior_means, _project, _share_out, leaf_rows
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import published_root
 from od_core.mechanisms import InfTDARefined
@@ -263,7 +263,7 @@ def test_rows_are_sums_of_all_measured_cells_of_an_area(world, tree, cap, seed):
         area = geography.ancestors(plan.tree.level_pair(level)[side])[(pairs.origin, pairs.destination)[side]]
         np.add.at(sums, area, noisy)
         np.add.at(cells, area, 1)
-    rows = _rows(plan, measured)
+    rows = leaf_rows(plan, measured)
     assert (rows.sums.tolist(), rows.cells.tolist()) == (sums.tolist(), cells.tolist())
 
 
