@@ -203,6 +203,15 @@ class FlowTree:
         _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
+    def rank_range(self, nodes: Pairs) -> tuple[int, int]:
+        """The ranks from the first leaf pair below one or more nodes, in tree order, to the end of the last one's."""
+        (origin, o_level), (destination, d_level) = self._sides(nodes.level)
+        first, last = self.first_rank(Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])).tolist()
+        pairs = int(origin.zones_below(o_level)[nodes.origin[-1]]) * int(
+            destination.zones_below(d_level)[nodes.destination[-1]]
+        )
+        return first, last + pairs
+
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
         """The leaf pairs of some ranks, the inverse of :meth:`first_rank`; shape (ranks,).
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from od_core.bands import Bands
 from od_core.errors import OdError
 from od_core.estimation.expected_error import expected_errors, summed_errors
 from od_core.flow_tree import FlowTree, TreeOrder
@@ -131,8 +132,13 @@ class ReleasePlan:
     budget: Budget
     mechanism: Mechanism
     steps: tuple[Step, ...]
+    bands: Bands | None = None
 
     def __post_init__(self) -> None:
+        if self.bands is not None:
+            self.bands.check_depth(self.tree.depth)
+            if self.mechanism.measures != "every_level":
+                raise _defect("a mechanism that does not measure every level has no bands")
         levels = [step.level for step in self.steps]
         if levels != [level for level in self._shared_levels if level in levels]:
             raise _defect("the steps are not measured levels, top first")
@@ -206,6 +212,13 @@ class ReleasePlan:
         return [level for level in self._shared_levels if level not in measured]
 
     @property
+    def step_bands(self) -> list[tuple[Step, ...]]:
+        """The steps of each band, top first; one band where the tree is not cut."""
+        if self.bands is None:
+            return [self.steps]
+        return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
+
+    @property
     def _shared_levels(self) -> list[int]:
         return measured_levels(self.unit, self.mechanism, self.tree.depth)
 
@@ -268,6 +281,7 @@ class ReleasePlan:
             "destination_geography": self.tree.destination.digest,
             "origin_unknown_zone": self.tree.origin.unknown,
             "destination_unknown_zone": self.tree.destination.unknown,
+            **({} if self.bands is None else {"bands": self.bands.facts()}),
             "steps": [{"level": step.level, **step.law, **step.cost} for step in self.steps],
         }
 
@@ -285,6 +299,7 @@ def plan_release(
     mechanism: str | Mechanism = "inftda_refined",
     tree: TreeOrder = "destination",
     destination_geography: Geography | None = None,
+    bands: Bands | None = None,
 ) -> ReleasePlan:
     """The plan of a release, from public facts alone.
 
@@ -294,6 +309,7 @@ def plan_release(
         budget: what may be spent, and its shares over the levels.
         mechanism: name or object; its defaults fill what the budget leaves open.
         tree: which side is refined first.
+        bands: where the tree is cut, for releases that are worked on part by part.
 
     Raises:
         OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number; more pairs of
@@ -304,7 +320,7 @@ def plan_release(
     _refuse_too_large(chosen, flow_tree)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")
-        return ReleasePlan(flow_tree, unit, budget, chosen, (_threshold_step(unit, budget, flow_tree.depth),))
+        return ReleasePlan(flow_tree, unit, budget, chosen, (_threshold_step(unit, budget, flow_tree.depth),), bands)
     levels = measured_levels(unit, chosen, flow_tree.depth)
     shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)
     measured = tuple(share for share in shares if share > 0)
@@ -315,7 +331,7 @@ def plan_release(
             continue
         sensitivity = unit.sensitivity_squared if level > 0 else unit.root_sensitivity_squared
         steps.append(Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
-    return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps))
+    return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps), bands)
 
 
 def measured_levels(unit: PrivacyUnit, mechanism: Mechanism, depth: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +16,10 @@ from od_core.archive.files import file_digest, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import Ledger, LevelState
 from od_core.archive.noisy_vector import NoisyVector, write_noisy
+from od_core.archive.part_files import kept_digest, part_files
 from od_core.archive.planned import Counted, Planned, PlannedStep
 from od_core.archive.release_key import ReleaseKey
+from od_core.archive.store import LocalStore, Store
 from od_core.errors import OdError
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
@@ -52,6 +55,7 @@ def begin_release(
     plan: Planned,
     trips: Counted,
     noise: str | None = None,
+    store: Store | None = None,
 ) -> DurableMeasurements:
     """The measurements of a release that is set aside and held to its input; the same at every resume.
 
@@ -66,7 +70,7 @@ def begin_release(
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
         left_behind.unlink()
-    return DurableMeasurements(folder, ledger, key, noise)
+    return DurableMeasurements(folder, ledger, key, noise, store)
 
 
 class DurableMeasurements:
@@ -76,11 +80,15 @@ class DurableMeasurements:
     the file is durable, under its final name, before MEASURED; nothing reads the values before that.
     """
 
-    def __init__(self, folder: Path, ledger: Ledger, key: ReleaseKey, noise: str | None = None) -> None:
-        self._noise = noise
+    def __init__(
+        self, folder: Path, ledger: Ledger, key: ReleaseKey, noise: str | None = None, store: Store | None = None
+    ) -> None:
+        self.ledger = ledger
+        self.key = key
+        self.noise = noise
+        self.store = LocalStore(folder) if store is None else store
+        """Where levels are that were measured part by part (:mod:`od_core.parts`)."""
         self._folder = folder
-        self._ledger = ledger
-        self._key = key
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
         """As :meth:`Measurements.once`.
@@ -89,17 +97,17 @@ class DurableMeasurements:
             OdError: the level is not set aside; a lost draw that the cap does not allow again; a measurement
                 file that is missing, changed, or unknown to the ledger.
         """
-        state = self._ledger.level_state(self._key, step.level)
+        state = self.ledger.level_state(self.key, step.level)
         self._refuse_unknown_files(step.level, state)
         if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
             # The process died between the file's renaming and the ledger's row: the draw is whole, not lost.
             digest = file_digest(self._path(step.level, state.draw))
-            self._ledger.finish_draw(self._key, step.level, state.draw, digest)
+            self.ledger.finish_draw(self.key, step.level, state.draw, digest)
         elif state is None or state.kind != MEASURED:
-            number = self._ledger.start_draw(self._key, step.level, self._noise)
+            number = self.ledger.start_draw(self.key, step.level, self.noise)
             path = self._path(step.level, number)
             write_durably(path, lambda file: write_noisy(file, draw()))
-            self._ledger.finish_draw(self._key, step.level, number, file_digest(path))
+            self.ledger.finish_draw(self.key, step.level, number, file_digest(path))
             return NoisyVector(path)
         return self.read(step)
 
@@ -109,19 +117,22 @@ class DurableMeasurements:
         Raises:
             OdError: the level is not measured; its file is missing or is not the one that was measured.
         """
-        state = self._ledger.level_state(self._key, step.level)
+        state = self.ledger.level_state(self.key, step.level)
         if state is None or state.kind != MEASURED:
             raise OdError(
                 "OD-MEASUREMENT-ABSENT",
-                f"level {step.level} of {self._key} is not measured",
+                f"level {step.level} of {self.key} is not measured",
                 next_step="run the release",
                 spent="what was set aside before stays charged",
             )
         path = self._path(step.level, state.draw)
+        parts = [] if path.exists() else part_files(self.store, step.level)
+        if parts and kept_digest(self.store, step.level) == state.digest:
+            return NoisyVector(*(partial(self.store.read, part) for part in parts))
         if not path.exists() or file_digest(path) != state.digest:
             raise OdError(
                 "OD-MEASUREMENT-CHANGED",
-                f"the measurement of level {step.level} of {self._key} is {'changed' if path.exists() else 'missing'}",
+                f"the measurement of level {step.level} of {self.key} is {'changed' if path.exists() else 'missing'}",
                 next_step=f"restore {path.name} in the confidential folder from a backup",
                 spent="what was set aside before stays charged",
             )
@@ -137,7 +148,7 @@ class DurableMeasurements:
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"level {level} of {self._key} has a measurement that the ledger knows nothing of",
+                f"level {level} of {self.key} has a measurement that the ledger knows nothing of",
                 next_step="restore the newest ledger; an older one has forgotten what was spent",
                 spent="what was set aside before stays charged",
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,19 @@ ROW_GROUP = 1 << 20
 _SCHEMA = pa.schema([pa.field("noisy", pa.int64(), nullable=False)])
 
 
-class NoisyVector:
-    """Noisy values in tree order, in a file or in memory; what they belong to follows from the level above."""
+Source: TypeAlias = Path | pa.Buffer | Callable[[], pa.NativeFile]
+"""A file, its content, or what opens it."""
 
-    def __init__(self, source: Path | pa.Buffer) -> None:
-        self._source = source
-        with self._opened() as file:
-            self._length = int(file.metadata.num_rows)
+
+class NoisyVector:
+    """Noisy values in tree order, in files or in memory; what they belong to follows from the level above."""
+
+    def __init__(self, *sources: Source) -> None:
+        self._sources = sources
+        self._length = 0
+        for source in sources:
+            with _opened(source) as file:
+                self._length += int(file.metadata.num_rows)
 
     def __len__(self) -> int:
         return self._length
@@ -40,24 +47,31 @@ class NoisyVector:
 
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
         """The values in consecutive pieces of the given sizes, not to be changed; reads a row group at a time."""
-        with self._opened() as file:
-            groups = map(file.read_row_group, range(file.num_row_groups))
-            rest = np.empty(0, dtype=np.int64)
-            for size in sizes:
-                parts, missing = [], size
-                while missing > len(rest):
-                    parts.append(rest)
-                    missing -= len(rest)
-                    rest = next(groups)["noisy"].combine_chunks().to_numpy()
-                parts.append(rest[:missing])
-                rest = rest[missing:]
-                # Most pieces lie in one group and are not copied.
-                piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
-                piece.flags.writeable = False
-                yield piece
+        groups = self._groups()
+        rest = np.empty(0, dtype=np.int64)
+        for size in sizes:
+            parts, missing = [], size
+            while missing > len(rest):
+                parts.append(rest)
+                missing -= len(rest)
+                rest = next(groups)
+            parts.append(rest[:missing])
+            rest = rest[missing:]
+            # Most pieces lie in one group and are not copied.
+            piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            piece.flags.writeable = False
+            yield piece
 
-    def _opened(self) -> pq.ParquetFile:
-        return pq.ParquetFile(self._source)
+    def _groups(self) -> Iterator[NDArray[np.int64]]:
+        """The values of every row group."""
+        for source in self._sources:
+            with _opened(source) as file:
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group)["noisy"].combine_chunks().to_numpy()
+
+
+def _opened(source: Source) -> pq.ParquetFile:
+    return pq.ParquetFile(source() if callable(source) else source)
 
 
 def write_noisy(sink: Path | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:

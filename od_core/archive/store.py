@@ -25,16 +25,23 @@ _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"
 class Store(Protocol):
     """Files by name, as ``claims/level_5.part_3``; it can be sent to another process."""
 
-    def create_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
-        """Keep a file durably, unless there is one of that name; whether it was kept."""
+    def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
+        """Keep a file, unless there is one of that name; whether it was kept.
+
+        One that is not ``durable`` may be lost with the machine, or be found cut short: it can be made again.
+        """
         ...
 
     def read(self, name: str) -> pa.NativeFile:
         """A kept file, to be read at any place. Raises OdError where there is none."""
         ...
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        ...
+
     def list(self, prefix: str) -> list[str]:
-        """Names of all files that begin so, sorted."""
+        """Names of the files of a folder that begin so, sorted; ``claims/level_5`` finds none in a folder below."""
         ...
 
     def remove(self, prefix: str) -> None:
@@ -59,8 +66,8 @@ class LocalStore:
 
     folder: Path
 
-    def create_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
-        """As :meth:`Store.create_if_absent`: written beside its place, then linked into it, both made durable."""
+    def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
+        """As :meth:`Store.create_if_absent`: written beside its place, then linked into it."""
         path = self.folder / name
         if path.exists():
             return False
@@ -71,12 +78,14 @@ class LocalStore:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             try:
                 path.hardlink_to(temporary)
             except FileExistsError:
                 return False
-            sync(path.parent)
+            if durable:
+                sync(path.parent)
             return True
         finally:
             temporary.unlink(missing_ok=True)
@@ -88,12 +97,15 @@ class LocalStore:
         except FileNotFoundError:
             raise _missing(name) from None
 
+    def has(self, name: str) -> bool:
+        """As :meth:`Store.has`."""
+        return (self.folder / name).exists()
+
     def list(self, prefix: str) -> list[str]:
         """As :meth:`Store.list`."""
-        folder = self.folder / prefix.rpartition("/")[0]
-        found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-        names = (path.relative_to(self.folder).as_posix() for path in found)
-        return sorted(name for name in names if name.startswith(prefix))
+        above, _, begins = prefix.rpartition("/")
+        found = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
+        return sorted(path.relative_to(self.folder).as_posix() for path in found if path.name.startswith(begins))
 
     def remove(self, prefix: str) -> None:
         """As :meth:`Store.remove`."""
@@ -130,8 +142,8 @@ class FsspecStore:
                 next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
             )
 
-    def create_if_absent(self, name: str, content: bytes | pa.Buffer) -> bool:
-        """As :meth:`Store.create_if_absent`."""
+    def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
+        """As :meth:`Store.create_if_absent`; all are durable."""
         files, folder = self._files()
         try:
             files.pipe_file(f"{folder}/{name}", bytes(content), mode="create")
@@ -147,12 +159,22 @@ class FsspecStore:
         except FileNotFoundError:
             raise _missing(name) from None
 
+    def has(self, name: str) -> bool:
+        """As :meth:`Store.has`."""
+        files, folder = self._files()
+        files.invalidate_cache()
+        return bool(files.exists(f"{folder}/{name}"))
+
     def list(self, prefix: str) -> list[str]:
         """As :meth:`Store.list`."""
         files, folder = self._files()
-        above = prefix.rpartition("/")[0]
+        above = f"{folder}/{prefix}".rpartition("/")[0]
         files.invalidate_cache()
-        names = (path.removeprefix(f"{folder}/") for path in files.find(f"{folder}/{above}".rstrip("/")))
+        try:
+            found = files.ls(above, detail=True)
+        except FileNotFoundError:
+            return []
+        names = (file["name"].removeprefix(f"{folder}/") for file in found if file["type"] == "file")
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:

@@ -43,7 +43,7 @@ from od_core.plan import ReleasePlan
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
-_OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
+OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
 """Prior means are told apart by powers of two times sigma, from 2^-18 to 2^5."""
 
 _LEAST_DEVIATION = 2.0**-10
@@ -140,12 +140,12 @@ def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: 
 
     def count(piece: tuple[Families, _Values]) -> _Values:
         families, noisy = piece
-        counts = np.zeros((_OCTAVES, noise.points), dtype=np.int64)
+        counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
         family = noisy, families.offsets, families.first_child, totals[families.parents]
         _count(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
         return counts
 
-    counts = np.zeros((_OCTAVES, noise.points), dtype=np.int64)
+    counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
     for more in in_order(count, leaf.families(plan)):
         counts += more
     return counts
@@ -214,7 +214,7 @@ def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # 
 @kernel
 def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
     _, exponent = math.frexp(mean / sigma)
-    return min(max(exponent + _OCTAVE_OF_SIGMA, 0), _OCTAVES - 1) if mean > 0.0 else 0
+    return min(max(exponent + _OCTAVE_OF_SIGMA, 0), OCTAVES - 1) if mean > 0.0 else 0
 
 
 @kernel

@@ -107,21 +107,35 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     *inner, leaf = measured
     if leaf.parents is None:  # every level has one node, and the leaves alone are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return [positive(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)]
+        return [with_trips(nodes, leaves.trips) for nodes in (_as_root(leaves), leaves)]
     sums = leaf_sums(plan, leaf)
     levels, _ = rise(plan, inner, leaf.parents, sums)
-    trips = np.empty(0, dtype=np.int64) if root is None else root.trips
-    refined = [] if root is None else [positive(root, trips)]
-    for level in levels:
-        trips = descend(plan, level, trips, level.largest_variance)
-        if not refined and level.nodes.level > 0:
-            refined.append(positive(as_root(level.nodes), trips))
-        refined.append(positive(level.nodes, trips))
+    refined, trips = refined_levels(plan, root, levels)
     if plan.mechanism.leaf_dial is not None:
         pieces = leaves_by_empirical_bayes(plan, leaf, trips, plan.mechanism.leaf_dial)
     else:
-        pieces = projected_leaves(plan, leaf, sums, trips)
+        pieces = projected_leaves(plan, leaf, sums.noisy, trips)
     return [*refined, Nodes.joined(leaf.step.level, pieces)]
+
+
+def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> tuple[list[Nodes], _Values]:
+    """The way down from the root, over whole levels.
+
+    Args:
+        plan, root: as :func:`refine`.
+        levels: the kept nodes of consecutive levels, the first of which is the root or is below it.
+
+    Returns:
+        The root and the nodes of each level; and the trips of all kept nodes of the last, those of 0 among them.
+    """
+    trips = np.empty(0, dtype=np.int64) if root is None else root.trips
+    refined = [] if root is None else [with_trips(root, trips)]
+    for level in levels:
+        trips = descend(plan, level, trips, level.largest_variance)
+        if not refined and level.nodes.level > 0:
+            refined.append(with_trips(_as_root(level.nodes), trips))
+        refined.append(with_trips(level.nodes, trips))
+    return refined, trips
 
 
 def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
@@ -249,20 +263,20 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
     return plan.mechanism.project(rounded, totals, level.runs)
 
 
-def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: ChildSums, totals: _Values) -> Iterator[Nodes]:
+def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals: _Values) -> Iterator[Nodes]:
     """The leaves, piece by piece: all of one variance, so that each takes the same part of what its parent lacks.
 
     Args:
         plan: the plan of the release.
         leaf: the measurement of the leaves.
-        sums: what the leaves say about their parents.
+        sums: sum of the noisy leaves below each of their parents.
         totals: trips of these parents.
     """
 
     def leaves(piece: tuple[Families, _Values]) -> Nodes:
         families, noisy = piece
         parents, shifted = families.parents, np.empty_like(noisy)
-        _shift_families(noisy, families.offsets, totals[parents] - sums.noisy[parents], shifted)
+        _shift_families(noisy, families.offsets, totals[parents] - sums[parents], shifted)
         projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
         return at_step(leaf.step, families.with_trips(projected))
 
@@ -297,12 +311,12 @@ def _overflow() -> OdError:
     )
 
 
-def as_root(only: Pairs) -> Pairs:
+def _as_root(only: Pairs) -> Pairs:
     """The root, of a level that has one node: nothing is divided in between, so that its areas are the first."""
     return Pairs(0, only.origin, only.destination)
 
 
-def positive(nodes: Pairs, trips: _Values) -> Nodes:
+def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
     """The nodes that have trips."""
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])

@@ -20,7 +20,7 @@ from od_core.errors import OdError
 from od_core.flow_tree import Families, Nodes, Pairs
 from od_core.pipeline import in_order
 from od_core.plan import ReleasePlan, Step
-from od_core.privacy.noise import NoiseSource, backend_name
+from od_core.privacy.noise import NodeNoiseSource, NoiseSource, backend_name
 from od_core.trips import TripCounts
 
 _NOISE_LIMIT = 1 << 61
@@ -213,7 +213,11 @@ def _measured(
     plan: ReleasePlan, step: Step, trips: TripCounts, noise: NoiseSource, families: Families
 ) -> NDArray[np.int64]:
     """Confidential in, public out: one piece of a level."""
-    noisy = _drawn(noise, step, families.first, len(families))
+    if isinstance(noise, NodeNoiseSource):
+        drawn = noise.draw_nodes(step.variance, step.level, plan.tree.first_rank(families.children))
+        noisy = checked_noise(noise, drawn, len(families))
+    else:
+        noisy = _drawn(noise, step, families.first, len(families))
     trips.add_to(noisy, plan.tree, families)
     noisy.flags.writeable = False  # from here on it is what was measured
     return noisy

@@ -28,6 +28,15 @@ class NoiseSource(Protocol):
 
 
 @runtime_checkable
+class NodeNoiseSource(NoiseSource, Protocol):
+    """A test double whose noise follows the node, so that releases that are cut into other parts can be compared."""
+
+    def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Noise for some nodes of a level, given by the ranks of their first leaf pairs."""
+        ...
+
+
+@runtime_checkable
 class LaplaceSource(NoiseSource, Protocol):
     """Draws exact discrete Laplace noise, too; every backend does."""
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.release_key import ReleaseKey
+from od_core.bands import Bands
 from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
@@ -200,6 +201,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         ),
         mechanism=MECHANISMS[facts["mechanism"]](**facts["mechanism_options"]),
         tree=facts["tree"],
+        bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
     )
     if json.loads(json.dumps(plan.facts())) != facts:
         raise _changed("plan")

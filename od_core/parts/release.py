@@ -1,0 +1,247 @@
+"""A release in parts, from the side that hands out the work: it holds the ledger, and sees noisy values alone.
+
+The levels of the first band are measured and refined here, as in any release. Each band below is handed out part by
+part: measured from the top down, then heard from the bottom up, then refined from the top down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.archive.count_files import CountFiles
+from od_core.archive.measurements import DurableMeasurements
+from od_core.errors import OdError
+from od_core.estimation.empirical_bayes import OCTAVES, Rows, leaf_posterior, row_areas
+from od_core.estimation.refinement import ChildSums, refined_levels, rise, with_trips
+from od_core.estimation.top_down import Measurement, published_root, run_levels
+from od_core.flow_tree import Nodes
+from od_core.parts.arrays import Arrays
+from od_core.parts.passes import (
+    descend_part,
+    leaves_part,
+    measure_part,
+    packed_posterior,
+    packed_rows,
+    packed_sums,
+    rise_part,
+    rows_from,
+    sums_from,
+)
+from od_core.parts.rounds import granted_rounds, record_measured
+from od_core.parts.work import Part, Work, on_all
+from od_core.parts.workers import Workers
+from od_core.plan import ReleasePlan
+from od_core.privacy.noise import NoiseSource, backend_name
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A band that was measured part by part.
+
+    Attributes:
+        number: of the band; the first, which is measured as a whole, is 0.
+        parts: which nodes of the level above each part has.
+        ends: nodes of the band's last level that the part and those before it have released; shape (parts + 1,).
+    """
+
+    number: int
+    parts: tuple[slice, ...]
+    ends: NDArray[np.int64]
+
+    @property
+    def tasks(self) -> list[Part]:
+        """One for each part."""
+        return [{"band": self.number, "part": part} for part in range(len(self.parts))]
+
+
+@dataclass(frozen=True, eq=False)
+class PartedRelease:
+    """A release whose lower levels are kept part by part.
+
+    Attributes:
+        top: released nodes of the root and of the first band's levels.
+        bands: those below.
+        work: where they are kept.
+    """
+
+    top: list[Nodes]
+    bands: list[Band]
+    work: Work
+
+    def pieces(self, level: int) -> Iterator[Nodes]:
+        """The released nodes of a measured level, in tree order, piece by piece."""
+        for nodes in self.top:
+            if nodes.level == level:
+                yield nodes
+        refines = self.work.plan.mechanism.refines
+        for band in self.bands:
+            if level in (step.level for step in self.work.plan.step_bands[band.number]):
+                yield from (refined_pieces if refines else passed_pieces)(band, self.work, level)
+
+
+def run_in_parts(
+    plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, measurements: DurableMeasurements, workers: Workers
+) -> PartedRelease:
+    """Measure and estimate a plan with bands: the first as a whole, the others part by part; refine where asked for.
+
+    Args:
+        plan: the plan of the release, with bands.
+        counts: confidential; in the store of the measurements.
+        noise: what is drawn by; it is sent to the workers.
+        measurements: where measurements are kept, those of parts in its store.
+        workers: who works on the parts.
+
+    Raises:
+        OdError: as :func:`measure_bands` and :func:`refine_bands`.
+    """
+    steps = plan.step_bands[0]
+    coarse = counts.at_level(plan.tree, steps[-1].level)
+    root = published_root(plan, coarse)
+    measured, frontier = run_levels(plan, steps, root, coarse, noise, measurements)
+    if frontier is None or len(plan.step_bands) == 1:
+        raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release it without bands")
+    work = Work.begun(plan, measurements.store, counts.folder, noise)
+    bands = measure_bands(plan, frontier, work, workers, measurements)
+    if plan.mechanism.refines:
+        return PartedRelease(refine_bands(plan, root, measured, frontier, bands, work, workers), bands, work)
+    passed = [*([] if root is None else [root]), *(m.parents for m in measured[1:] if isinstance(m.parents, Nodes))]
+    return PartedRelease([*passed, frontier], bands, work)
+
+
+def measure_bands(
+    plan: ReleasePlan, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
+) -> list[Band]:
+    """Measure all levels below the first band, each once, and estimate them from the top down.
+
+    Args:
+        plan: the plan of the release, with bands.
+        frontier: the released nodes of the first band's last level.
+        work: where parts are kept.
+        workers: who works on them.
+        measurements: the release's ledger and its key.
+
+    Raises:
+        OdError: the cap does not allow another round of a level that was lost; a part failed.
+    """
+    ledger, key, noise = measurements.ledger, measurements.key, backend_name(work.noise)
+    bands = []
+    for number, steps in enumerate(plan.step_bands[1:], start=1):
+        parts = tuple([] if plan.bands is None else plan.bands.parts(frontier))
+        rounds = granted_rounds(ledger, key, steps, work.store, noise)
+        for part, nodes in enumerate(parts):
+            own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
+            work.save_nodes("frontier", number, part, [own])
+        tasks = [{"band": number, "part": part, "rounds": rounds} for part in range(len(parts))]
+        on_all(workers, measure_part, work, tasks)
+        record_measured(ledger, key, steps, work.store, rounds)
+        ends = np.zeros(len(parts) + 1, dtype=np.int64)
+        if number < len(plan.step_bands) - 1:
+            last = [work.load_nodes("passed", number, part)[-1] for part in range(len(parts))]
+            ends[1:] = np.cumsum([len(nodes) for nodes in last])
+            frontier = Nodes.joined(steps[-1].level, last)
+        bands.append(Band(number, parts, ends))
+    return bands
+
+
+def refine_bands(
+    plan: ReleasePlan,
+    root: Nodes | None,
+    measured: Sequence[Measurement],
+    frontier: Nodes,
+    bands: Sequence[Band],
+    work: Work,
+    workers: Workers,
+) -> list[Nodes]:
+    """Let all levels speak about each cell: as :func:`od_core.estimation.refinement.refine`, to the same numbers.
+
+    Args:
+        plan: the plan of the release, with bands.
+        root: with its exact trips, where n is an invariant; else None.
+        measured: the measurements of the first band, top first.
+        frontier: the released nodes of its last level.
+        bands: those below, as they were measured.
+        work, workers: as :func:`measure_bands`.
+
+    Returns:
+        The root and the refined nodes of the first band's levels; those below are :func:`refined_pieces`.
+
+    Raises:
+        OdError: a part failed; as :func:`od_core.estimation.refinement.refine`.
+    """
+    sums, largest = _rise(bands, work, workers)
+    levels, _ = rise(plan, measured, frontier, sums)
+    refined, trips = refined_levels(plan, root, levels)
+    rows = _rows(plan, bands[-1], work)
+    for band in bands:
+        for part, nodes in enumerate(band.parts):
+            work.save("totals", band.number, part, {"trips": trips[nodes]})
+        work.save("common", band.number, 0, largest | (rows if band is bands[-1] else {}))
+        on_all(workers, descend_part, work, band.tasks)
+        trips = _joined([work.load("refined", band.number, part)["last"] for part in range(len(band.parts))])
+    if plan.mechanism.leaf_dial is not None and bands[-1].parts:
+        last = bands[-1]
+        counts = np.sum(
+            [work.load("histogram", last.number, part)["counts"] for part in range(len(last.parts))], axis=0
+        )
+        work.save("posterior", last.number, 0, packed_posterior(leaf_posterior(plan, counts.reshape(OCTAVES, -1))))
+        on_all(workers, leaves_part, work, last.tasks)
+    return refined
+
+
+def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+    """The nodes of a level of a band as the top-down pass released them, part by part."""
+    for part in range(len(band.parts)):
+        yield from (nodes for nodes in work.load_nodes("passed", band.number, part) if nodes.level == level)
+
+
+def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+    """The refined nodes of a level of a band, or the leaves, part by part."""
+    for part in range(len(band.parts)):
+        if level == work.plan.tree.depth:
+            yield from work.load_nodes("leaves", band.number, part)
+            continue
+        refined = work.load("refined", band.number, part)
+        for nodes in work.load_nodes("passed", band.number, part):
+            if nodes.level == level:
+                yield with_trips(nodes, refined[f"trips_{level}"])
+
+
+def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
+    """What all bands say about the nodes above the first of them; and the largest variance of each of their levels."""
+    largest: dict[str, float] = {}
+    none = np.empty(0, dtype=np.int64)
+    sums = ChildSums(none, none, np.empty(0))
+    for band in reversed(bands):
+        if band is not bands[-1]:
+            for part, (first, end) in enumerate(zip(band.ends[:-1], band.ends[1:], strict=True)):
+                below = ChildSums(sums.noisy[first:end], sums.difference[first:end], sums.variance[first:end])
+                work.save("below", band.number, part, packed_sums(below))
+            on_all(workers, rise_part, work, band.tasks)
+        said = [work.load("sums", band.number, part) for part in range(len(band.parts))]
+        for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
+            largest[name] = max(float(arrays[name][0]) for arrays in said)
+        parts = [sums_from(arrays) for arrays in said]
+        sums = ChildSums(
+            _joined([part.noisy for part in parts]),
+            _joined([part.difference for part in parts]),
+            np.concatenate([np.empty(0), *(part.variance for part in parts)]),
+        )
+    return sums, {name: np.array([variance]) for name, variance in largest.items()}
+
+
+def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
+    """The rows of all leaves, where they are estimated by empirical Bayes. Raises OdError where they are too large."""
+    if plan.mechanism.leaf_dial is None:
+        return {}
+    parts = (rows_from(plan, work.load("rows", band.number, part)) for part in range(len(band.parts)))
+    rows = Rows.joined(row_areas(plan), parts)
+    rows.refuse_large()
+    return packed_rows(rows)
+
+
+def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
