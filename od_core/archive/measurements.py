@@ -126,14 +126,14 @@ class DurableMeasurements:
                 spent="what was set aside before stays charged",
             )
         path = self._path(step.level, state.draw)
-        parts = [] if path.exists() else part_files(self.store, step.level)
-        if parts and kept_digest(self.store, step.level) == state.digest:
+        if not path.exists() and kept_digest(self.store, step.level) == state.digest:
+            parts = part_files(self.store, step.level)
             return NoisyVector(*(partial(self.store.read, part) for part in parts))
         if not path.exists() or file_digest(path) != state.digest:
             raise OdError(
                 "OD-MEASUREMENT-CHANGED",
                 f"the measurement of level {step.level} of {self.key} is {'changed' if path.exists() else 'missing'}",
-                next_step=f"restore {path.name} in the confidential folder from a backup",
+                next_step=f"restore {path.name}, or the files of its parts, in the confidential folder from a backup",
                 spent="what was set aside before stays charged",
             )
         return NoisyVector(path)

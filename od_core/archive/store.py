@@ -155,7 +155,7 @@ class FsspecStore:
         """As :meth:`Store.read`."""
         files, folder = self._files()
         try:
-            return pa.PythonFile(files.open(f"{folder}/{name}", "rb"))
+            return pa.PythonFile(files.open(f"{folder}/{name}", "rb"), mode="r")
         except FileNotFoundError:
             raise _missing(name) from None
 
