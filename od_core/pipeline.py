@@ -82,7 +82,20 @@ def _take_pieces() -> None:
     _THIS_THREAD.has_a_piece = True
 
 
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """For as long as somebody else has given every processor its work: here, :func:`threads` is one."""
+    before = getattr(_THIS_THREAD, "alone", False)
+    _THIS_THREAD.alone = True
+    try:
+        yield
+    finally:
+        _THIS_THREAD.alone = before
+
+
 def threads() -> int:
     """Threads to work on: ``OD_THREADS``, else the processors that this process may use."""
+    if getattr(_THIS_THREAD, "alone", False):
+        return 1
     given = os.environ.get("OD_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else len(os.sched_getaffinity(0))

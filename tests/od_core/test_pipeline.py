@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from od_core.pipeline import in_order, threads
+from od_core.pipeline import in_order, on_one_thread, threads
 
 
 @pytest.mark.parametrize("number", ["1", "2", "5"])
@@ -88,3 +88,25 @@ def test_the_pieces_of_a_piece_are_worked_on_by_its_own_thread(monkeypatch):
 
     assert all(in_order(outer, range(20)))
     assert len(set(in_order(inner, range(200)))) > 1
+
+
+def test_where_others_have_the_processors_one_thread_works(monkeypatch):
+    """This thread alone, and no other than this one; afterwards as before."""
+    monkeypatch.setenv("OD_THREADS", "4")
+
+    def work(_: int) -> str:
+        time.sleep(0.0005)
+        return threading.current_thread().name
+
+    with on_one_thread():
+        with on_one_thread():
+            assert threads() == 1
+        assert threads() == 1
+        assert set(in_order(work, range(50))) == {threading.current_thread().name}
+        elsewhere: list[int] = []
+        other = threading.Thread(target=lambda: elsewhere.append(threads()))
+        other.start()
+        other.join()
+    assert elsewhere == [4]
+    assert threads() == 4
+    assert len(set(in_order(work, range(200)))) > 1
