@@ -216,7 +216,9 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         kept = measurements.once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = present_leaves(plan, first, kept)
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
-    root = nodes = above_the_leaves(plan) if plan.mechanism.measures == "all_leaves" else published_root(plan, trips)
+    root = nodes = (
+        above_the_leaves(plan) if plan.mechanism.measures == "all_leaves" else published_root(plan, trips.total)
+    )
     measured = []
     for step in plan.steps:
         below: Nodes | None = None
