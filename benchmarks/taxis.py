@@ -22,7 +22,7 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.files import CONFIDENTIAL_FOLDER_MODE
 from od_core.privacy.noise import noise_named
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import load_records
 from od_core.readers.tlc import TLC
 
@@ -65,7 +65,7 @@ def release_month(plan: ReleasePlan, source: Path, month: str, target: Path) -> 
     tree = plan.tree
     load_records(source, TLC.columns, month, target, record_format=TLC, geography=tree.origin)
     loaded = time.perf_counter()
-    trips = count_records(target, tree)
+    trips = trip_counts_of(target, tree)
     counted = time.perf_counter()
     with durable_release(plan, trips, noise_named("table")) as (release, seconds):
         check_invariants(release, trips.total)

@@ -30,7 +30,7 @@ from od_assets.stops_settings import StopsSettings
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.errors import OdError
 from od_core.periods import Period
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
 from od_core.stops.placing import place_records
 from od_core.trip_faults import filled_with_zeros
@@ -117,7 +117,7 @@ def _count(
             tree = settings.plan(geography, period).tree
             has_key = (confidential.path / "hmac.key").exists()  # looking makes none
             key = confidential.key() if has_key else bytes(32)
-            count_records(
+            trip_counts_of(
                 records,
                 tree,
                 unit=settings.unit,

@@ -26,34 +26,42 @@ IS_USER_ID = r"[^\s\p{Z}]"
 _BLOCK = 64
 """Bytes of a block of SHA-256, to which the key is filled up with zeros (RFC 2104)."""
 
-_MESSAGE = """encode(json_array("user", getvariable('period'), origin, destination, occurrence)::VARCHAR)"""
-"""As JSON no two records are one text: not NULL and 'null', nor fields that are cut in another place."""
+_FIELDS = ("person", "secret.period", "origin", "destination", "CAST(occurrence AS STRING)")
 
-_HMAC = f"sha256(getvariable('outer_key') || unhex(sha256(getvariable('inner_key') || {_MESSAGE})))"
+_MESSAGE = " || ',' || ".join(f"coalesce(hex({field}), '-')" for field in _FIELDS)
+"""No two records are one text: each field stands as its bytes in hexadecimal digits, a missing one as no digits can."""
+
+_INNER = f"sha2(secret.inner_key || CAST({_MESSAGE} AS BINARY), 256)"
+
+_HMAC = f"sha2(secret.outer_key || unhex({_INNER}), 256)"
+
+_AS_SPARK_SAYS = "CREATE TEMP MACRO sha2(value, bits) AS sha256(value)"
+"""The name that Spark knows the hash by; with it DuckDB runs the same text, and finds the same digits."""
 
 
 def bounded(placed: str, max_trips: int) -> str:
-    """The placed records as SQL, where those above the bound have no place either: -1.
+    """Rank and whether it is faulty of every record, as SQL for DuckDB and Spark; those above the bound have rank -1.
+
+    The text reads the relation ``secret`` of :func:`secret_table`.
 
     Args:
-        placed: SQL of the records, with the columns user, origin, destination (text) and place, the number of the
+        placed: SQL of the records, with the columns person, origin, destination (text), faulty, and rank, that of the
             leaf pair where the record counts, -1 for one that is dropped: it takes no place of its user's.
         max_trips: so many of a user's are counted at most, m.
     """
     return f"""
-        SELECT * REPLACE (
-            CASE WHEN row_number() OVER (PARTITION BY "user", place < 0 ORDER BY {_HMAC}) <= {max_trips:d}
-                THEN place ELSE -1 END AS place
-        )
+        SELECT faulty, CASE
+            WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {_HMAC}) <= {max_trips:d} THEN rank ELSE -1
+        END AS rank
         FROM (
-            SELECT *, row_number() OVER (PARTITION BY "user", place < 0, origin, destination) AS occurrence
-            FROM ({placed})
-        )
+            SELECT *, row_number() OVER (PARTITION BY person, rank < 0, origin, destination ORDER BY rank) AS occurrence
+            FROM ({placed}) AS placed
+        ) AS numbered CROSS JOIN secret
     """  # noqa: S608  # a number, and queries of our own
 
 
-def set_key(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
-    """Tell the database the key and the period of :func:`bounded`, which stand in no query.
+def secret_table(key: bytes, period: str) -> pa.Table:
+    """Confidential: what the text of :func:`bounded` reads as ``secret``, so that neither stands in a query or a plan.
 
     Raises:
         OdError: the key is shorter than 32 bytes, or longer than a block.
@@ -63,32 +71,38 @@ def set_key(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> N
             "OD-KEY-LENGTH", "users' trips are cut by a key of 32 to 64 bytes", next_step="use ConfidentialFolder.key()"
         )
     padded = key.ljust(_BLOCK, b"\0")
-    connection.execute("SET VARIABLE inner_key = $1", [bytes(byte ^ 0x36 for byte in padded)])
-    connection.execute("SET VARIABLE outer_key = $1", [bytes(byte ^ 0x5C for byte in padded)])
-    connection.execute("SET VARIABLE period = $1", [period])
+    inner, outer = (bytes(byte ^ mask for byte in padded) for mask in (0x36, 0x5C))
+    fields = {"inner_key": pa.array([inner], pa.binary()), "outer_key": pa.array([outer], pa.binary())}
+    return pa.table({**fields, "period": [period]})
+
+
+def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
+    """Make a database ready for the text of :func:`bounded`. Raises OdError as :func:`secret_table`."""
+    connection.execute(_AS_SPARK_SAYS)
+    connection.register("secret", secret_table(key, period))
 
 
 def bounded_counts(
     records: pa.Table, max_trips: int, key: bytes, period: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Place and trips of every leaf pair, in any order, at most ``max_trips`` of a user; shape (pairs,) each.
+    """Rank and trips of every leaf pair, in any order, at most ``max_trips`` of a user; shape (pairs,) each.
 
     Args:
-        records: in memory; columns user, origin, destination (text) and place.
-        max_trips, key, period: see :func:`bounded` and :func:`set_key`.
+        records: in memory, none of them faulty; columns person, origin, destination (text) and rank.
+        max_trips, key, period: see :func:`bounded` and :func:`secret_table`.
     """
     query = f"""
-        SELECT place, count(*) AS trips FROM ({bounded("FROM records", max_trips)})
-        WHERE place >= 0 GROUP BY place
+        SELECT rank, count(*) AS trips FROM ({bounded("SELECT *, false AS faulty FROM records", max_trips)})
+        WHERE rank >= 0 GROUP BY rank
     """  # noqa: S608  # a query of our own
     try:
         with memory_database() as connection:
-            set_key(connection, key, period)
+            set_secret(connection, key, period)
             connection.register("records", records)
             counts = connection.sql(query).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
-    return counts["place"].to_numpy().copy(), counts["trips"].to_numpy()  # an array of its own, to be sorted in place
+    return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # an array of its own, to be sorted in place
 
 
 def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -216,7 +216,8 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         kept = measurements.once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = present_leaves(plan, first, kept)
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
-    root = above_the_leaves(plan) if plan.mechanism.measures == "all_leaves" else published_root(plan, trips)
+    alone = plan.mechanism.measures == "all_leaves"
+    root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
     if plan.mechanism.refines:
         nodes = refine(plan, root, measured)[-1]

@@ -6,6 +6,7 @@ messages, and held in memory or in the confidential folder alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -60,10 +61,9 @@ class TripCounts:
     def __repr__(self) -> str:
         return "TripCounts(confidential)"
 
-    @property
-    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Both arrays."""
-        return self.rank, self.before
+        yield self.rank, self.before
 
     @property
     def total(self) -> int:
@@ -151,10 +151,10 @@ def count_trips(
         return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
     ids, is_id = user_ids(flows, unit)
     origin, destination, _, placed = _placed(flows, tree, fault_threshold, is_id)
-    fields = {"user": ids, "origin": texts(flows["origin"]), "destination": texts(flows["destination"])}
+    fields = {"person": ids, "origin": texts(flows["origin"]), "destination": texts(flows["destination"])}
     records = pa.table(fields).filter(pa.array(placed))
     ranks = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed]))
-    placed_records = records.append_column("place", pa.array(ranks))
+    placed_records = records.append_column("rank", pa.array(ranks))
     return TripCounts.from_ranks(tree, *bounded_counts(placed_records, unit.contribution_bound, key, period))
 
 

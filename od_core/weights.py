@@ -25,13 +25,13 @@ from od_core.trip_faults import not_counted
 WEIGHT = "weight"
 """The column of weights, in frames and in the confidential folder."""
 
-IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND isfinite({WEIGHT}), false)"
-"""Whether a record has a weight, in SQL."""
+IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), false)"
+"""Whether a record has a weight, in SQL of DuckDB and Spark, to which NaN is the greatest of all numbers."""
 
 
 def counted_trips(max_weight: int) -> str:
     """The trips that a record counts, in SQL, from its weight as DOUBLE; NULL where it has none."""
-    return f"CASE WHEN {IS_WEIGHT} THEN least(round({WEIGHT}), {max_weight:d})::BIGINT END"
+    return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
 
 
 def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -11,10 +11,10 @@ from od_assets.assets.metadata import allowed
 from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
+from od_core.archive.count_files import CountFiles
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.estimation.top_down import published_root
 from od_core.readers.counting import count_records
-from od_core.trips import TripCounts
 
 
 def source_assets(
@@ -90,10 +90,12 @@ def input_assets(
             plan = warehouse.plan(settings, key)
             staged = warehouse.staged(key)
 
-            def count() -> TripCounts:
+            def count() -> CountFiles:
                 return count_records(
                     staged.records,
                     plan.tree,
+                    staged.store,
+                    staged.new_trip_counts(),
                     unit=settings.unit,
                     key=warehouse.confidential.key(),
                     period=key.period,
@@ -101,7 +103,7 @@ def input_assets(
                 )
 
             trips = warehouse.count(settings, plan, key, staged, count, staged.save_trip_counts)
-            root = published_root(plan, trips)
+            root = published_root(plan, trips.total)
             if root is not None:
                 staged.save_estimate(0, [root])
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))

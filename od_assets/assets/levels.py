@@ -82,7 +82,7 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
                 return _not_measured(plan, level)
             step, staged = plan.step(level), warehouse.staged(key)
             staged.refuse_other_plan(plan)
-            trips = staged.trip_counts()
+            trips = staged.trip_counts().whole()
             parents = staged.nodes_above(plan, step)
             measurements = warehouse.begin(settings, plan, key, trips)
             noise = noise_named(settings.noise)

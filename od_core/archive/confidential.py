@@ -7,7 +7,7 @@ import hmac
 import os
 import secrets
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -67,16 +67,25 @@ class ConfidentialFolder:
         """A name of the key that does not reveal it: tells whether a fingerprint was made with this one."""
         return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
 
-    def fingerprint(self, columns: Sequence[NDArray[np.int64]]) -> str:
-        """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change."""
+    def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
+        """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change.
+
+        Args:
+            pieces: consecutive pieces of every column, however they are cut; memory is bounded by those in flight.
+        """
         key = self.key()
-        pieces = [
-            np.ascontiguousarray(array[start : start + _HASHED], dtype="<i8")
-            for array in columns
-            for start in range(0, len(array), _HASHED)
-        ]
-        digests = in_order(lambda piece: hmac.new(key, piece.data, hashlib.sha256).digest(), pieces)
-        return hmac.new(key, len(columns[0]).to_bytes(8) + b"".join(digests), hashlib.sha256).hexdigest()
+
+        def hashed(block: tuple[int, NDArray[np.int64]]) -> tuple[int, int, bytes]:
+            column, numbers = block
+            return column, len(numbers), hmac.new(key, numbers.data, hashlib.sha256).digest()
+
+        digests: dict[int, list[bytes]] = {}
+        length = 0
+        for column, numbers, digest in in_order(hashed, _blocks(pieces)):
+            digests.setdefault(column, []).append(digest)
+            length += numbers if column == 0 else 0
+        whole = b"".join(b"".join(digests[column]) for column in sorted(digests))
+        return hmac.new(key, length.to_bytes(8) + whole, hashlib.sha256).hexdigest()
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
@@ -113,3 +122,22 @@ class ConfidentialFolder:
         except OSError as error:
             return f"make room in the confidential folder, where details could not be kept (error {error.errno})"
         return f"read confidential/errors/{name}"
+
+
+def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Number of the column and ``_HASHED`` numbers of it, what is left of each column last."""
+    waiting: dict[int, list[NDArray[np.int64]]] = {}
+    for piece in pieces:
+        for column, numbers in enumerate(piece):
+            waiting.setdefault(column, []).append(numbers)
+            if sum(map(len, waiting[column])) >= _HASHED:
+                joined = _joined(waiting[column])
+                end = len(joined) - len(joined) % _HASHED
+                yield from ((column, joined[start : start + _HASHED]) for start in range(0, end, _HASHED))
+                waiting[column] = [joined[end:]]
+    yield from ((column, left) for column in waiting if len(left := _joined(waiting[column])))
+
+
+def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return np.ascontiguousarray(whole, dtype="<i8")

@@ -24,7 +24,7 @@ def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Coun
         OdError: the input changed; the key or the fingerprint is lost while levels are drawn.
     """
     path = confidential.subfolder(key.folder) / "identity.json"
-    now = {"input": confidential.fingerprint(trips.columns), "key": confidential.key_name()}
+    now = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
     if not drawn:
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -83,7 +83,6 @@ class Planned(Protocol):
 class Counted(Protocol):
     """Confidential: a counted input."""
 
-    @property
-    def columns(self) -> Sequence[NDArray[np.int64]]:
-        """What it consists of; equal inputs have equal columns."""
+    def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
+        """What it consists of: equal inputs have equal columns, however these are cut into consecutive pieces."""
         ...

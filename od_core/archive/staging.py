@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from od_core.archive.count_files import CountFiles
 from od_core.archive.files import sync, write_durably
 from od_core.archive.planned import Planned
-from od_core.archive.row_groups import ROWS, write_batches
+from od_core.archive.row_groups import write_batches
+from od_core.archive.store import LocalStore
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.plan import ReleasePlan, Step
-from od_core.trips import TripCounts
 
 _COUNTED_FOR = "counted_for"
-_COUNTS = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
+_COUNTS = "trip_counts"
+_CURRENT = "current_trip_counts"
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
 
@@ -66,12 +68,7 @@ class StagedFiles:
         """The file of that name. Raises OdError where it is absent."""
         path = self.folder / f"{name}.parquet"
         if not path.exists():
-            raise OdError(
-                "OD-STAGED-FILE-MISSING",
-                f"{name} of this release is not there yet, or was removed",
-                next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
-                spent="what was set aside before stays charged",
-            )
+            raise _missing(name)
         return path
 
 
@@ -86,29 +83,37 @@ class StagedRelease(StagedFiles):
         """The leaf table as it will be published."""
         return self.folder / "flows.parquet"
 
-    def save_trip_counts(self, trips: TripCounts) -> None:
-        """Keep the true leaf counts, a row group at a time, so that no column is copied whole."""
-        ends = [*range(0, len(trips.rank), ROWS), len(trips.rank)]
-        batches = (
-            pa.record_batch([trips.rank[start:end], np.diff(trips.before[start : end + 1])], schema=_COUNTS)
-            for start, end in pairwise(ends)
-        )
-        path = self.folder / "trip_counts.parquet"
-        write_durably(path, lambda file: write_batches(file, _COUNTS, batches, compression="snappy"))
+    @property
+    def store(self) -> LocalStore:
+        """The folder as a store of files that are written once."""
+        return LocalStore(self.folder)
 
-    def trip_counts(self) -> TripCounts:
+    def new_trip_counts(self) -> str:
+        """A new folder in the store for true leaf counts; those that no run came to keep are removed."""
+        self._remove_other_counts(self._current_counts())
+        return f"{_COUNTS}/{secrets.token_hex(6)}"
+
+    def save_trip_counts(self, trips: CountFiles) -> None:
+        """Keep the true leaf counts that were written into a new folder; those before them are removed."""
+        write_durably(self.folder / _CURRENT, lambda file: file.write_text(trips.folder, encoding="utf-8"))
+        self._remove_other_counts(trips.folder)
+
+    def trip_counts(self) -> CountFiles:
         """The true leaf counts. Raises OdError where they are absent."""
-        with pq.ParquetFile(self.path("trip_counts")) as file:
-            pairs = file.metadata.num_rows
-            rank, before = np.empty(pairs, dtype=np.int64), np.empty(pairs + 1, dtype=np.int64)
-            before[0] = start = 0
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=["rank", "trips"])
-                end = start + len(table)
-                rank[start:end] = table["rank"].to_numpy()
-                before[start + 1 : end + 1] = before[start] + np.cumsum(table["trips"].to_numpy(), dtype=np.int64)
-                start = end
-        return TripCounts(rank, before)
+        current = self._current_counts()
+        if current is None:
+            raise _missing(_COUNTS)
+        return CountFiles(self.store, current)
+
+    def _current_counts(self) -> str | None:
+        path = self.folder / _CURRENT
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    def _remove_other_counts(self, current: str | None) -> None:
+        folder = self.folder / _COUNTS
+        for other in folder.iterdir() if folder.exists() else ():
+            if (name := f"{_COUNTS}/{other.name}") != current:
+                self.store.remove(name)
 
     def save_estimate(self, level: int, pieces: Iterable[Nodes], *, refined: bool = False) -> Path:
         """Keep an estimate of a level, given in consecutive pieces: area numbers and trips; returns its file.
@@ -141,6 +146,15 @@ class StagedRelease(StagedFiles):
 
     def _read(self, name: str) -> pa.Table:
         return pq.read_table(self.path(name))
+
+
+def _missing(name: str) -> OdError:
+    return OdError(
+        "OD-STAGED-FILE-MISSING",
+        f"{name} of this release is not there yet, or was removed",
+        next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
+        spent="what was set aside before stays charged",
+    )
 
 
 def _estimate_name(level: int, *, refined: bool) -> str:

@@ -85,9 +85,9 @@ class Measurement:
         return zip(families, self.noisy.pieces(map(len, families)), strict=True)
 
 
-def published_root(plan: ReleasePlan, trips: TripCounts) -> Nodes | None:
+def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
     """The root with the exact n, where n is an invariant; None where the root is measured, or nothing but leaves."""
-    return root_of(plan, trips.total) if plan.publishes_total else None
+    return root_of(plan, total) if plan.publishes_total else None
 
 
 def above_the_leaves(plan: ReleasePlan) -> Nodes:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from od_core.evaluation.known_flows import KnownFlows, Marking, refuse_unmarked
 from od_core.flow_tree import FlowTree
 from od_core.geography import Geography
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.record_columns import RecordColumns
 from od_core.readers.records import load_records
 from od_core.readers.zones import read_zones
@@ -54,5 +54,5 @@ class KnownTable:
         with TemporaryDirectory(prefix="od-") as folder:
             records = Path(folder) / "records.parquet"
             load_records(self.flows, self.columns, _ANY_PERIOD, records)
-            trips = count_records(records, FlowTree(geography, geography))
+            trips = trip_counts_of(records, FlowTree(geography, geography))
         return KnownFlows.from_counts(self.name, self.marking, geography, trips)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +38,9 @@ class GroupSizes:
     def __repr__(self) -> str:
         return "GroupSizes(confidential)"
 
-    @property
-    def columns(self) -> tuple[Counts, Counts]:
+    def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
         """Both arrays."""
-        return self.area.astype(np.int64), self.size
+        yield self.area.astype(np.int64), self.size
 
     @classmethod
     def from_frame(cls, groups: pd.DataFrame, geography: Geography) -> GroupSizes:

@@ -37,7 +37,7 @@ def measure_part(work: Work, part: Part) -> None:
     """
     plan, band, number = work.plan, part["band"], part["part"]
     (frontier,) = work.load_nodes("frontier", band, number)
-    trips = CountFiles.opened(work.store, work.counts).between(*plan.tree.rank_range(frontier))
+    trips = CountFiles(work.store, work.counts).between(*plan.tree.rank_range(frontier))
     kept = PartMeasurements(work.store, number, {int(level): count for level, count in part["rounds"].items()})
     measured, last = run_levels(plan, plan.step_bands[band], frontier, trips, work.noise, kept)
     below = [m.parents for m in measured[1:] if isinstance(m.parents, Nodes)]

@@ -100,7 +100,7 @@ def run_in_parts(
     """
     steps = plan.step_bands[0]
     coarse = counts.at_level(plan.tree, steps[-1].level)
-    root = published_root(plan, coarse)
+    root = published_root(plan, counts.total)
     measured, frontier = run_levels(plan, steps, root, coarse, noise, measurements)
     if frontier is None or len(plan.step_bands) == 1:
         raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release it without bands")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,14 +43,14 @@ class Trajectories:
     def __repr__(self) -> str:
         return "Trajectories(confidential)"
 
-    @property
-    def columns(self) -> Sequence[Counts]:
+    def column_pieces(self) -> Iterator[Sequence[Counts]]:
         """The cells in order, whatever order the trips are given in; see :class:`od_core.archive.planned.Counted`."""
         words = keys(self.points, self.grid)
         if len(words) == 1:
-            return [np.sort(words[0])]
+            yield [np.sort(words[0])]
+            return
         order = np.lexsort(words[::-1])
-        return [word[order] for word in words]
+        yield [word[order] for word in words]
 
     @classmethod
     def from_cells(cls, points: ArrayLike | pd.DataFrame, grid: Grid) -> Trajectories:

@@ -167,7 +167,7 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
 
     settings = component.settings()
     key = settings.key(example.period)
-    counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts()
+    counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts().whole()
     tree = settings.plan(settings.read_geography(), example.period).tree
     leaves = tree.pairs_at(counts.rank)
     ends = [tree.origin.zones[k] for k in leaves.origin], [tree.destination.zones[k] for k in leaves.destination]

@@ -41,7 +41,7 @@ def test_at_most_m_trips_of_a_user_are_counted_and_replayed(project: Project) ->
     assert run(project).success
     staged = project.var / "confidential" / "trips" / "2001-01" / "r1"
     assert pq.read_schema(staged / "raw_trips.parquet").names == ["date", "origin", "destination", "in_period", "user"]
-    counts = StagedRelease(staged).trip_counts()
+    counts = StagedRelease(staged).trip_counts().whole()
     assert counts.total == 200
     geography = project.component().settings().read_geography().origin
     key = ConfidentialFolder(project.var / "confidential").key()

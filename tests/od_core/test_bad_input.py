@@ -25,7 +25,7 @@ from od_assets.components import OdRelease, domain
 from od_assets.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.archive.measurements import MemoryMeasurements
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns, load_records
 from od_core.release import Release, run_plan
 from tests.od_core.doubles import NoiseNotWanted, no_noise
@@ -117,7 +117,7 @@ def records(
         target = folder / "confidential" / "records.parquet"
         target.parent.mkdir()
         load_records(folder / name, columns or RecordColumns(), "2001-06", target)
-        return count_records(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
+        return trip_counts_of(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
 
     return Bad(f"records: {what}", read, code, names, detail)
 
@@ -608,7 +608,7 @@ def test_what_looks_bad_in_a_file_and_is_valid(tmp_path, text, pairs):
     (tmp_path / "trips.csv").write_text(text, encoding="utf-8", newline="")
     load_records(tmp_path / "trips.csv", RecordColumns(trips="n"), "2001-06", tmp_path / "records.parquet")
     plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
-    counts = count_records(tmp_path / "records.parquet", plan.tree)
+    counts = trip_counts_of(tmp_path / "records.parquet", plan.tree)
     flows = run_plan(plan, counts, no_noise(), MemoryMeasurements()).flows
     assert {(o, d): n for o, d, n in flows.itertuples(index=False)} == pairs
 

@@ -13,7 +13,7 @@ from od_core import OdError, open_release
 from od_core.flow_tree import FlowTree
 from od_core.publication.database import store_release
 from od_core.publication.store import is_stored
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns, load_records
 from od_core.readers.scratch import scratch_database
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
@@ -91,7 +91,7 @@ def test_records_are_read_and_counted_behind_closed_doors(tmp_path, probes, suff
     folder.mkdir()
     FLOWS.to_csv(source, index=False) if suffix == "csv" else FLOWS.to_parquet(source)
     load_records(source, RecordColumns(trips="trips"), "2001-06", folder / "raw_trips.parquet")
-    counts = count_records(folder / "raw_trips.parquet", FlowTree(GEOGRAPHY, GEOGRAPHY))
+    counts = trip_counts_of(folder / "raw_trips.parquet", FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()
     assert probes == [[], []]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import hmac
-import json
 import traceback
 from collections import Counter, defaultdict
 from fractions import Fraction
@@ -24,7 +23,7 @@ from od_core.archive.ledger import Ledger
 from od_core.flow_tree import Pairs
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns, load_records
 from od_core.trips import TripCounts, count_trips
 from tests.od_core.doubles import ListedNoise
@@ -70,7 +69,7 @@ def by_hand(rows: list[Row], tree: FlowTree, max_trips: int, key: bytes, period:
         for trip in trips:
             seen[trip[:2]] += 1
             fields = [user, period, *trip[:2], seen[trip[:2]]]
-            message = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+            message = ",".join("-" if field is None else str(field).encode().hex().upper() for field in fields).encode()
             ordered.append((hmac.new(key, message, hashlib.sha256).digest(), trip[2]))
         counted.update(pair for _, pair in sorted(ordered)[:max_trips])
     return counted
@@ -112,7 +111,7 @@ def counted(
         with source.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("person", "origin", "destination", "date"), *rows])
     load_records(source, RecordColumns(date="date", user="person"), PERIOD, folder / "raw_trips.parquet")
-    return count_records(folder / "raw_trips.parquet", tree, **given_)
+    return trip_counts_of(folder / "raw_trips.parquet", tree, **given_)
 
 
 USERS = ["u1", "U1", "u1 ", "1", "null", "é", 'a"b\\', "u,1", '["u1', "a\tb"]
@@ -220,7 +219,7 @@ def test_ids_are_text_or_whole_numbers(tmp_path, name):
     if name != "mixed":
         frame.to_parquet(tmp_path / "trips.parquet")
         load_records(tmp_path / "trips.parquet", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
-        assert pairs_of(TREES[0], count_records(tmp_path / "raw.parquet", TREES[0], **given_)) == expected
+        assert pairs_of(TREES[0], trip_counts_of(tmp_path / "raw.parquet", TREES[0], **given_)) == expected
 
 
 def test_what_is_no_text_in_a_column_of_text_is_a_fault_of_its_record_alone():
@@ -266,9 +265,9 @@ def test_weights_and_missing_columns_are_refused_before_anything_is_counted(tmp_
     frame[["origin", "destination"]].assign(in_period=True, users=CANARY).to_parquet(tmp_path / "no_user.parquet")
     for count, records, code in (
         (count_trips, frame, "OD-TRIPS-WEIGHTS"),
-        (count_records, tmp_path / "weights.parquet", "OD-TRIPS-WEIGHTS"),
+        (trip_counts_of, tmp_path / "weights.parquet", "OD-TRIPS-WEIGHTS"),
         (count_trips, frame[["origin", "destination"]].assign(persons=CANARY), "OD-TRIPS-COLUMN"),
-        (count_records, tmp_path / "no_user.parquet", "OD-TRIPS-COLUMN"),
+        (trip_counts_of, tmp_path / "no_user.parquet", "OD-TRIPS-COLUMN"),
     ):
         with pytest.raises(OdError, match=code) as refused:
             count(records, TREES[0], **given_)

@@ -28,7 +28,7 @@ from od_core.equal_depth import equally_deep
 from od_core.flow_tree import Pairs
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.record_columns import RecordColumns
 from od_core.readers.records import load_records
 from od_core.readers.table import TABLE
@@ -126,7 +126,7 @@ def counts(folder: Path, rows: list[Record], declared: Declared) -> list[np.ndar
         destination_geography=WORKS,
         time_zone="Europe/Oslo",
     )
-    found = count_records(target, TREE, unit=unit, key=KEY, period=declared.period, fault_threshold=Fraction(1))
+    found = trip_counts_of(target, TREE, unit=unit, key=KEY, period=declared.period, fault_threshold=Fraction(1))
     return node_counts(TREE, found)
 
 

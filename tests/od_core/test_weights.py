@@ -21,7 +21,7 @@ from od_core.group_sizes.plan import plan_group_sizes
 from od_core.privacy.domain import unit_facts
 from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certificate import guarantee_sentences
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns, load_records
 from od_core.stops.plan import plan_stops
 from od_core.trips import TripCounts, count_trips
@@ -75,7 +75,7 @@ def counted(records: pd.DataFrame, folder: Path, unit: PrivacyUnit, threshold: F
     counts = [count_trips(records.assign(in_period=True), TREE, unit=unit, fault_threshold=threshold)]
     for name in ("records.csv", "records.parquet"):
         load_records(folder / name, RecordColumns(weight="weight"), "2001-06", folder / "staged.parquet")
-        counts.append(count_records(folder / "staged.parquet", TREE, unit=unit, fault_threshold=threshold))
+        counts.append(trip_counts_of(folder / "staged.parquet", TREE, unit=unit, fault_threshold=threshold))
     return counts
 
 
@@ -102,7 +102,7 @@ def test_files_are_counted_as_frames_and_as_a_sum(records, tmp_path_factory) -> 
     zones = [GEOGRAPHY.zone_numbers(pd.Series([pair[side] for pair in codes], dtype=object)) for side in (0, 1)]
     truth = TripCounts.from_pairs(TREE, *zones, sums)
     for counts in counted(frame, tmp_path_factory.mktemp("weights"), UNBOUNDED, Fraction(1)):
-        for column, right in zip(counts.columns, truth.columns, strict=True):
+        for column, right in zip((counts.rank, counts.before), (truth.rank, truth.before), strict=True):
             np.testing.assert_array_equal(column, right)
 
 
@@ -115,7 +115,7 @@ def test_a_fault_is_one_record_whatever_the_others_weigh(unit: PrivacyUnit, tmp_
     too_many = Fraction(14, 100)
     for count in (
         lambda: count_trips(frame, TREE, unit=unit, fault_threshold=too_many),
-        lambda: count_records(tmp_path / "staged.parquet", TREE, unit=unit, fault_threshold=too_many),
+        lambda: trip_counts_of(tmp_path / "staged.parquet", TREE, unit=unit, fault_threshold=too_many),
     ):
         with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as caught:
             count()
@@ -155,7 +155,7 @@ def test_frames_and_files_refuse_the_same(
 def _count_file(folder: Path, unit: PrivacyUnit, names: dict[str, str]) -> None:
     staged, columns = folder / "staged.parquet", RecordColumns(**names, user=unit.column)  # type: ignore[arg-type]
     load_records(folder / "records.parquet", columns, "2001-06", staged)
-    count_records(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
+    trip_counts_of(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
 
 
 def test_a_column_of_weights_stands_once() -> None:

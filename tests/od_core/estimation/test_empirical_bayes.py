@@ -91,7 +91,7 @@ def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsi
     counts = counts_of(plan, world)
     measurements = MemoryMeasurements()
     release = run_plan(plan, counts, noise, measurements)
-    levels = refine(plan, published_root(plan, counts), release.measured)
+    levels = refine(plan, published_root(plan, counts.total), release.measured)
     *_, above, leaves = levels
     assert table(leaves) == table(release.leaves)
     assert leaves.trips.dtype == np.int64
@@ -107,7 +107,9 @@ def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsi
         tree=tree,
     )
     others = run_plan(chebyshev, counts, noise, measurements)
-    for mine, other in zip(levels[:-1], refine(chebyshev, published_root(plan, counts), others.measured), strict=False):
+    for mine, other in zip(
+        levels[:-1], refine(chebyshev, published_root(plan, counts.total), others.measured), strict=False
+    ):
         assert table(mine) == table(other)
 
 
@@ -236,7 +238,7 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
     noise = SeededNoise(1) if cap else ListedNoise(np.rint(far).astype(int).tolist())
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    *_, above, leaves = refine(plan, published_root(plan, counts), release.measured)
+    *_, above, leaves = refine(plan, published_root(plan, counts.total), release.measured)
     mine, other = (0, 1) if plan.tree.refines_origin(plan.tree.depth) else (1, 0)
     totals = {(row[mine], row[other]): row[2] for row in table(above)}
     areas = (plan.tree.origin, plan.tree.destination)[mine].parents[-1]

@@ -60,7 +60,7 @@ class Case:
         trips = np.array(list(self.world.flows.values()), dtype=np.int64)
         counts = TripCounts.from_ranks(self.plan.tree, places, trips)
         release = run_plan(self.plan, counts, self.noise, MemoryMeasurements())
-        levels = refine(self.plan, published_root(self.plan, counts), release.measured)
+        levels = refine(self.plan, published_root(self.plan, counts.total), release.measured)
         assert rows(levels[-1]) == rows(release.leaves)
         return release, levels
 

@@ -51,7 +51,7 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
         assert len(files) == 8
         digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         # The estimate was made from the pieces as they were drawn: here once more, from the files.
-        nodes = published_root(plan, trips)
+        nodes = published_root(plan, trips.total)
         for measurement in release.measured:
             nodes = estimate(plan, measurement.step, nodes, measurements.read(measurement.step))
         for column in ("origin", "destination", "trips"):
@@ -73,7 +73,7 @@ def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flig
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
         monkeypatch.setenv("OD_THREADS", threads)
         release = run_plan(plan, trips, noise, MemoryMeasurements())
-        levels = refine(plan, published_root(plan, trips), release.measured)
+        levels = refine(plan, published_root(plan, trips.total), release.measured)
         assert len(levels) == 9
         columns = [column for nodes in levels for column in (nodes.origin, nodes.destination, nodes.trips)]
         found.add(b"|".join(column.tobytes() for column in columns))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import tempfile
 import traceback
 from fractions import Fraction
@@ -17,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
-from od_core.archive.staging import StagedRelease
+from od_core.archive.store import LocalStore
 from od_core.readers import counting, scratch
-from od_core.readers.counting import count_records
-from od_core.trips import TripCounts, count_trips
+from od_core.readers.counting import count_records, trip_counts_of
+from od_core.trips import count_trips
 from tests.od_core.strategies import TREES, level_names, zone_lists
 
 CANARY = "QX-CANARY-7731"
@@ -103,7 +102,7 @@ def test_the_same_as_in_memory(kind, data, threshold):
     tree = data.draw(trees())
     table = data.draw(record_tables(tree, *COUNTS[kind]))
     with tempfile.TemporaryDirectory() as folder:
-        out_of_core = outcome(count_records, written(Path(folder), table), tree, threshold)
+        out_of_core = outcome(trip_counts_of, written(Path(folder), table), tree, threshold)
         assert [path.name for path in Path(folder).iterdir()] == ["raw_trips.parquet"]
     assert out_of_core[0] is not True
     assert out_of_core == outcome(count_trips, in_memory(table), tree, threshold)
@@ -116,7 +115,7 @@ def test_ranks_of_a_nation_do_not_overflow(tmp_path):
     geography = Geography.from_frame(zones, ["region", "zone"])
     last = zones["zone"].iloc[-1]
     table = pa.table({"origin": [last], "destination": [last], "in_period": [True]})
-    counts = count_records(written(tmp_path, table), FlowTree(geography, geography))
+    counts = trip_counts_of(written(tmp_path, table), FlowTree(geography, geography))
     assert counts.rank.tolist() == [10**10 - 1]
 
 
@@ -161,7 +160,7 @@ def spilled(tmp_path, monkeypatch) -> list[Path]:
 def test_what_does_not_fit_the_memory_is_put_aside_beside_the_records_and_removed(tmp_path, spilled):
     table, tree = many_records(1_000_000)
     records = written(tmp_path, table)
-    counts = count_records(records, tree)
+    counts = trip_counts_of(records, tree)
     assert spilled
     assert [path.name for path in tmp_path.iterdir()] == [records.name]
     expected = count_trips(table.to_pandas(), tree)
@@ -173,7 +172,7 @@ def test_it_is_removed_after_a_refusal_too(tmp_path, spilled):
     table, tree = many_records(1_000_000)
     records = written(tmp_path, table.set_column(2, "in_period", pa.array(np.arange(len(table)) % 100 > 0)))
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        count_records(records, tree)
+        trip_counts_of(records, tree)
     assert spilled
     assert [path.name for path in tmp_path.iterdir()] == [records.name]
 
@@ -182,7 +181,7 @@ def test_too_little_memory_is_said_without_a_value(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "MEMORY_LIMIT", "2MB")
     table, tree = many_records(100_000)
     with pytest.raises(OdError, match="OD-TRIPS-NOT-COUNTED") as refused:
-        count_records(written(tmp_path, table), tree)
+        trip_counts_of(written(tmp_path, table), tree)
     assert refused.value.confidential_detail
     assert [path.name for path in tmp_path.iterdir()] == ["raw_trips.parquet"]
 
@@ -201,25 +200,21 @@ def test_records_that_cannot_be_read(tmp_path, what):
         content[2000:4000] = b"\xff" * 2000
         records.write_bytes(content)
     with pytest.raises(OdError, match="OD-TRIPS-NOT-COUNTED") as refused:
-        count_records(records, tree)
+        trip_counts_of(records, tree)
     assert CANARY not in "".join(traceback.format_exception(refused.value))
     assert not (tmp_path / "spill").exists()
 
 
-@pytest.mark.parametrize("pairs", [0, 1, 5, 6, 7, 20])
-def test_counts_come_back_from_their_file(tmp_path, monkeypatch, pairs):
-    """Whatever the number of row groups; for the owner's eyes alone."""
-    monkeypatch.setattr("od_core.archive.staging.ROWS", 3)
-    kept = TripCounts(np.arange(pairs) * 7, np.concatenate(([0], np.cumsum(np.arange(pairs) + 1))))
-    staged = StagedRelease(tmp_path)
-    staged.save_trip_counts(kept)
-    counts = staged.trip_counts()
-    np.testing.assert_array_equal(counts.rank, kept.rank)
-    np.testing.assert_array_equal(counts.before, kept.before)
-    path = tmp_path / "trip_counts.parquet"
-    assert list(tmp_path.iterdir()) == [path]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert pq.read_table(path)["trips"].to_pylist() == [k + 1 for k in range(pairs)]
+def test_refused_records_leave_no_counts(tmp_path):
+    """Those that were written before the last fault was seen are removed."""
+    table, tree = many_records(20_000)
+    records = written(tmp_path, table.set_column(2, "in_period", pa.array(np.arange(len(table)) % 100 > 0)))
+    store = LocalStore(tmp_path)
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+        count_records(records, tree, store, "counts")
+    assert store.list("") == [records.name]
+    counts = count_records(records, tree, store, "counts", fault_threshold=Fraction(1, 100))
+    assert counts.total == 20_000 - 200
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])
@@ -231,7 +226,7 @@ def test_trips_sum_to_no_more_than_2_to_the_53(tmp_path, kind, counts):
     columns = {"origin": ["a"] * rows, "destination": ["b"] * (rows - 1) + ["a"], "in_period": [True] * rows}
     records = written(tmp_path, pa.table({**columns, "trips": pa.array(counts).cast(kind)}))
     if sum(counts) <= 2**53:
-        assert count_records(records, FlowTree(zones, zones)).total == sum(counts)
+        assert trip_counts_of(records, FlowTree(zones, zones)).total == sum(counts)
         return
     with pytest.raises(OdError, match=r"OD-TRIPS-COUNT.*sum to more than"):
-        count_records(records, FlowTree(zones, zones))
+        trip_counts_of(records, FlowTree(zones, zones))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.lodes import LODES
 from tests.od_core.readers.published import LODES_HEADER
 from tests.real_data import real_data
@@ -57,7 +57,7 @@ def test_real_commuters_in_the_layout_of_lodes(tmp_path, loaded, target):
     zones["zone"] = "0" + zones["zone"] + "0" * 10
     geography = Geography.from_frame(zones, ["landsdel", "fylke", "zone"])
     loaded(tmp_path / "no_od_main_JT00_2017.csv.gz", LODES.columns, "2017", record_format=LODES)
-    counts = count_records(target, FlowTree(geography, geography), fault_threshold=0)
+    counts = trip_counts_of(target, FlowTree(geography, geography), fault_threshold=0)
     assert (len(counts.rank), counts.total) == (len(flows), flows["count"].sum())
 
 

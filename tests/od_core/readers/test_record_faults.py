@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography, OdError
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns, load_records
 
 CANARY = "QX-CANARY-7731"
@@ -170,7 +170,7 @@ def test_bad_counts_reach_the_counting_and_are_refused_there(tmp_path, loaded, w
     loaded(source, RecordColumns(trips="n"))
     assert len(pd.read_parquet(target)) == 2
     with pytest.raises(OdError) as refused:
-        count_records(target, TREE)
+        trip_counts_of(target, TREE)
     assert refused.value.code == "OD-TRIPS-COUNT"
     assert CANARY not in str(refused.value)
 
@@ -180,7 +180,7 @@ def test_a_column_of_truth_values_holds_no_counts(tmp_path, loaded, target):
 
     def read_and_counted():
         loaded(source, RecordColumns(trips="n"))
-        count_records(target, TREE)
+        trip_counts_of(target, TREE)
 
     with pytest.raises(OdError, match="OD-TRIPS-COUNT"):
         read_and_counted()

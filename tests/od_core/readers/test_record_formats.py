@@ -14,7 +14,7 @@ import pytest
 
 from od_core import FlowTree, OdError
 from od_core.flow_tree import Pairs
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.formats import FORMATS, format_named
 from od_core.readers.record_columns import RecordColumns
 from od_core.readers.records import load_records
@@ -40,7 +40,7 @@ def columns_of(published: Published, **stated: str) -> RecordColumns:
 def counted(target, published: Published, *, unknown: bool = False, threshold: object = 0) -> dict:
     geography = published.geography(unknown=unknown)
     tree = FlowTree(geography, geography)
-    counts = count_records(target, tree, fault_threshold=threshold)
+    counts = trip_counts_of(target, tree, fault_threshold=threshold)
     size, pairs = len(geography.zones), {}
     numbers = np.indices((size, size), dtype=np.int32).reshape(2, -1)
     place = dict(zip(tree.first_rank(Pairs(tree.depth, *numbers)).tolist(), numbers.T.tolist(), strict=True))
@@ -206,7 +206,7 @@ def test_lost_zeros_are_said_where_the_records_are_refused(tmp_path, loaded, tar
         unlisted = (~frame.isin(published.zones)).to_numpy().sum()
         if unlisted == 0:
             continue
-        for count in (lambda: count_records(target, tree), lambda frame=frame: place_trips(frame, tree)):
+        for count in (lambda: trip_counts_of(target, tree), lambda frame=frame: place_trips(frame, tree)):
             with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as error:
                 count()
             assert ("lost their leading zeros" in error.value.message) == is_said

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns
 
 ZONES = pd.DataFrame([("a", "aa"), ("a", "ab"), ("b", "ba")], columns=["region", "zone"], dtype="str")
@@ -88,7 +88,7 @@ def test_a_parquet_file_comes_through(tmp_path, loaded, target, kind):
     assert read["date"].isna().all()
 
     listed = frame[frame["from"].isin(ZONES["zone"]) & frame["to"].isin(ZONES["zone"])]
-    trips = count_records(target, TREE, fault_threshold=1)
+    trips = trip_counts_of(target, TREE, fault_threshold=1)
     assert sorted(np.diff(trips.before)) == sorted(listed.groupby(["from", "to"]).size())
 
 
@@ -132,9 +132,9 @@ def test_text_dates_are_local_or_faults(tmp_path, loaded, written, target, form)
     assert dict(zip(texts, read["date"].isna(), strict=True)) == {
         text: june is None for text, june in TEXT_DATES.items()
     }
-    assert count_records(target, TREE, fault_threshold=1).total == 3
+    assert trip_counts_of(target, TREE, fault_threshold=1).total == 3
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        count_records(target, TREE)
+        trip_counts_of(target, TREE)
 
 
 DAY = datetime.date(2001, 6, 1)
@@ -157,9 +157,9 @@ def test_dates_and_times_are_marked_for_their_period(tmp_path, loaded, target, n
     pq.write_table(pa.table({"day": days, "origin": ["aa"] * len(days), "destination": ["ab"] * len(days)}), source)
     read = loaded_table(loaded, source, target)
     assert read["in_period"].to_pylist() == [True] + [False] * (len(days) - 1)
-    assert count_records(target, TREE, fault_threshold=1).total == 1
+    assert trip_counts_of(target, TREE, fault_threshold=1).total == 1
     loaded_table(loaded, source, target, "2002")
-    assert count_records(target, TREE, fault_threshold=1).total == 1
+    assert trip_counts_of(target, TREE, fault_threshold=1).total == 1
 
 
 def loaded_table(loaded, source, target, period: str = "2001-06") -> pa.Table:
@@ -182,7 +182,7 @@ def test_flows_keep_their_counts(tmp_path, loaded, target, kind):
     assert sorted(rows_of(flows, "origin", "destination", "trips")) == sorted(
         rows_of(frame, "origin", "destination", "n")
     )
-    trips = count_records(target, TREE)
+    trips = trip_counts_of(target, TREE)
     expected = frame[frame["n"] > 0].groupby(["origin", "destination"])["n"].sum()
     assert np.diff(trips.before).tolist() == expected.tolist()
 
@@ -211,7 +211,7 @@ def test_zero_trips_is_a_valid_input(tmp_path, loaded, written, target):
         read = loaded(source, columns)
         assert len(read) == 0
         assert list(read.columns)[:4] == ["date", "origin", "destination", "in_period"]
-        assert count_records(target, TREE).total == 0
+        assert trip_counts_of(target, TREE).total == 0
         assert stat.S_IMODE(target.stat().st_mode) == 0o600
         assert [path.name for path in target.parent.iterdir()] == [target.name]
 
@@ -222,7 +222,7 @@ def test_the_target_is_for_its_owner_and_nothing_is_left_beside_it(loaded, writt
         loaded(written([("origin", "destination"), *[("aa", "ba")] * n]))
         assert stat.S_IMODE(target.stat().st_mode) == 0o600
         assert [path.name for path in target.parent.iterdir()] == [target.name]
-        assert count_records(target, TREE).total == n
+        assert trip_counts_of(target, TREE).total == n
 
 
 def test_records_that_do_not_fit_the_memory_stay_in_the_confidential_folder(loaded, written, target, monkeypatch):
@@ -239,7 +239,7 @@ def test_records_that_do_not_fit_the_memory_stay_in_the_confidential_folder(load
 
     monkeypatch.setattr(duckdb, "connect", watched)
     loaded(written([("origin", "destination"), ("aa", "ba")]))
-    count_records(target, TREE)
+    trip_counts_of(target, TREE)
     assert len(folders) >= 2
     assert all(target.parent in folder.parents for folder in folders)
     assert list(target.parent.iterdir()) == [target]

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.formats import FORMATS
 from od_core.readers.records import RecordColumns, load_records
 
@@ -199,7 +199,7 @@ def test_only_rows_of_the_categories_are_records(tmp_path, loaded, target, form)
     read = loaded(source, record_format=declared)
     chosen = frame[(frame["mode"].isna() | (frame["mode"] == "2")) & frame["paid"].isin([1, 2])]
     assert pairs_of(read, "origin", "destination") == pairs_of(chosen, "origin", "destination")
-    assert count_records(target, TREE, fault_threshold=0).total == len(chosen)
+    assert trip_counts_of(target, TREE, fault_threshold=0).total == len(chosen)
     error = refused(source, TABLE.declared(categories=(("mod", ("2",)),)))
     assert error.code == "OD-TRIPS-COLUMN"
     assert "'mod' (did you mean 'mode'?)" in error.message
@@ -248,14 +248,14 @@ def test_records_of_other_periods_are_refused_or_dropped(tmp_path, loaded, targe
     dropping = TABLE.declared(outside_period="drop")
     read = loaded(source, DATED, record_format=dropping)
     assert read["in_period"].tolist() == [True, True, False, False]
-    assert count_records(target, TREE, fault_threshold=1).total == 2
+    assert trip_counts_of(target, TREE, fault_threshold=1).total == 2
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        count_records(target, TREE)
+        trip_counts_of(target, TREE)
     dated = written([("origin", "destination", "day"), *[("01", "02", "2001-05-31")] * 999, ("01", "02", "2001-06-01")])
     loaded(dated, DATED, record_format=dropping)
-    assert count_records(target, TREE, fault_threshold=0).total == 1
+    assert trip_counts_of(target, TREE, fault_threshold=0).total == 1
     loaded(dated, record_format=dropping)  # a file of one period has no dates
-    assert count_records(target, TREE, fault_threshold=0).total == 1000
+    assert trip_counts_of(target, TREE, fault_threshold=0).total == 1000
 
 
 ZONE = "Europe/Rome"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography
-from od_core.readers.counting import count_records
+from od_core.readers.counting import trip_counts_of
 from od_core.readers.tlc import TLC
 from tests.real_data import real_data
 
@@ -93,7 +93,7 @@ def test_real_trips_in_the_layout_of_tlc(tmp_path, loaded, target, month):
     geography = Geography.from_frame(zones, ["borough", "service_area", "taxi_zone"])
     form = TLC.declared(outside_period="drop")
     loaded(tmp_path / f"yellow_tripdata_{month}.parquet", TLC.columns, month, record_format=form)
-    counts = count_records(target, FlowTree(geography, geography), fault_threshold=0)
+    counts = trip_counts_of(target, FlowTree(geography, geography), fault_threshold=0)
     inside = trips[trips["tpep_pickup_datetime"].dt.strftime("%Y-%m") == month]
     pairs = inside.groupby(["PULocationID", "DOLocationID"]).size()
     assert (len(counts.rank), counts.total) == (len(pairs), len(inside))
