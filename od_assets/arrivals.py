@@ -49,6 +49,8 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
     key, file = settings.key(period.text), settings.records_path(period.text)
+    if not settings.records_are_here:
+        return Arrival(key, None, None)
     if (absent := absence(file)) is not None:
         return Arrival(key, absent, None)
     status = file.stat()

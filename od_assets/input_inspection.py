@@ -63,6 +63,8 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     what, found = f"input of {key}", arrival(settings, Period(period))
     if found.waits is not None:
         return [Finding(what, found.waits, "wait for the file, or correct its path in the declaration")]
+    if not settings.records_are_here:
+        return [Finding(f"{what}: it is read by Spark alone, and not looked at")]
     confidential = Warehouse().confidential
     inspection = _inspection(settings, period, confidential)
     look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))

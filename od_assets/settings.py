@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pandas as pd
 
+from od_assets.engines import SparkEngine
 from od_assets.partitions import SeriesPeriods
 from od_assets.project import project_root
 from od_assets.sides import Sides
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
+from od_core.bands import Bands
 from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
 from od_core.flow_tree import TreeOrder
@@ -103,6 +105,11 @@ class SeriesSettings(ABC, Generic[P, G]):
     def has_file_of_each(self) -> bool:
         """Whether each period has a file of its own."""
         return "{period}" in self.records
+
+    @property
+    def records_are_here(self) -> bool:
+        """Whether this machine reads the files of records; else an engine does, where they are."""
+        return True
 
     @property
     def takes_nowhere(self) -> bool:
@@ -206,12 +213,16 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         destination_zones: the list of zones of the destinations, or None where one list is of both.
         mechanism, tree: see od_core.
         intervals: whether every published cell has its interval.
+        bands: where the tree is cut, for a release that is worked on part by part.
+        engine: what works on the parts; None is the threads of this machine.
     """
 
     destination_zones: ZoneList | None
     mechanism: Mechanism
     tree: TreeOrder
     intervals: bool
+    bands: Bands | None
+    engine: SparkEngine | None
 
     kind = FLOWS
 
@@ -219,6 +230,28 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree that are measured, top first."""
         return measured_levels(self.unit, self.mechanism, self.depth)
+
+    @property
+    def level_bands(self) -> list[list[int]]:
+        """The measured levels of each band, top first; one band where the tree is not cut."""
+        levels = self.measured_levels
+        return [levels] if self.bands is None else [levels[band] for band in self.bands.split(levels)]
+
+    @property
+    def estimated_levels(self) -> list[int]:
+        """Measured levels that have an estimate of their own: all, but leaves of a lower band that are refined."""
+        left_out = self.depth if self.bands is not None and self.mechanism.refines else None
+        return [level for level in self.measured_levels if level != left_out]
+
+    @property
+    def records_are_here(self) -> bool:
+        """As :meth:`SeriesSettings.records_are_here`."""
+        return self.engine is None
+
+    @property
+    def engine_name(self) -> str:
+        """What works on the parts, as Dagster shows it."""
+        return "numba" if self.engine is None else "spark"
 
     @property
     def depth(self) -> int:
@@ -261,4 +294,5 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
             budget=self.budget,
             mechanism=self.mechanism,
             tree=self.tree,
+            bands=self.bands,
         )

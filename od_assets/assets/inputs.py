@@ -62,7 +62,30 @@ def source_assets(
                 load_period(settings, key.period, records, listed)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
-    return [geography, raw_trips]
+    return [geography, raw_trips if settings.records_are_here else _records_elsewhere(settings, common, partitions)]
+
+
+def _records_elsewhere(
+    settings: SeriesSettings[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
+) -> dg.AssetsDefinition:
+    """Raw trips that stay where they are."""
+
+    @dg.asset(
+        key=[settings.name, "raw_trips"],
+        deps=[[settings.name, "geography"]],
+        kinds={"spark"},
+        partitions_def=partitions,
+        metadata={"dagster/column_schema": records_schema(settings.columns)},
+        description="Confidential: the records of one period, where they are. Spark reads them there; none is copied.",
+        **common,
+    )
+    def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
+        key = settings.release_of(context.partition_key)
+        with failures_without_values(warehouse.confidential), warehouse.reading(settings, key):
+            pass  # how they will be read is remembered, and held to what was drawn from
+        return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
+
+    return raw_trips
 
 
 def input_assets(

@@ -6,42 +6,20 @@ from typing import Any
 import dagster as dg
 import pyarrow.compute as pc
 
+from od_assets.assets.bands import band_asset, refine_parts
 from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
+from od_assets.assets.level_keys import estimate_key, measurement_key, refined_key
 from od_assets.assets.metadata import allowed, step_metadata
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
 from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import estimate_pieces, measure
+from od_core.parts.release import first_band_counts
 from od_core.plan import ReleasePlan
 from od_core.privacy.noise import noise_named
 from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
-
-
-def measurement_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:
-    """Key of a level's noisy measurement; the graph shows its last part alone."""
-    return dg.AssetKey([settings.name, "levels", f"noisy_measurement_{_padded(settings, level)}"])
-
-
-def estimate_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:
-    """Key of a level's estimate."""
-    return dg.AssetKey([settings.name, "levels", f"estimate_{_padded(settings, level)}"])
-
-
-def refined_key(settings: ReleaseSettings) -> dg.AssetKey:
-    """Key of the refined flows."""
-    return dg.AssetKey([settings.name, "refined_flows"])
-
-
-def released_key(settings: ReleaseSettings) -> dg.AssetKey:
-    """Key of the asset whose leaves are published."""
-    return refined_key(settings) if settings.mechanism.refines else estimate_key(settings, settings.depth)
-
-
-def _padded(settings: ReleaseSettings, level: int) -> str:
-    """Levels are sorted as text."""
-    return str(level).zfill(len(str(settings.depth)))
 
 
 def level_assets(
@@ -49,12 +27,10 @@ def level_assets(
 ) -> list[dg.AssetsDefinition]:
     """The assets of group ``<release>/levels``, top first, and the refined flows where the mechanism refines."""
     common = {**traits, "group_name": f"{settings.name}/levels", "partitions_def": partitions}
-    levels = [
-        make(settings, level, common)
-        for level in settings.measured_levels
-        for make in (_measurement_asset, _estimate_asset)
-    ]
-    return [*levels, _refined_asset(settings, common)] if settings.mechanism.refines else levels
+    first, *lower = settings.level_bands
+    levels = [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
+    bands = [band_asset(settings, number, common) for number, _ in enumerate(lower, start=1)]
+    return [*levels, *bands, *([_refined_asset(settings, common)] if settings.mechanism.refines else [])]
 
 
 def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
@@ -82,9 +58,10 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
                 return _not_measured(plan, level)
             step, staged = plan.step(level), warehouse.staged(key)
             staged.refuse_other_plan(plan)
-            trips = staged.trip_counts().whole()
+            counts = warehouse.counts(settings, key)
+            trips = first_band_counts(plan, counts)
             parents = staged.nodes_above(plan, step)
-            measurements = warehouse.begin(settings, plan, key, trips)
+            measurements = warehouse.begin(settings, plan, key, trips if plan.bands is None else counts)
             noise = noise_named(settings.noise)
             noisy = measurements.once(step, partial(measure, plan, step, parents, trips, noise))
             digest = warehouse.ledger.measured_digest(key, level)
@@ -140,9 +117,12 @@ def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
 
 
 def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.AssetsDefinition:
+    measured = [measurement_key(settings, level) for level in settings.measured_levels]
+    estimated = [estimate_key(settings, level) for level in settings.estimated_levels]
+
     @dg.asset(
         key=refined_key(settings),
-        deps=[make(settings, level) for level in settings.measured_levels for make in (measurement_key, estimate_key)],
+        deps=[*measured, *estimated],
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
@@ -155,17 +135,22 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
-            root = staged.estimate(0) if plan.publishes_total else None
-            levels = refine(plan, root, warehouse.measured(plan, key))
-            for nodes in levels:
-                path = staged.save_estimate(nodes.level, [nodes], refined=True)
+            if plan.bands is not None:
+                refine_parts(settings, plan, warehouse, key)
+            else:
+                root = staged.estimate(0) if plan.publishes_total else None
+                for nodes in refine(plan, root, warehouse.measured(plan, key)):
+                    staged.save_estimate(nodes.level, [nodes], refined=True)
+            depth = plan.tree.depth
+            digest = file_digest(staged.estimate_path(depth, refined=True))
+            trips = staged.estimate_table(depth, refined=True)["trips"]
         return dg.MaterializeResult(
-            data_version=dg.DataVersion(file_digest(path)),
+            data_version=dg.DataVersion(digest),
             metadata=allowed(
-                level=plan.tree.depth,
-                public_cells=plan.tree.cells(plan.tree.depth),
-                trips=int(levels[-1].trips.sum()),
-                dagster__row_count=len(levels[-1]),
+                level=depth,
+                public_cells=plan.tree.cells(depth),
+                trips=pc.sum(trips, min_count=0).as_py(),
+                dagster__row_count=len(trips),
             ),
         )
 

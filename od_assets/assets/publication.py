@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
-from od_assets.assets.levels import released_key
+from od_assets.assets.level_keys import released_key
 from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks

@@ -6,7 +6,7 @@ import dagster as dg
 import pandas as pd
 import pyarrow as pa
 
-from od_assets.assets.levels import estimate_key, refined_key
+from od_assets.assets.level_keys import estimate_key, refined_key
 from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks, spend_violations
 from od_assets.checks.expectations import flows_meet_expectations
 from od_assets.checks.invariants import flow_violations, level_violations
@@ -19,7 +19,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
     """All blocking checks of a release, in the order of its assets."""
     return [
         geography_checks(settings),
-        record_checks(settings),
+        *([record_checks(settings)] if settings.records_are_here else []),
         *_estimate_checks(settings),
         _flow_checks(settings),
     ]
@@ -32,7 +32,7 @@ def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
         return [_level_checks(settings, refined_key(settings), levels, refined=True)]
     return [
         _level_checks(settings, estimate_key(settings, level), [level], refined=False)
-        for level in settings.measured_levels
+        for level in settings.estimated_levels
     ]
 
 
@@ -79,7 +79,7 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         flows = pa.table({**zones, "trips": table["trips"]})
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
-        total = staged.trip_counts().total if plan.publishes_total else int(estimate.trips.sum())
+        total = warehouse.counts(settings, key).total if plan.publishes_total else int(estimate.trips.sum())
         met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
         return {
             "meets_expectations": any_unmet(met),

@@ -13,8 +13,10 @@ from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import Records, Series, Zones, example_domain, share
+from od_assets.engines import SparkEngine
 from od_assets.settings import ReleaseSettings
 from od_core import Budget
+from od_core.bands import PART_TRIPS, Bands
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
 
@@ -44,6 +46,23 @@ class Privacy(Section):
     conversion: str | None = Field(None, description="exact, tight or bun_steinke; the mechanism's own if left out.")
     shares: str | list[Number] | None = Field(
         None, description="uniform, geography, [geometric, ratio], or one share a level."
+    )
+
+
+class BandsSection(Section):
+    """Where the flow tree is cut, so that what lies below is worked on part by part, in little memory."""
+
+    cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, as [4].")
+    part_trips: int = Field(PART_TRIPS, description="About so many released trips are one part.")
+
+
+class Spark(Section):
+    """A cluster that counts the records where they are, and works on the parts."""
+
+    address: str = Field(..., description="Spark Connect, as sc://host:15002, or a master, as local[4].")
+    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the session.")
+    store: str | None = Field(
+        None, description="Confidential: a folder that every executor reaches, or an address as s3://bucket/folder."
     )
 
 
@@ -82,6 +101,9 @@ class OdRelease(Series):
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
     tree: str = "destination"
     intervals: bool = Field(True, description="Whether every published cell has its 90 % interval.")
+    bands: BandsSection | None = Field(None, description="Where the flow tree is cut; nowhere if left out.")
+    engine: str = Field("threads", description="What counts, and works on parts: threads of this machine, or spark.")
+    spark: Spark | None = Field(None, description="The cluster, for engine spark.")
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -122,12 +144,39 @@ class OdRelease(Series):
             ),
             mechanism=self._mechanism(),
             intervals=self.intervals,
+            bands=None if self.bands is None else Bands(tuple(self.bands.cuts), self.bands.part_trips),
+            engine=self._engine(),
             tree=self.tree,  # type: ignore[arg-type]  # checked by the plan
             noise=self.noise,
             revision=self.revision,
             domain=domain,
             fault_threshold=share(self.trips.fault_threshold),
         )
+
+    def _engine(self) -> SparkEngine | None:
+        if self.engine not in ("threads", "spark"):
+            raise OdError(
+                "OD-ENGINE",
+                f"there is no engine {self.engine!r} ({nearest_known(self.engine, ('threads', 'spark'))})",
+                next_step="choose threads or spark",
+            )
+        if (self.engine == "spark") != (self.spark is not None):
+            raise OdError(
+                "OD-ENGINE", "engine: spark and its section spark: go together", next_step="give both, or neither"
+            )
+        if self.spark is None:
+            return None
+        if self.bands is None:
+            raise OdError(
+                "OD-ENGINE", "Spark works on parts, and there are no bands", next_step="declare bands: {cuts: [4]}"
+            )
+        if self.arrivals is not None:
+            raise OdError(
+                "OD-ENGINE",
+                "arrivals are seen on this machine, and Spark reads the records elsewhere",
+                next_step="declare a schedule instead",
+            )
+        return SparkEngine(self.spark.address, self.spark.settings, self.spark.store)
 
     def _mechanism(self) -> Mechanism:
         if mechanism_named(self.mechanism).measures != "every_level":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import dagster as dg
 import numpy as np
 
+from od_assets.engines import store_of
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
 from od_assets.resources.run_tags import mark_release
 from od_assets.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core import Release, ReleasePlan
 from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.count_files import CountFiles
 from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import Ledger
 from od_core.archive.lock import LOCK_SECONDS, exclusive
@@ -25,11 +27,13 @@ from od_core.archive.planned import Counted
 from od_core.archive.reading import forget_reading, hold_to_reading, keep_reading
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.staging import StagedFiles, StagedRelease
+from od_core.archive.store import Store
 from od_core.errors import OdError
 from od_core.estimation.top_down import Measurement
 from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep
 from od_core.group_sizes.release import GroupSizeRelease, estimated
 from od_core.group_sizes.staging import StagedGroupSizes
+from od_core.plan import Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.store import is_stored, stored_releases
 from od_core.publication.verification import Published
@@ -110,6 +114,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     def staged(self, key: ReleaseKey) -> StagedRelease:
         """The files of a release of flows on their way to publication."""
         return StagedRelease(self.confidential.subfolder(key.folder))
+
+    def counts(self, settings: ReleaseSettings, key: ReleaseKey) -> CountFiles:
+        """Confidential: the counts of a release, where its engine keeps them. Raises OdError where they are absent."""
+        store = store_of(settings.engine, self.confidential, key)
+        return CountFiles(store, self.staged(key).trip_counts().folder)
 
     def staged_group_sizes(self, key: ReleaseKey) -> StagedGroupSizes:
         """The files of a group-size table on their way to publication."""
@@ -227,7 +236,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return counted
 
     def begin(
-        self, settings: SeriesSettings[P, Any], plan: P, key: ReleaseKey, counted: Counted
+        self, settings: SeriesSettings[P, Any], plan: P, key: ReleaseKey, counted: Counted, store: Store | None = None
     ) -> DurableMeasurements:
         """The measurements of a release whose data set is declared, and which is set aside; the same at every resume.
 
@@ -239,7 +248,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         self._refuse_older_ledger(ledger, key)
         self.hold_to_reading(settings, key)
         ledger.declare(domain)
-        return begin_release(self.confidential, ledger, key, domain.name, plan, counted, settings.noise)
+        return begin_release(self.confidential, ledger, key, domain.name, plan, counted, settings.noise, store)
 
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
         """The stored measurements of a release."""
@@ -281,10 +290,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         noisy = self.measurements(key).read(plan.step)
         return boxes_of(plan, noisy, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
-    def measured(self, plan: ReleasePlan, key: ReleaseKey) -> list[Measurement]:
-        """The stored measurements of a release with the staged nodes that they stand below, top first."""
+    def measured(self, plan: ReleasePlan, key: ReleaseKey, steps: Sequence[Step] | None = None) -> list[Measurement]:
+        """The stored measurements of a release, or of some steps, with the staged nodes above them, top first."""
         staged, measurements = self.staged(key), self.measurements(key)
-        return [Measurement(step, staged.nodes_above(plan, step), measurements.read(step)) for step in plan.steps]
+        asked = plan.steps if steps is None else steps
+        return [Measurement(step, staged.nodes_above(plan, step), measurements.read(step)) for step in asked]
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:

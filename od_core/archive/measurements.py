@@ -138,6 +138,14 @@ class DurableMeasurements:
             )
         return NoisyVector(path)
 
+    def keep_parts_here(self, levels: Iterable[int]) -> None:
+        """Copy the measurements of parts from a store elsewhere into the folder, where releases are read back from."""
+        here = LocalStore(self._folder)
+        for level in levels:
+            for name in part_files(self.store, level):
+                if self.store != here and not here.has(name):
+                    here.create_if_absent(name, self.store.read(name).read_buffer())
+
     def _path(self, level: int, draw: int) -> Path:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 

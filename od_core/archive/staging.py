@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from od_core.plan import ReleasePlan, Step
 _COUNTED_FOR = "counted_for"
 _COUNTS = "trip_counts"
 _CURRENT = "current_trip_counts"
+_ATTEMPT = "attempt.json"
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
 
@@ -129,6 +131,21 @@ class StagedRelease(StagedFiles):
         path = self.folder / f"{_estimate_name(level, refined=refined)}.parquet"
         write_durably(path, lambda file: write_batches(file, _ESTIMATE, batches, compression="snappy"))
         return path
+
+    def save_attempt(self, facts: Mapping[str, str]) -> None:
+        """Remember where the parts of a release are that is worked on part by part."""
+        write_durably(self.folder / _ATTEMPT, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
+
+    def attempt(self) -> dict[str, str]:
+        """What was remembered by :meth:`save_attempt`. Raises OdError where nothing was."""
+        if not (self.folder / _ATTEMPT).exists():
+            raise _missing(_ATTEMPT)
+        facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
+        return facts
+
+    def estimate_path(self, level: int, *, refined: bool = False) -> Path:
+        """The file of a level's estimate. Raises OdError where it is absent."""
+        return self.path(_estimate_name(level, refined=refined))
 
     def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
         """The estimate of a level as it stands in its file: origin, destination, trips. Raises OdError if absent."""

@@ -36,6 +36,7 @@ from od_core.parts.work import Part, Work, on_all
 from od_core.parts.workers import Workers
 from od_core.plan import ReleasePlan
 from od_core.privacy.noise import NoiseSource, backend_name
+from od_core.trips import TripCounts
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,30 +97,42 @@ def run_in_parts(
         workers: who works on the parts.
 
     Raises:
-        OdError: as :func:`measure_bands` and :func:`refine_bands`.
+        OdError: as :func:`measure_band` and :func:`refine_bands`.
     """
     steps = plan.step_bands[0]
-    coarse = counts.at_level(plan.tree, steps[-1].level)
+    coarse = first_band_counts(plan, counts)
     root = published_root(plan, counts.total)
     measured, frontier = run_levels(plan, steps, root, coarse, noise, measurements)
     if frontier is None or len(plan.step_bands) == 1:
         raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release it without bands")
     work = Work.begun(plan, measurements.store, counts.folder, noise)
-    bands = measure_bands(plan, frontier, work, workers, measurements)
+    bands, above = [], frontier
+    for number, own in enumerate(plan.step_bands[1:], start=1):
+        bands.append(measure_band(plan, number, above, work, workers, measurements))
+        if number < len(plan.step_bands) - 1:
+            above = Nodes.joined(own[-1].level, passed_pieces(bands[-1], work, own[-1].level))
     if plan.mechanism.refines:
         return PartedRelease(refine_bands(plan, root, measured, frontier, bands, work, workers), bands, work)
     passed = [*([] if root is None else [root]), *(m.parents for m in measured[1:] if isinstance(m.parents, Nodes))]
     return PartedRelease([*passed, frontier], bands, work)
 
 
-def measure_bands(
-    plan: ReleasePlan, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
-) -> list[Band]:
-    """Measure all levels below the first band, each once, and estimate them from the top down.
+def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
+    """Confidential: what the levels of the first band are measured from; of a plan without bands, all counts."""
+    if plan.bands is None:
+        return counts.whole()
+    return counts.at_level(plan.tree, plan.step_bands[0][-1].level)
+
+
+def measure_band(
+    plan: ReleasePlan, number: int, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
+) -> Band:
+    """Measure all levels of a band, each once, and estimate them from the top down.
 
     Args:
         plan: the plan of the release, with bands.
-        frontier: the released nodes of the first band's last level.
+        number: of the band, at least 1.
+        frontier: the released nodes of the last level above it.
         work: where parts are kept.
         workers: who works on them.
         measurements: the release's ledger and its key.
@@ -127,24 +140,25 @@ def measure_bands(
     Raises:
         OdError: the cap does not allow another round of a level that was lost; a part failed.
     """
-    ledger, key, noise = measurements.ledger, measurements.key, backend_name(work.noise)
-    bands = []
-    for number, steps in enumerate(plan.step_bands[1:], start=1):
-        parts = tuple([] if plan.bands is None else plan.bands.parts(frontier))
-        rounds = granted_rounds(ledger, key, steps, work.store, noise)
-        for part, nodes in enumerate(parts):
-            own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
-            work.save_nodes("frontier", number, part, [own])
-        tasks = [{"band": number, "part": part, "rounds": rounds} for part in range(len(parts))]
-        on_all(workers, measure_part, work, tasks)
-        record_measured(ledger, key, steps, work.store, rounds)
-        ends = np.zeros(len(parts) + 1, dtype=np.int64)
-        if number < len(plan.step_bands) - 1:
-            last = [work.load_nodes("passed", number, part)[-1] for part in range(len(parts))]
-            ends[1:] = np.cumsum([len(nodes) for nodes in last])
-            frontier = Nodes.joined(steps[-1].level, last)
-        bands.append(Band(number, parts, ends))
-    return bands
+    steps, parts = plan.step_bands[number], _parts(plan, frontier)
+    ledger, key = measurements.ledger, measurements.key
+    rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
+    for part, nodes in enumerate(parts):
+        own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
+        work.save_nodes("frontier", number, part, [own])
+    tasks = [{"band": number, "part": part, "rounds": rounds} for part in range(len(parts))]
+    on_all(workers, measure_part, work, tasks)
+    record_measured(ledger, key, steps, work.store, rounds)
+    return measured_band(plan, number, frontier, work)
+
+
+def measured_band(plan: ReleasePlan, number: int, frontier: Nodes, work: Work) -> Band:
+    """A band that was measured in this attempt. Raises OdError where it was not."""
+    parts, ends = _parts(plan, frontier), [0]
+    for part in range(len(parts)):
+        passed = work.load_nodes("passed", number, part)
+        ends.append(ends[-1] + (len(passed[-1]) if passed else 0))
+    return Band(number, parts, np.array(ends, dtype=np.int64))
 
 
 def refine_bands(
@@ -164,7 +178,7 @@ def refine_bands(
         measured: the measurements of the first band, top first.
         frontier: the released nodes of its last level.
         bands: those below, as they were measured.
-        work, workers: as :func:`measure_bands`.
+        work, workers: as :func:`measure_band`.
 
     Returns:
         The root and the refined nodes of the first band's levels; those below are :func:`refined_pieces`.
@@ -208,6 +222,10 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
         for nodes in work.load_nodes("passed", band.number, part):
             if nodes.level == level:
                 yield with_trips(nodes, refined[f"trips_{level}"])
+
+
+def _parts(plan: ReleasePlan, frontier: Nodes) -> tuple[slice, ...]:
+    return () if plan.bands is None else tuple(plan.bands.parts(frontier))
 
 
 def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:

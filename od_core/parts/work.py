@@ -57,6 +57,10 @@ class Work:
         _keep_plan(digest, plan)
         return cls(store, f"attempts/{secrets.token_hex(8)}", digest, counts, noise)
 
+    def facts(self) -> dict[str, str]:
+        """Where the attempt is, as JSON-ready text for a later step of it."""
+        return {"attempt": self.attempt, "plan_digest": self.plan_digest, "counts": self.counts}
+
     @property
     def plan(self) -> ReleasePlan:
         """The plan, read once a process. Raises OdError where the file is not the driver's."""

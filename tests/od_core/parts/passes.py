@@ -7,63 +7,104 @@ from pathlib import Path
 
 import numpy as np
 
+from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import DurableMeasurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
-from od_core.archive.store import LocalStore
+from od_core.archive.store import LocalStore, Store
+from od_core.bands import Bands
+from od_core.estimation.refinement import refine
+from od_core.estimation.top_down import published_root
+from od_core.evaluation.injected_noise import NodeNoise
+from od_core.evaluation.synthetic import SyntheticFlows, italy
 from od_core.flow_tree import Nodes
 from od_core.parts.release import PartedRelease, run_in_parts
-from od_core.parts.workers import Threads
-from od_core.plan import ReleasePlan
+from od_core.parts.workers import Threads, Workers
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.release import run_plan
+from od_core.privacy.noise import NoiseSource
+from od_core.release import Release, run_plan
+from od_core.trips import TripCounts
 
 KEY = ReleaseKey("parts", "2001-01")
+NOISE = NodeNoise(20010101)
 
 
-class Slices:
-    def __init__(self, trips):
-        self.trips, self.folder = trips, ""
-
-    def between(self, first, end):
-        from od_core.trips import TripCounts
-
-        a, b = np.searchsorted(self.trips.rank, [first, end])
-        return TripCounts(self.trips.rank[a:b], self.trips.before[a : b + 1] - self.trips.before[a])
-
-    def at_level(self, tree, level):
-        from od_core.trips import TripCounts
-
-        nodes = tree.public_nodes(level)
-        first = tree.first_rank(nodes)
-        place = np.searchsorted(first, self.trips.rank, side="right") - 1
-        totals = np.zeros(len(first), dtype=np.int64)
-        np.add.at(totals, place, np.diff(self.trips.before))
-        return TripCounts.from_ranks(tree, first.copy(), totals)
+def small_italy() -> SyntheticFlows:
+    """Six levels of a flow tree, some thousands of trips."""
+    return italy(5, scale=0.01)
 
 
-def begun(folder: Path, plan: ReleasePlan, trips, noise=None) -> DurableMeasurements:
+def plan_of(flows: SyntheticFlows, bands: Bands | None = None, **changes) -> ReleasePlan:
+    asked = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon="1", delta="1e-8"), **changes}
+    return plan_release(flows.geography, bands=bands, **asked)
+
+
+def counted(plan: ReleasePlan, flows: SyntheticFlows) -> TripCounts:
+    return TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)
+
+
+def kept_counts(store: Store, trips: TripCounts, *, files: int = 3) -> CountFiles:
+    """The counts in files of unequal sizes."""
+    written = []
+    for number, rows in enumerate(np.array_split(np.arange(len(trips.rank)), files)):
+        pairs = trips.rank[rows], np.diff(trips.before)[rows]
+        written += write_count_files(store, f"trip_counts/one/{number}-", [pairs] if len(rows) else [])
+    return finish_count_files(store, "trip_counts/one", written)
+
+
+def ledger_in(folder: Path, plan: ReleasePlan, cap: Fraction = Fraction(10**6)) -> Ledger:
     ledger = Ledger(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("parts", plan.unit, Cap(rho=Fraction(10**6)), "a test"))
+    ledger.declare(PrivacyDomain("parts", plan.unit, Cap(rho=cap), "a test"))
+    return ledger
+
+
+def begun(folder: Path, plan: ReleasePlan, counts: CountFiles, **options) -> DurableMeasurements:
+    confidential, ledger = ConfidentialFolder(folder / "confidential"), ledger_in(folder, plan, **options)
+    return begin_release(confidential, ledger, KEY, "parts", plan, counts, None, counts.store)
+
+
+def in_parts(
+    folder: Path,
+    plan: ReleasePlan,
+    trips: TripCounts,
+    workers: Workers | None = None,
+    noise: NoiseSource = NOISE,
+    **options: Fraction,
+) -> PartedRelease:
+    """Released part by part; a second call in the same folder takes up what the first has left."""
     store = LocalStore(folder / "store")
-    return begin_release(ConfidentialFolder(folder / "confidential"), ledger, KEY, "parts", plan, trips, noise, store)
+    counts = CountFiles(store, "trip_counts/one")
+    if not store.has("trip_counts/one/counted.json"):
+        counts = kept_counts(store, trips)
+    return run_in_parts(plan, counts, noise, begun(folder, plan, counts, **options), workers or Threads())
 
 
-def in_parts(folder: Path, plan: ReleasePlan, trips, noise, workers=None) -> PartedRelease:
-    return run_in_parts(plan, Slices(trips), noise, begun(folder, plan, trips), workers or Threads())
+def whole(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource = NOISE) -> Release:
+    """Released in one pass, in memory."""
+    return run_plan(plan, trips, noise, MemoryMeasurements())
 
 
-def whole(plan: ReleasePlan, trips, noise) -> Nodes:
-    return run_plan(plan, trips, noise, MemoryMeasurements()).leaves
+def levels_of(release: Release, trips: TripCounts) -> list[Nodes]:
+    """The released nodes of every measured level, and of a root that is known."""
+    plan = release.plan
+    if plan.mechanism.refines:
+        return refine(plan, published_root(plan, trips.total), release.measured)
+    above = [m.parents for m in release.measured if isinstance(m.parents, Nodes)]
+    return [*above, release.leaves]
 
 
-def leaves_of(parted: PartedRelease) -> Nodes:
-    depth = parted.work.plan.tree.depth
-    return Nodes.joined(depth, parted.pieces(depth))
+def assert_released_alike(parted: PartedRelease, release: Release, trips: TripCounts) -> None:
+    """Every released level and every measured vector, number by number."""
+    for expected in levels_of(release, trips):
+        found = Nodes.joined(expected.level, parted.pieces(expected.level))
+        for name in ("origin", "destination", "trips"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
-def assert_same(one: Nodes, other: Nodes) -> None:
-    for name in ("origin", "destination", "trips"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+def assert_measured_alike(measurements: DurableMeasurements, release: Release) -> None:
+    for measurement in release.measured:
+        kept = measurements.read(measurement.step)
+        np.testing.assert_array_equal(kept.values(), measurement.noisy.values())
