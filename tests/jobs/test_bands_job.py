@@ -1,0 +1,106 @@
+"""The job of a release that is worked on part by part, by the threads of this machine."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pandas as pd
+import pytest
+
+from od_assets.resources.warehouse import Warehouse
+from od_core import open_release
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.bands import Bands
+from od_core.errors import OdError
+from od_core.publication.verification import verify_release
+from tests.od_assets.conftest import Project, failure_text, public_bytes, records
+
+KEY = ReleaseKey("trips", "2001-01", 1)
+
+
+def banded(project: Project, *cuts: int, part_trips: int = 300, **changes):
+    return project.component(bands={"cuts": list(cuts), "part_trips": part_trips}, **changes)
+
+
+@pytest.mark.parametrize(("mechanism", "cuts"), [("inftda_refined", (1, 3)), ("inftda", (2,))])
+def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project, mechanism: str, cuts) -> None:
+    project.mechanism = mechanism
+    first = project.run(banded(project, *cuts))
+    assert first.success, failure_text(first)
+    assert all(check.passed for check in first.get_asset_check_evaluations())
+    release = open_release(project.var / "releases" / str(KEY))
+    assert int(release.flows["trips"].sum()) == len(records())
+    assert release.plan.bands == Bands(cuts, 300)
+    ledger = Ledger(project.var / "ledger.sqlite")
+    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    from_database = open_release(project.var / "release.duckdb")
+    pd.testing.assert_frame_equal(release.measurements, from_database.measurements)
+    staged = project.var / "confidential" / str(KEY)
+    assert len(list((staged / "parts").iterdir())) == len(list((staged / "claims").iterdir())) > 2 * len(cuts)
+    assert not (staged / "attempts").exists() or mechanism == "inftda"
+
+    files = public_bytes(project.var)
+    assert project.run(banded(project, *cuts)).success
+    assert public_bytes(project.var) == files
+    assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
+    warehouse = Warehouse()
+    verify_release(warehouse.published(KEY, ledger))
+
+
+def test_other_bands_are_another_plan(project: Project) -> None:
+    assert project.run(banded(project, 2)).success
+    again = project.run(banded(project, 3))
+    assert not again.success
+    assert "OD-REPLAY-PLAN-CHANGED" in failure_text(again)
+    assert "bands" in failure_text(again)
+
+
+def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that fails is lost; the run that follows asks for a second round of its level alone."""
+    from od_core.parts import measurements
+
+    sound = measurements.write_noisy
+    drawn = []
+
+    def failing(sink, pieces):
+        drawn.append(None)
+        if len(drawn) == 3:
+            raise MemoryError("CANARY77")
+        sound(sink, pieces)
+
+    monkeypatch.setattr(measurements, "write_noisy", failing)
+    first = project.run(banded(project, 2))
+    assert not first.success
+    assert "OD-PARTS-FAILED" in failure_text(first)
+    assert "CANARY77" not in failure_text(first)
+    monkeypatch.setattr(measurements, "write_noisy", sound)
+    assert project.run(banded(project, 2)).success
+    release = open_release(project.var / "releases" / str(KEY))
+    ledger = Ledger(project.var / "ledger.sqlite")
+    over = ledger.balance("trips", "2001-01").spent - release.plan.spent.rho
+    assert over in {step.rho for step in release.plan.steps if step.level > 2}
+    assert release.spent.rho == ledger.balance("trips", "2001-01").spent
+    assert isinstance(over, Fraction)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"bands": {"cuts": [4]}}, "OD-BANDS"),
+        ({"bands": {"cuts": []}}, "OD-BANDS"),
+        ({"bands": {"cuts": [2, 1]}}, "OD-BANDS"),
+        ({"bands": {"cuts": [2], "part_trips": 0}}, "OD-BANDS"),
+        ({"engine": "flink"}, "OD-ENGINE"),
+        ({"engine": "spark"}, "OD-ENGINE"),
+        ({"spark": {"address": "local[2]"}}, "OD-ENGINE"),
+        ({"engine": "spark", "spark": {"address": "local[2]"}}, "OD-ENGINE"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(project: Project, changes, code) -> None:
+    def planned() -> None:
+        settings = project.component(**changes).settings()
+        settings.plan(settings.read_geography(), "2001-01")
+
+    with pytest.raises(OdError, match=code):
+        planned()
