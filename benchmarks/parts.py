@@ -1,0 +1,222 @@
+"""Time and memory of a refined release in one pass, in parts on threads, and in parts on Spark, from the same counts.
+
+    python -m benchmarks.parts --json
+    python -m benchmarks.parts --large        (300 million records out of core, from the raw file to refined leaves)
+
+Each way runs in a process of its own. The seconds are from kept counts to durable measurements and refined leaves,
+ledger and fingerprint of the input included: those of the first release, and the median of three more in the same
+process or session. With injected noise all ways give the same leaves, as their digests say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from benchmarks.counting import NATION, REGION, geography, load, make_records, make_zones
+from benchmarks.durable import durable_release
+from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
+from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.count_files import CountFiles
+from od_core.archive.ledger import Ledger
+from od_core.archive.measurements import begin_release
+from od_core.archive.release_key import ReleaseKey
+from od_core.archive.staging import StagedRelease
+from od_core.archive.store import LocalStore
+from od_core.bands import Bands
+from od_core.evaluation.injected_noise import NodeNoise
+from od_core.evaluation.rehearsal import rehearse
+from od_core.flow_tree import Nodes
+from od_core.parts.release import PartedRelease, run_in_parts
+from od_core.parts.workers import Threads, Workers
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.noise import NoiseSource, noise_named
+from od_core.readers.counting import count_records
+
+KEY = ReleaseKey("benchmark", "2001-01")
+REPEATS = 3
+CUTS = (4,)
+
+
+def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
+    """Full depth, epsilon 1."""
+    budget = Budget(epsilon=1, delta="1e-8", conversion="tight")
+    plan = plan_release(geography(folder), unit=PrivacyUnit("trip"), budget=budget, bands=bands)
+    _ = plan.digest
+    return plan
+
+
+def in_memory(folder: Path, _part_trips: int) -> dict[str, Any]:
+    """One pass: all counts and all levels in memory."""
+    plan, trips = plan_over(folder, None), StagedRelease(folder).trip_counts().whole()
+    rehearse()
+    seconds = []
+    for _ in range(REPEATS + 1):
+        with durable_release(plan, trips, noise_named("table")) as (_release, phases):
+            seconds.append(phases["total"])
+    with durable_release(plan, trips, NodeNoise(1)) as (release, _):
+        return measured(seconds, [release.leaves])
+
+
+def on_threads(folder: Path, part_trips: int) -> dict[str, Any]:
+    """Parts, as many at a time as there are processors."""
+    return in_parts(folder, part_trips, Threads())
+
+
+def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
+    """Parts on the executors of a local master with as many cores."""
+    from od_core.parts.spark_session import open_session
+    from od_core.parts.spark_workers import SparkWorkers
+
+    with open_session("local[2]", folder / "spark") as session:
+        return in_parts(folder, part_trips, SparkWorkers(session))
+
+
+def in_parts(folder: Path, part_trips: int, workers: Workers) -> dict[str, Any]:
+    """Some releases by the same workers, and one of injected noise."""
+    plan, counts = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder).trip_counts()
+    rehearse()
+    seconds = []
+    for _ in range(REPEATS + 1):
+        with parted_release(plan, counts, noise_named("table"), workers) as (_release, taken):
+            seconds.append(taken)
+    with parted_release(plan, counts, NodeNoise(1), workers) as (release, _):
+        parts = {"parts": [len(band.parts) for band in release.bands]}
+        return measured(seconds, release.pieces(plan.tree.depth)) | parts
+
+
+@contextmanager
+def parted_release(
+    plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, workers: Workers
+) -> Iterator[tuple[PartedRelease, float]]:
+    """A release with its ledger and files in a temporary folder beside the counts, and the seconds it took."""
+    if not isinstance(counts.store, LocalStore):
+        raise TypeError("the counts of a benchmark are in a folder")
+    with tempfile.TemporaryDirectory(prefix="parts-", dir=counts.store.folder) as name:
+        folder = Path(name)
+        ledger = Ledger(folder / "ledger.sqlite")
+        ledger.declare(PrivacyDomain("benchmark", plan.unit, Cap(rho=Fraction(10**6)), "a benchmark"))
+        store = LocalStore(folder / "store")
+        (folder / "store").mkdir()
+        (folder / "store" / "trip_counts").symlink_to(counts.store.folder / "trip_counts")
+        own = CountFiles(store, counts.folder)
+        start = time.perf_counter()
+        with ledger.kept_open():
+            confidential = ConfidentialFolder(folder / "confidential")
+            kept = begin_release(confidential, ledger, KEY, "benchmark", plan, own, None, store)
+            release = run_in_parts(plan, own, noise, kept, workers)
+        yield release, time.perf_counter() - start
+
+
+def measured(seconds: list[float], leaves: Iterable[Nodes]) -> dict[str, Any]:
+    """Seconds of the first release, median of the others, peak of memory so far; and a digest of the leaves."""
+    peak = peak_memory_gigabytes()
+    digests, number = [hashlib.sha256() for _ in range(3)], 0
+    for piece in leaves:
+        number += len(piece)
+        digests[0].update(piece.origin.tobytes())
+        digests[1].update(piece.destination.tobytes())
+        digests[2].update(piece.trips.tobytes())
+    whole = hashlib.sha256(b"".join(digest.digest() for digest in digests)).hexdigest()
+    return {
+        "first_seconds": seconds[0],
+        "seconds": statistics.median(seconds[1:]),
+        "peak_memory_gigabytes": peak,
+        "leaves": number,
+        "leaves_digest": whole[:16],
+    }
+
+
+def out_of_core(folder: Path, part_trips: int) -> dict[str, Any]:
+    """The raw file to refined leaves, in one process: where neither counts nor levels need fit the memory."""
+    rehearse()
+    reset_peak_memory()
+    start = time.perf_counter()
+    load(folder)()
+    loaded = time.perf_counter()
+    plan, staged = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder)
+    counts = count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts())
+    counted = time.perf_counter()
+    counting_peak = peak_memory_gigabytes()
+    reset_peak_memory()
+    with parted_release(plan, counts, noise_named("table"), Threads()) as (release, seconds):
+        leaves = sum(map(len, release.pieces(plan.tree.depth)))
+        return {
+            "load_seconds": loaded - start,
+            "count_seconds": counted - loaded,
+            "seconds": seconds,
+            "counting_peak_memory_gigabytes": counting_peak,
+            "peak_memory_gigabytes": peak_memory_gigabytes(),
+            "pairs": sum(file.pairs for file in counts.files),
+            "trips": counts.total,
+            "parts": [len(band.parts) for band in release.bands],
+            "leaves": leaves,
+        }
+
+
+WAYS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
+    "in memory": in_memory,
+    "threads": on_threads,
+    "spark": on_spark,
+    "out of core": out_of_core,
+}
+
+
+def prepare(folder: Path, records: int, zones: tuple[int, ...]) -> None:
+    """The raw records, and their counts in files."""
+    make_zones(zones, folder)
+    make_records(records, folder)
+
+
+def count(folder: Path) -> None:
+    """The counts in files, from the raw records."""
+    load(folder)()
+    staged, plan = StagedRelease(folder), plan_over(folder, None)
+    staged.save_trip_counts(count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts()))
+
+
+def main() -> None:
+    """Make the records, run every way in a child process and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--small", action="store_true", help="few records, to see that it runs")
+    parser.add_argument("--large", action="store_true", help="300 million records, out of core alone")
+    parser.add_argument("--without-spark", action="store_true", help="leave Spark out, where it is not installed")
+    parser.add_argument("--way", nargs=3, metavar=("NAME", "FOLDER", "TRIPS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.way:
+        name, place, part_trips = options.way
+        print(json.dumps(WAYS[name](Path(place), int(part_trips))))
+        return
+    records = 100_000 if options.small else 300_000_000 if options.large else 28_800_000
+    ways = ["out of core"] if options.large else [way for way in WAYS if options.small or way != "out of core"]
+    if options.without_spark and "spark" in ways:
+        ways.remove("spark")
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder, records, REGION if options.small else NATION)
+        if not options.large:
+            count(folder)
+        for way in ways:
+            command = [sys.executable, "-m", "benchmarks.parts", "--way", way, name, str(max(20_000, records // 30))]
+            child = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603  # ourselves
+            rows.append({"way": way} | json.loads(child.stdout))
+    printed({"machine": machine(), "records": records, "ways": rows}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
