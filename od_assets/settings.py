@@ -248,6 +248,11 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         """As :meth:`SeriesSettings.records_are_here`."""
         return self.engine is None
 
+    def records_address(self, period: str) -> str:
+        """Where an engine finds the records of a period: an address, a path, or the name of a table of its own."""
+        address = self.records.format(period=period)
+        return address if "://" in address or "/" not in address else str(self.records_path(period))
+
     @property
     def engine_name(self) -> str:
         """What works on the parts, as Dagster shows it."""

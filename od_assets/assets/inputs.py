@@ -11,9 +11,13 @@ from od_assets.assets.metadata import allowed
 from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
+from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.count_files import CountFiles
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.release_key import ReleaseKey
+from od_core.archive.staging import StagedRelease
 from od_core.estimation.top_down import published_root
+from od_core.plan import ReleasePlan
 from od_core.readers.counting import count_records
 
 
@@ -97,7 +101,7 @@ def input_assets(
     @dg.asset(
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
-        kinds={"parquet", "duckdb"},
+        kinds={"parquet", "duckdb" if settings.engine is None else "spark"},
         partitions_def=partitions,
         metadata=with_columns(*TRIP_COUNTS),
         description=(
@@ -111,20 +115,8 @@ def input_assets(
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
-            staged = warehouse.staged(key)
-
-            def count() -> CountFiles:
-                return count_records(
-                    staged.records,
-                    plan.tree,
-                    staged.store,
-                    staged.new_trip_counts(),
-                    unit=settings.unit,
-                    key=warehouse.confidential.key(),
-                    period=key.period,
-                    fault_threshold=settings.fault_threshold,
-                )
-
+            staged = warehouse.staged_parts(settings, key)
+            count = partial(_counted, settings, plan, key, staged, warehouse.confidential)
             trips = warehouse.count(settings, plan, key, staged, count, staged.save_trip_counts)
             root = published_root(plan, trips.total)
             if root is not None:
@@ -132,3 +124,32 @@ def input_assets(
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [*source_assets(settings, partitions, traits), trip_counts]
+
+
+def _counted(
+    settings: ReleaseSettings,
+    plan: ReleasePlan,
+    key: ReleaseKey,
+    staged: StagedRelease,
+    confidential: ConfidentialFolder,
+) -> CountFiles:
+    """Confidential: the records of a period counted, by DuckDB here, or by Spark where they are."""
+    folder = staged.new_trip_counts()
+    asked: dict[str, Any] = {"unit": settings.unit, "key": confidential.key(), "fault_threshold": settings.fault_threshold}
+    if settings.engine is None:
+        return count_records(staged.records, plan.tree, staged.store, folder, period=key.period, **asked)
+    from od_core.readers.spark_counting import count_in_spark
+
+    with settings.engine.session(confidential) as session:
+        return count_in_spark(
+            session,
+            settings.records_address(key.period),
+            settings.columns,
+            key.period,
+            plan.tree,
+            staged.store,
+            folder,
+            record_format=settings.record_format,
+            time_zone=settings.periods.time_zone,
+            **asked,
+        )

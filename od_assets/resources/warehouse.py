@@ -115,10 +115,14 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The files of a release of flows on their way to publication."""
         return StagedRelease(self.confidential.subfolder(key.folder))
 
-    def counts(self, settings: ReleaseSettings, key: ReleaseKey) -> CountFiles:
-        """Confidential: the counts of a release, where its engine keeps them. Raises OdError where they are absent."""
+    def staged_parts(self, settings: ReleaseSettings, key: ReleaseKey) -> StagedRelease:
+        """The same, with its counts and parts where the engine of the series keeps them."""
         store = store_of(settings.engine, self.confidential, key)
-        return CountFiles(store, self.staged(key).trip_counts().folder)
+        return StagedRelease(self.confidential.subfolder(key.folder), store)
+
+    def counts(self, settings: ReleaseSettings, key: ReleaseKey) -> CountFiles:
+        """Confidential: the counts of a release. Raises OdError where they are absent."""
+        return self.staged_parts(settings, key).trip_counts()
 
     def staged_group_sizes(self, key: ReleaseKey) -> StagedGroupSizes:
         """The files of a group-size table on their way to publication."""

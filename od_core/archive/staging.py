@@ -15,7 +15,7 @@ from od_core.archive.count_files import CountFiles
 from od_core.archive.files import sync, write_durably
 from od_core.archive.planned import Planned
 from od_core.archive.row_groups import write_batches
-from od_core.archive.store import LocalStore
+from od_core.archive.store import LocalStore, Store
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.plan import ReleasePlan, Step
@@ -80,15 +80,15 @@ class StagedRelease(StagedFiles):
     An estimate is a function of the measurements, so writing it again changes nothing.
     """
 
+    def __init__(self, folder: Path, store: Store | None = None) -> None:
+        super().__init__(folder)
+        self.store: Store = LocalStore(folder) if store is None else store
+        """Where counts are, and what is worked on part by part: the folder, or what an engine reaches."""
+
     @property
     def flows(self) -> Path:
         """The leaf table as it will be published."""
         return self.folder / "flows.parquet"
-
-    @property
-    def store(self) -> LocalStore:
-        """The folder as a store of files that are written once."""
-        return LocalStore(self.folder)
 
     def new_trip_counts(self) -> str:
         """A new folder in the store for true leaf counts; those that no run came to keep are removed."""
@@ -97,7 +97,10 @@ class StagedRelease(StagedFiles):
 
     def save_trip_counts(self, trips: CountFiles) -> None:
         """Keep the true leaf counts that were written into a new folder; those before them are removed."""
+        before = self._current_counts()
         write_durably(self.folder / _CURRENT, lambda file: file.write_text(trips.folder, encoding="utf-8"))
+        if before not in (None, trips.folder):
+            self.store.remove(str(before))
         self._remove_other_counts(trips.folder)
 
     def trip_counts(self) -> CountFiles:

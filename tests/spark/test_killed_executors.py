@@ -1,0 +1,109 @@
+"""An executor of a cluster is killed before, during and after a draw: what was kept stays, what was lost is charged."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from od_core.archive.count_files import CountFiles
+from od_core.archive.part_files import part_file
+from od_core.bands import Bands
+from od_core.errors import OdError
+from od_core.flow_tree import Nodes
+from od_core.mechanisms import InfTDARefined
+from od_core.parts.release import PartedRelease, run_in_parts
+from od_core.parts.spark_session import open_session
+from od_core.parts.spark_workers import SparkWorkers
+from tests.od_core.archive.ledger_rows import charged, reservations, states
+from tests.od_core.parts.passes import KEY, begun, counted, kept_counts, plan_of, small_italy
+from tests.spark.killing import MOMENTS, KillingStore, LoggedNoise
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of PySpark
+
+ROOT = Path(__file__).parents[2]
+LEVEL, PART = 5, 2
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Two executors of 1 GB, each a process that can be killed."""
+    place = tmp_path_factory.mktemp("cluster")
+    settings = {"spark.executorEnv.PYTHONPATH": str(ROOT), "spark.executorEnv.OD_THREADS": "1"}
+    with open_session("local-cluster[2,1,1024]", place, settings) as session:
+        yield SparkWorkers(session)
+
+
+FLOWS = small_italy()
+PLAN = plan_of(FLOWS, Bands((4,), 6_000), mechanism=InfTDARefined(keep_all_cap=0))
+TRIPS = counted(PLAN, FLOWS)
+
+
+def released(folder: Path, workers: SparkWorkers, store: KillingStore) -> PartedRelease:
+    return run_in_parts(
+        PLAN, CountFiles(store, "trip_counts/one"), LoggedNoise(folder / "draws"), begun_in(folder, store), workers
+    )
+
+
+def begun_in(folder: Path, store: KillingStore):
+    return begun(folder, PLAN, CountFiles(store, "trip_counts/one"))
+
+
+def kept(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Claims and measurements: which file it is, when it was written, and what it says."""
+    found = [*(folder / "store" / "claims").glob("*"), *(folder / "store" / "parts").glob("*")]
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+
+def draws(folder: Path) -> Counter[str]:
+    return Counter(path.name.rpartition(".")[0] for path in (folder / "draws").iterdir())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_executor_is_killed(tmp_path, cluster, moment):
+    file = part_file(LEVEL, PART) if moment in ("drawn", "kept") else f"claims/{LEVEL}.{PART:05d}.1"
+    store = KillingStore(tmp_path / "store", moment, file)
+    kept_counts(store, TRIPS)
+    with pytest.raises(OdError, match="OD-SPARK-JOB") as failed:
+        released(tmp_path, cluster, store)
+    assert (tmp_path / "killed").exists()
+    assert "Exception" not in str(failed.value)
+    before, is_lost = kept(tmp_path), moment in ("claimed", "drawn")
+    assert set(states(tmp_path / "ledger.sqlite", str(KEY)).values()) == {"MEASURED", "DRAWING"}
+
+    again = released(tmp_path, cluster, store)
+    after = kept(tmp_path)
+    assert {name: after[name] for name in before} == before
+    expected = [(LEVEL, PLAN.step(LEVEL).rho)] if is_lost else []
+    assert [
+        (row["level"], Fraction(row["rho"])) for row in reservations(tmp_path / "ledger.sqlite", draw=2)
+    ] == expected
+    assert charged(tmp_path / "ledger.sqlite") == PLAN.spent.rho + sum(rho for _, rho in expected)
+    (frontier,) = again.work.load_nodes("frontier", 1, PART)
+    cell = f"{LEVEL}.{PLAN.tree.rank_range(frontier)[0]}"
+    counts = draws(tmp_path)
+    assert counts.pop(cell) == (2 if moment == "drawn" else 1)
+    assert set(counts.values()) == {1}
+    assert_consistent(again)
+    leaves = leaves_of(again)
+
+    replayed = released(tmp_path, cluster, replace(store, moment=""))
+    assert kept(tmp_path) == after
+    assert sum(draws(tmp_path).values()) == sum(counts.values()) + (2 if moment == "drawn" else 1)
+    np.testing.assert_array_equal(leaves.trips, leaves_of(replayed).trips)
+
+
+def leaves_of(parted: PartedRelease) -> Nodes:
+    return Nodes.joined(PLAN.tree.depth, parted.pieces(PLAN.tree.depth))
+
+
+def assert_consistent(parted: PartedRelease) -> None:
+    levels = [Nodes.joined(level, parted.pieces(level)) for level in range(PLAN.tree.depth + 1)]
+    assert int(levels[-1].trips.sum()) == TRIPS.total
+    for above, below in itertools.pairwise(levels):
+        assert PLAN.tree.sums_agree(above, below)
