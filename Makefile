@@ -1,9 +1,9 @@
 # make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
-FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
+FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
 TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
-ALONE := $(wildcard tests/faults tests/browser)
+ALONE := $(wildcard tests/faults tests/browser tests/spark)
 
 .PHONY: install release ui test test-slow lint comparison
 

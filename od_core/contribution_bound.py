@@ -20,8 +20,8 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.readers.scratch import memory_database
 from od_core.trip_faults import not_counted
 
-IS_USER_ID = r"[^\s\p{Z}]"
-"""A user id has a sign that can be seen; in RE2's language, which DuckDB and Arrow both speak."""
+IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
+"""A user id has a sign that can be seen; in the language of RE2, which DuckDB and Arrow speak, and in that of Java."""
 
 _BLOCK = 64
 """Bytes of a block of SHA-256, to which the key is filled up with zeros (RFC 2104)."""

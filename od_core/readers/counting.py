@@ -22,7 +22,7 @@ from od_core.archive.store import LocalStore, Store
 from od_core.contribution_bound import IS_USER_ID, check_user_column, set_secret
 from od_core.flow_tree import FlowTree
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.readers.rank_query import lost_zeros, ranked_records, trips_by_rank, zone_tables
+from od_core.readers.rank_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
 from od_core.readers.scratch import file_name, quoted_text, scratch_database
 from od_core.trip_faults import (
     FRACTION,
@@ -86,14 +86,14 @@ def count_records(
             source = f"read_parquet({quoted_text(file_name(records))}, file_row_number = true)"
             columns = connection.sql(f"FROM {source}").columns
             check_weight_column(unit, columns)
-            user = f'CASE WHEN regexp_matches("user", \'{IS_USER_ID}\') THEN "user" END AS "user"'
             if unit.kind != "trip":
                 check_user_column("user", unit, columns)
                 set_secret(connection, key, period)
             is_flows = "trips" in columns
             if is_flows:
                 _check_counts(connection, source)
-            fields = f"* REPLACE ({user})" if unit.kind != "trip" else "*"
+            person = f'CASE WHEN regexp_matches("user", \'{IS_USER_ID}\') THEN "user" END AS person'
+            fields = "*" if unit.kind == "trip" else f"*, {person}"
             connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {source}")  # noqa: S608  # checked name
             for name, zones in zone_tables(tree).items():
                 connection.register(name, zones)
@@ -142,14 +142,9 @@ def _counted(
         fault_threshold: see :func:`count_records`.
         has_lost_zeros: see :func:`od_core.trip_faults.refuse_too_many_faults`.
     """
-    counted = faulty = 0
-    for batch in pairs.to_arrow_reader(_BATCH):
-        columns = {name: batch[name].to_numpy() for name in batch.schema.names}
-        counted += int(columns.get("counted", columns["trips"]).sum())
-        faulty += int(columns["faulty"].sum())
-        has_place = (columns["rank"] >= 0) & (columns["trips"] > 0)
-        yield columns["rank"][has_place], columns["trips"][has_place]
-    refuse_too_many_faults(faulty, counted, fault_threshold, lost_zeros=has_lost_zeros)
+    tally = Tally()
+    yield from tally.take(pairs.to_arrow_reader(_BATCH))
+    refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
 
 
 def _has_lost_zeros(connection: duckdb.DuckDBPyConnection, tree: FlowTree) -> bool:

@@ -1,16 +1,20 @@
 """Confidential: from records to the trips at every rank, as one SQL text that DuckDB and Spark both run.
 
-The text reads these relations: ``records`` with the columns origin and destination (text), in_period, and trips, weight
-or user where they are needed; the public ``origin_zones`` and ``destination_zones`` of :func:`zone_table`; under a
-user unit the ``secret`` of :func:`od_core.contribution_bound.secret_table`. What it says of a record follows from that
-record and public facts alone; but for the contribution bound, which looks at the other records of the same user.
+The text reads these relations: ``records`` with the columns origin and destination (text), in_period, and where they
+are needed trips, weight, or person, which is the user id, NULL where it is none; the public ``origin_zones`` and
+``destination_zones`` of :func:`zone_tables`; under a user unit the ``secret`` of
+:func:`od_core.contribution_bound.secret_table`. What it says of a record follows from that record and public facts
+alone; but for the contribution bound, which looks at the other records of the same user.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pyarrow as pa
 
+from od_core.archive.count_files import Ranked
 from od_core.contribution_bound import bounded
 from od_core.flow_tree import FlowTree
 from od_core.geography import Geography, Numbers
@@ -47,8 +51,8 @@ def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
         return _ranked(tree, counted, fields=", trips", is_valid="records.in_period AND records.trips IS NOT NULL")
     if unit.kind == "trip":
         return _ranked(tree, "records", fields=", trips" if is_flows else "", is_valid="records.in_period")
-    fields = ", records.user AS person, records.origin, records.destination"
-    whole = "records.in_period AND records.user IS NOT NULL"
+    fields = ", person, records.origin, records.destination"
+    whole = "records.in_period AND records.person IS NOT NULL"
     return bounded(_ranked(tree, "records", fields=fields, is_valid=whole), unit.contribution_bound)
 
 
@@ -66,6 +70,26 @@ def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
         faulty = f"CAST(coalesce(sum(CASE WHEN faulty THEN {each} END), 0) AS BIGINT)"
     counted = ", count(*) AS counted" if unit.max_weight is not None else ""
     return f"SELECT rank, {trips} AS trips, {faulty} AS faulty{counted} FROM {ranked} GROUP BY rank"  # noqa: S608  # our own
+
+
+class Tally:
+    """Confidential: what the share of faults is made of, summed up while the result of :func:`trips_by_rank` passes.
+
+    Attributes:
+        counted, faulty: all, and those of faulty records: trips; of records with weights the records.
+    """
+
+    def __init__(self) -> None:
+        self.counted = self.faulty = 0
+
+    def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
+        """Ranks that have trips, and these, batch by batch."""
+        for batch in batches:
+            columns = {name: batch[name].to_numpy() for name in batch.schema.names}
+            self.counted += int(columns.get("counted", columns["trips"]).sum())
+            self.faulty += int(columns["faulty"].sum())
+            has_place = (columns["rank"] >= 0) & (columns["trips"] > 0)
+            yield columns["rank"][has_place], columns["trips"][has_place]
 
 
 def lost_zeros(tree: FlowTree) -> str:

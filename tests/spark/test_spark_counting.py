@@ -1,0 +1,403 @@
+"""What Spark counts in the lake is what DuckDB counts in a file, record for record; and no plan tells the key."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import FlowTree, Geography, OdError, PrivacyUnit
+from od_core.archive import count_files
+from od_core.archive.count_files import CountFiles
+from od_core.archive.store import LocalStore
+from od_core.contribution_bound import secret_table
+from od_core.readers import rank_query
+from od_core.readers.counting import trip_counts_of
+from od_core.readers.record_columns import RecordColumns
+from od_core.readers.records import load_records
+from od_core.readers.spark_counting import _Relations, count_in_spark
+from od_core.readers.table import TABLE
+from od_core.trips import TripCounts
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pyspark") is None or shutil.which("java") is None, reason="Spark is not installed"
+)
+
+ROOT = Path(__file__).parents[2]
+KEY = bytes(range(100, 132))
+PERIOD = "2001-06"
+CANARY = "QX-CANARY-7731"
+ODD = ["é", "it's", '"a"', "a,b", "🚲", "\\n", "`", "0012"]
+HOMES = pd.DataFrame(
+    {"region": ["n", "n", "s", "s"] + ["odd"] * len(ODD), "zone": ["01", "02", "10", "elsewhere", *ODD]}
+)
+WORKS = pd.DataFrame({"region": ["e", "w", "w", "w"], "zone": ["A", "B", "0012", "?"]})
+CODES = [*HOMES["zone"], *WORKS["zone"], "A ", "a", "", " ", "x\ty", "z\x00z", "\n", "nowhere", "1", CANARY, None]
+
+
+def tree_of(order: str, *, unknown: bool) -> FlowTree:
+    """Two geographies."""
+    sides = [(HOMES, "elsewhere"), (WORKS, "?")]
+    geographies = [
+        Geography.from_frame(zones, ["region", "zone"], unknown=area if unknown else None) for zones, area in sides
+    ]
+    return FlowTree(*geographies, order)
+
+
+TREES = {
+    f"{order}{', unknown zones' if unknown else ''}": tree_of(order, unknown=unknown)
+    for order in ("destination", "origin")
+    for unknown in (False, True)
+}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One classic session on two threads, whose time zone is not that of any record."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("lake")),
+        "spark.log.level": "OFF",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def some_records(seed: int, number: int = 400, **columns: pa.Array) -> pa.Table:
+    """Records of all kinds, half of them among few zones; ``columns`` are further ones."""
+    generator = np.random.default_rng(seed)
+
+    def drawn(usual: list[Any], all_of_them: list[Any]) -> list[Any]:
+        few = generator.random(number) < 0.5
+        picks = (generator.integers(0, len(values), number) for values in (usual, all_of_them))
+        return [usual[a] if is_usual else all_of_them[b] for is_usual, a, b in zip(few, *picks, strict=True)]
+
+    days = [datetime.date(*day) for day in ((2001, 5, 31), (2001, 6, 1), (2001, 6, 30), (2001, 7, 1))]
+    return pa.table(
+        {
+            "home": pa.array(drawn(["01", "02", "é"], CODES), pa.string()),
+            "work": pa.array(drawn(["A", "B"], CODES), pa.string()),
+            "day": pa.array(drawn(days[1:3], [*days, None]), pa.date32()),
+            "kind": pa.array(drawn(["1"], ["1", "2", "", None]), pa.string()),
+            "person": pa.array(drawn(USERS[:3], USERS), pa.string()),
+            "number": pa.array(generator.integers(0, 9, number), pa.int64()),
+            "weight": pa.array(drawn([1.0, 2.5, 3.5], WEIGHTS), pa.float64()),
+        }
+        | columns
+    )
+
+
+USERS = ["u1", "u2", "é", "U1", "u1 ", "null", "-", "a,b", '"', "🚲", "", " ", "\t", "\u00a0", "\x0b", "x\x00", None]
+WEIGHTS = [0.0, -0.0, 0.49, 0.5, 0.49999999999999994, 4.0, 1e300, -1.0, float("nan"), float("inf"), None]
+
+COLUMNS = RecordColumns(origin="home", destination="work", date="day")
+TRIP = PrivacyUnit("trip")
+WAYS = {
+    "one row a trip": (COLUMNS, TRIP),
+    "counts": (RecordColumns("home", "work", "day", trips="number"), TRIP),
+    "weights": (
+        RecordColumns("home", "work", "day", weight="weight"),
+        PrivacyUnit("trip", neighbours="unbounded", max_weight=3),
+    ),
+    "users": (
+        RecordColumns("home", "work", "day", user="person"),
+        PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=3),
+    ),
+    "numbered users": (
+        RecordColumns("home", "work", "day", user="number"),
+        PrivacyUnit("user", neighbours="unbounded", column="number", max_trips=2),
+    ),
+}
+FORM = TABLE.declared(categories=(("kind", ("1", "")),), nowhere=("nowhere", ""), outside_period="drop")
+
+
+def counted(count: Any) -> Any:
+    """Counts, or the code and the message of the refusal."""
+    try:
+        counts = count()
+    except OdError as error:
+        shown = CANARY in "".join(traceback.format_exception(error))
+        return error.code, error.message.partition("column")[2], error.confidential_detail, shown
+    whole = counts.whole() if isinstance(counts, CountFiles) else counts
+    return whole.rank.tolist(), whole.before.tolist()
+
+
+def both(session: Any, folder: Path, table: pa.Table, way: str, tree: FlowTree, **given: Any) -> tuple[Any, Any]:
+    """What Spark and what DuckDB find in one Parquet file."""
+    columns, unit = WAYS[way]
+    source = folder / f"records-{len(list(folder.glob('records-*')))}.parquet"
+    pq.write_table(table, source)
+    form, zone = given.pop("form", TABLE), given.pop("time_zone", None)
+    threshold = {"fault_threshold": Fraction(1), **given}
+    bound = {"unit": unit, "key": KEY} if unit.kind != "trip" else {"unit": unit}
+
+    def by_spark() -> CountFiles:
+        return count_in_spark(
+            session, str(source), columns, PERIOD, tree, LocalStore(folder), f"counts-{source.stem}",
+            record_format=form, time_zone=zone, **bound, **threshold,
+        )  # fmt: skip
+
+    def by_duckdb() -> TripCounts:
+        target = folder / "raw_trips.parquet"
+        sides = {"geography": tree.origin, "destination_geography": tree.destination}
+        load_records(source, columns, PERIOD, target, record_format=form, time_zone=zone, **sides)
+        return trip_counts_of(target, tree, period=PERIOD, **bound, **threshold)
+
+    return counted(by_spark), counted(by_duckdb)
+
+
+@pytest.mark.parametrize("name", ["destination", "origin, unknown zones"])
+@pytest.mark.parametrize("way", WAYS)
+def test_counts_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
+    """Records with every fault, and names that a query could stumble over; several files."""
+    monkeypatch.setattr(count_files, "PAIRS", 7)
+    seed = 100 * list(WAYS).index(way) + list(TREES).index(name)
+    form = FORM if "unknown" in name else TABLE
+    by_spark, by_duckdb = both(session, tmp_path, some_records(seed), way, TREES[name], form=form)
+    assert by_spark == by_duckdb
+    assert len(by_spark[0]) > 7
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("counts-*/**/*") if path.is_file()}
+    assert modes == {0o600}
+
+
+@pytest.mark.parametrize("way", ["one row a trip", "counts", "users"])
+def test_no_records_are_counted_as_none(session, tmp_path, way):
+    by_spark, by_duckdb = both(session, tmp_path, some_records(1)[:0], way, TREES["destination"])
+    assert by_spark == by_duckdb == ([], [0])
+
+
+OSLO = "Europe/Oslo"
+TIMES = [
+    *("2001-05-31", "2001-06-01", "2001-06-30T23:59", "2001-06-30 24:00:00", "2001-06-30T24:00:01"),
+    *("2001-06-30T24:00:00.0", "2001-06-31", "2001-06-01T25:00:00", "2001-06-01 10:00:60"),
+    *("2001-06-01T10:00:00Z", "2001-6-1", " 2001-06-01", "2001-06-01\n", "2001-06-01T", "2001-06-01 10", "2001-07-01"),
+    *("2001-06-01 10:00:00.1234567", "", CANARY, None),
+]  # fmt: skip
+MOMENTS = [
+    datetime.datetime(2001, month, day, hour, minute, second, microsecond)
+    for month, day in ((5, 31), (6, 1), (6, 30), (7, 1))
+    for hour, minute, second, microsecond in ((0, 0, 0, 0), (14, 59, 59, 0), (15, 0, 0, 0), (21, 59, 59, 999_999),
+                                              (22, 0, 0, 0), (23, 59, 59, 999_999))
+]  # fmt: skip
+DAYS = {
+    "text": (pa.array(TIMES, pa.string()), None),
+    "local times": (pa.array([*MOMENTS, None], pa.timestamp("us")), None),
+    "instants": (pa.array([*MOMENTS, None], pa.timestamp("us", "UTC")), OSLO),
+}
+
+
+@pytest.mark.parametrize("kind", DAYS)
+@pytest.mark.parametrize("outside", ["drop", "refuse"])
+def test_days_are_those_of_duckdb(session, tmp_path, kind, outside):
+    """One count a record, so that each is known by it; whatever the session's own time zone."""
+    day, zone = DAYS[kind]
+    trips = 2 ** np.arange(len(day), dtype=np.int64)
+    table = pa.table({"home": ["01"] * len(day), "work": ["A"] * len(day), "day": day, "number": trips})
+    form = TABLE.declared(outside_period=outside)
+    by_spark, by_duckdb = both(session, tmp_path, table, "counts", TREES["destination"], form=form, time_zone=zone)
+    assert by_spark == by_duckdb
+    assert 0 < by_spark[1][-1] < 2 ** len(day) - 1
+    refused = both(
+        session, tmp_path, table, "counts", TREES["destination"], form=form, time_zone=zone, fault_threshold=0
+    )
+    assert refused[0] == refused[1]
+    assert refused[0][0] == "OD-TRIPS-FAULTS" or outside == "drop"
+
+
+def test_too_many_faults_are_the_same_refusal(session, tmp_path):
+    """With the same numbers, the same word on lost zeros, and no files left."""
+    for seed, way in enumerate(["one row a trip", "counts", "weights", "users"]):
+        by_spark, by_duckdb = both(
+            session, tmp_path, some_records(seed), way, TREES["destination"], fault_threshold=Fraction(1, 10)
+        )
+        assert by_spark == by_duckdb
+        assert by_spark[0] == "OD-TRIPS-FAULTS"
+    table = pa.table({"home": ["1", "2", "01"], "work": ["A", "B", "12"], "day": [datetime.date(2001, 6, 1)] * 3})
+    for rows, is_lost in ((table, True), (table.set_column(0, "home", pa.array(["x", "y", "01"])), False)):
+        pq.write_table(rows, tmp_path / "zeros.parquet")
+        given_ = (f"{tmp_path}/zeros.parquet", COLUMNS, PERIOD, tree_of_numbers(), LocalStore(tmp_path), "zeros")
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
+            count_in_spark(session, *given_)
+        assert ("lost their leading zeros" in refused.value.message) == is_lost
+    assert not list(tmp_path.glob("counts-*"))
+    assert not (tmp_path / "zeros").exists()
+    assert not [view.name for view in session.catalog.listTables() if view.name.startswith("od_")]
+
+
+def tree_of_numbers() -> FlowTree:
+    homes = Geography.from_frame(pd.DataFrame({"zone": ["01", "02"]}), ["zone"])
+    return FlowTree(homes, Geography.from_frame(pd.DataFrame({"zone": ["A", "B"]}), ["zone"]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "what"),
+    [
+        ([1, None, 2], "missing"),
+        ([1, -7731, 2], "negative"),
+        ([1, 2**53 + 1, 2], "above 2^53"),
+        ([2**53, 1, 0], "sum to more"),
+        ([2**53, 0, 0], None),
+    ],
+)
+def test_bad_counts_are_the_same_refusal(session, tmp_path, counts, what):
+    table = some_records(3, len(counts)).set_column(5, "number", pa.array(counts, pa.int64()))
+    by_spark, by_duckdb = both(session, tmp_path, table, "counts", TREES["destination, unknown zones"])
+    assert by_spark[:2] == by_duckdb[:2]
+    if what is None:
+        assert isinstance(by_spark[0], list)
+    else:
+        assert by_spark[0] == "OD-TRIPS-COUNT"
+        assert what in by_spark[1]
+
+
+OTHERS = {
+    "home": (pa.array([1, 2]), "OD-TRIPS-NOT-TEXT"),
+    "work": (pa.array([1.5, 2]), "OD-TRIPS-NOT-TEXT"),
+    "day": (pa.array([MOMENTS[0]] * 2, pa.timestamp("us", "UTC")), "OD-TRIPS-DATE"),
+    "number": (pa.array([1.0, 7731.0]), "OD-TRIPS-COUNT"),
+    "person": (pa.array([1.0, 7731.0]), "OD-TRIPS-USER-ID"),
+    "weight": (pa.array(["1", CANARY]), "OD-TRIPS-WEIGHTS"),
+    "kind": (pa.array([1.0, 7731.0]), "OD-TRIPS-CATEGORY"),
+}
+
+
+@pytest.mark.parametrize("column", OTHERS)
+def test_columns_of_other_types_are_refused_by_name(session, tmp_path, column):
+    """And so is one that is absent; no message holds a value."""
+    values, code = OTHERS[column]
+    table = some_records(4, 2)
+    position = table.column_names.index(column)
+    way = {"number": "counts", "person": "users", "weight": "weights"}.get(column, "one row a trip")
+    columns, unit = WAYS[way]
+    for number, (changed, expected) in enumerate(
+        [(table.set_column(position, column, values), code), (table.drop_columns([column]), "OD-TRIPS-COLUMN")]
+    ):
+        pq.write_table(changed, tmp_path / f"{number}.parquet")
+        with pytest.raises(OdError) as refused:
+            count_in_spark(
+                session, f"{tmp_path}/{number}.parquet", columns, PERIOD, TREES["origin"], LocalStore(tmp_path),
+                "counts", unit=unit, key=KEY, record_format=FORM,
+            )  # fmt: skip
+        assert refused.value.code == expected
+        assert repr(column) in refused.value.message
+        assert not {CANARY, "7731"} & set("".join(traceback.format_exception(refused.value)).split())
+
+
+def test_a_table_of_the_lake_is_read_by_its_name(session, tmp_path):
+    """A column whose name has a sign of quotation, too; text of a collation is no code."""
+    table = some_records(5)
+    frame = session.createDataFrame(table).withColumnRenamed("home", "ho`me")
+    frame.write.mode("overwrite").saveAsTable("flows_of_june")
+    columns = RecordColumns(origin="ho`me", destination="work", date="day")
+    tree, store = TREES["destination"], LocalStore(tmp_path)
+    counts = count_in_spark(session, "flows_of_june", columns, PERIOD, tree, store, "a", fault_threshold=Fraction(1))
+    by_spark, by_duckdb = both(session, tmp_path, table, "one row a trip", tree)
+    assert counted(lambda: counts) == by_spark == by_duckdb
+    with pytest.raises(OdError, match="OD-SPARK-FAILED"):
+        count_in_spark(session, "no_such_table", columns, PERIOD, tree, store, "b")
+    lower = session.sql("SELECT `ho``me` COLLATE UTF8_LCASE AS `ho``me`, work, day FROM flows_of_june")
+    lower.createOrReplaceTempView("lower")
+    with pytest.raises(OdError, match="OD-TRIPS-NOT-TEXT"):
+        count_in_spark(session, "lower", columns, PERIOD, tree, store, "c")
+
+
+def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path):
+    """Not in what is parsed, analysed, optimised or run: as text, hexadecimal digits, numbers or Base64."""
+    period, tree = "2031-11-19", TREES["destination, unknown zones"]
+    records = session.createDataFrame(
+        pa.table({"origin": [CANARY], "destination": ["A"], "in_period": [True], "person": [f"{CANARY}-person"]})
+    )
+    unit = WAYS["users"][1]
+    with _Relations(session, records, tree, secret_table(KEY, period)) as relations:
+        ranked = relations.sql(rank_query.ranked_records(tree, unit, is_flows=False)).repartitionByRange("rank")
+        text = rank_query.trips_by_rank(relations.named("ranked", ranked), unit, is_flows=False)
+        counts = session.sql(text).sortWithinPartitions("rank")
+        counts.collect()
+        plans = str(counts._jdf.queryExecution().toString()) + "".join(
+            counts._jdf.queryExecution().explainString(
+                session._jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
+            )
+            for mode in ("extended", "codegen", "formatted", "cost")
+        )
+    assert "inner_key" in plans
+    table = secret_table(KEY, period)
+    hidden = [KEY, *(table[name][0].as_py() for name in ("inner_key", "outer_key")), period.encode(), CANARY.encode()]
+    for value in hidden:
+        part = value[:8]
+        for shown in (part.decode("latin-1"), part.hex(), str(list(part))[1:-1]):
+            assert shown.lower() not in plans.lower()
+
+
+def test_what_fails_in_a_task_stays_in_the_store(session, tmp_path):
+    """The details in a file for its owner alone; nothing of the attempt is left."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / "counts").write_text("a file where a folder should be")
+    pq.write_table(some_records(6), tmp_path / "records.parquet")
+    with pytest.raises(OdError, match="OD-SPARK-TASK") as refused:
+        count_in_spark(
+            session, f"{tmp_path}/records.parquet", COLUMNS, PERIOD, TREES["origin"], LocalStore(folder), "counts",
+            fault_threshold=Fraction(1),
+        )  # fmt: skip
+    assert "Error" not in "".join(traceback.format_exception(refused.value)).replace("OdError", "")
+    details = list((folder / "errors").iterdir())
+    assert details
+    assert {stat.S_IMODE(path.stat().st_mode) for path in details} == {0o600}
+    assert all("Traceback" in path.read_text() for path in details)
+
+
+CONNECTED = """
+import sys
+from fractions import Fraction
+from pathlib import Path
+from pyspark.sql import SparkSession
+from od_core.archive.store import LocalStore
+from od_core.readers.spark_counting import count_in_spark
+from tests.spark.test_spark_counting import FORM, KEY, PERIOD, TREES, WAYS
+session = SparkSession.builder.remote("local[2]").getOrCreate()
+columns, unit = WAYS["users"]
+count_in_spark(session, sys.argv[1], columns, PERIOD, TREES["origin, unknown zones"], LocalStore(Path(sys.argv[2])),
+    "connected", unit=unit, key=KEY, record_format=FORM, fault_threshold=Fraction(1))
+session.stop()
+"""
+
+
+def test_a_session_of_spark_connect_counts_the_same(session, tmp_path):
+    """In a process of its own, since one process has one kind of session."""
+    tree = TREES["origin, unknown zones"]
+    expected = both(session, tmp_path, some_records(7), "users", tree, form=FORM)
+    [source] = tmp_path.glob("records-*.parquet")
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", CONNECTED, str(source), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert counted(lambda: CountFiles(LocalStore(tmp_path), "connected")) == expected[0] == expected[1]
