@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from od_core.archive.confidential import ConfidentialFolder
@@ -22,33 +22,49 @@ class SparkEngine:
 
     Attributes:
         address: of a Spark Connect server (``sc://host:port``), or a master.
-        settings: of the session.
+        settings: of the session, name and value.
         store: folder that every executor reaches, or an address of fsspec; the confidential folder if None.
     """
 
     address: str
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[tuple[str, str], ...] = ()
     store: str | None = None
 
-    @contextmanager
-    def session(self, confidential: ConfidentialFolder) -> Iterator[SparkSession]:
-        """A session that is checked. Raises OdError as :func:`od_core.parts.spark_session.open_session`."""
+    def session(self, confidential: ConfidentialFolder) -> SparkSession:
+        """The session of this run, opened by the first of its steps that asks; :func:`closed_sessions` ends it.
+
+        Raises:
+            OdError: as :func:`od_core.parts.spark_session.open_session`.
+        """
         from od_core.parts.spark_session import open_session
 
-        with open_session(self.address, confidential.subfolder("spark"), self.settings) as session:
-            yield session
+        if self not in _SESSIONS:
+            place = confidential.subfolder("spark")
+            _SESSIONS[self] = _CLOSING.enter_context(open_session(self.address, place, dict(self.settings)))
+        return _SESSIONS[self]
+
+
+_SESSIONS: dict[SparkEngine, SparkSession] = {}
+_CLOSING = ExitStack()
 
 
 @contextmanager
-def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> Iterator[Workers]:
-    """Who works on parts; None is the threads of this process."""
+def closed_sessions() -> Iterator[None]:
+    """When this ends, so do the sessions that were opened while it lasted."""
+    try:
+        yield
+    finally:
+        _SESSIONS.clear()
+        _CLOSING.close()
+
+
+def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> Workers:
+    """Who works on parts; None is the threads of this process. Raises OdError as :meth:`SparkEngine.session`."""
     if engine is None:
-        yield Threads()
-        return
+        return Threads()
     from od_core.parts.spark_workers import SparkWorkers
 
-    with engine.session(confidential) as session:
-        yield SparkWorkers(session)
+    return SparkWorkers(engine.session(confidential))
 
 
 def store_of(engine: SparkEngine | None, confidential: ConfidentialFolder, key: ReleaseKey) -> Store:

@@ -76,8 +76,8 @@ def refine_parts(settings: ReleaseSettings, plan: ReleasePlan, warehouse: Wareho
     bands = [measured_band(plan, number, above, work) for number, above in enumerate(frontiers, start=1)]
     root = staged.estimate(0) if plan.publishes_total else None
     measured = warehouse.measured(plan, key, steps[0])
-    with workers_of(settings.engine, warehouse.confidential) as workers:
-        top = refine_bands(plan, root, measured, frontiers[0], bands, work, workers)
+    workers = workers_of(settings.engine, warehouse.confidential)
+    top = refine_bands(plan, root, measured, frontiers[0], bands, work, workers)
     for nodes in top:
         staged.save_estimate(nodes.level, [nodes], refined=True)
     for band in bands:
@@ -99,8 +99,8 @@ def _measured(
         begun = Work.begun(plan, store, counts.folder, noise_named(settings.noise))
         staged.save_attempt(begun.facts())
     work, frontier = _work(settings, warehouse, key), staged.estimate(plan.step_bands[number - 1][-1].level)
-    with workers_of(settings.engine, warehouse.confidential) as workers:
-        band = measure_band(plan, number, frontier, work, workers, measurements)
+    workers = workers_of(settings.engine, warehouse.confidential)
+    band = measure_band(plan, number, frontier, work, workers, measurements)
     measurements.keep_parts_here([step.level for step in steps])
     for level in settings.level_bands[number]:
         if level in plan.unmeasured_levels:

@@ -135,21 +135,24 @@ def _counted(
 ) -> CountFiles:
     """Confidential: the records of a period counted, by DuckDB here, or by Spark where they are."""
     folder = staged.new_trip_counts()
-    asked: dict[str, Any] = {"unit": settings.unit, "key": confidential.key(), "fault_threshold": settings.fault_threshold}
+    asked: dict[str, Any] = {
+        "unit": settings.unit,
+        "key": confidential.key(),
+        "fault_threshold": settings.fault_threshold,
+    }
     if settings.engine is None:
         return count_records(staged.records, plan.tree, staged.store, folder, period=key.period, **asked)
     from od_core.readers.spark_counting import count_in_spark
 
-    with settings.engine.session(confidential) as session:
-        return count_in_spark(
-            session,
-            settings.records_address(key.period),
-            settings.columns,
-            key.period,
-            plan.tree,
-            staged.store,
-            folder,
-            record_format=settings.record_format,
-            time_zone=settings.periods.time_zone,
-            **asked,
-        )
+    return count_in_spark(
+        settings.engine.session(confidential),
+        settings.records_address(key.period),
+        settings.columns,
+        key.period,
+        plan.tree,
+        staged.store,
+        folder,
+        record_format=settings.record_format,
+        time_zone=settings.periods.time_zone,
+        **asked,
+    )

@@ -176,7 +176,7 @@ class OdRelease(Series):
                 "arrivals are seen on this machine, and Spark reads the records elsewhere",
                 next_step="declare a schedule instead",
             )
-        return SparkEngine(self.spark.address, self.spark.settings, self.spark.store)
+        return SparkEngine(self.spark.address, tuple(self.spark.settings.items()), self.spark.store)
 
     def _mechanism(self) -> Mechanism:
         if mechanism_named(self.mechanism).measures != "every_level":

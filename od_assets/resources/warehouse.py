@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import dagster as dg
 import numpy as np
 
-from od_assets.engines import store_of
+from od_assets.engines import closed_sessions, store_of
 from od_assets.project import var_folder
 from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
 from od_assets.resources.run_tags import mark_release
@@ -306,7 +306,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run)
-        with exclusive(self.var, seconds=self.lock_seconds):
+        with exclusive(self.var, seconds=self.lock_seconds), closed_sessions():
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             yield self

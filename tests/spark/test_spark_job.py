@@ -1,0 +1,62 @@
+"""The job of a release that Spark counts and works on, in a session that each step opens for itself."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from od_assets.resources.warehouse import Warehouse
+from od_core import open_release
+from od_core.archive.ledger import Ledger
+from od_core.archive.release_key import ReleaseKey
+from od_core.publication.verification import verify_release
+from tests.od_assets.conftest import Project, failure_text, make_project, project, public_bytes, records
+
+__all__ = ["make_project", "project"]
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of PySpark
+
+KEY = ReleaseKey("trips", "2001-01", 1)
+SPARK = {
+    "engine": "spark",
+    "spark": {"address": "local[2]", "settings": {"spark.sql.shuffle.partitions": "3"}},
+    "bands": {"cuts": [2], "part_trips": 300},
+    "trips__files": "lake/{period}.parquet",
+}
+
+
+def write_lake(project: Project, frame: pd.DataFrame) -> None:
+    (project.root / "lake").mkdir(exist_ok=True)
+    frame = frame.assign(date=pd.to_datetime(frame["date"]).dt.date)
+    frame.to_parquet(project.root / "lake" / "2001-01.parquet")
+
+
+def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project) -> None:
+    write_lake(project, records())
+    first = project.run(project.component(**SPARK))
+    assert first.success, failure_text(first)
+    release = open_release(project.var / "releases" / str(KEY))
+    assert int(release.flows["trips"].sum()) == len(records())
+    ledger = Ledger(project.var / "ledger.sqlite")
+    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert not (project.var / "confidential" / str(KEY) / "raw_trips.parquet").exists()
+    verify_release(Warehouse().published(KEY, ledger))
+
+    files = public_bytes(project.var)
+    assert project.run(project.component(**SPARK)).success
+    assert public_bytes(project.var) == files
+    assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
+
+
+def test_other_records_are_refused_once_they_are_drawn_from(project: Project) -> None:
+    write_lake(project, records())
+    assert project.run(project.component(**SPARK)).success
+    write_lake(project, records(1999))
+    again = project.run(project.component(**SPARK))
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(again)
+
+
+def test_speculation_is_refused_before_anything_is_read(project: Project) -> None:
+    settings = {"address": "local[2]", "settings": {"spark.speculation": "true"}}
+    run = project.run(project.component(**SPARK | {"spark": settings}))
+    assert "OD-SPARK-SPECULATION" in failure_text(run)
