@@ -103,6 +103,8 @@ def run_levels(
     trips: TripCounts,
     noise: NoiseSource,
     measurements: Measurements,
+    *,
+    shared: bool = False,
 ) -> tuple[list[Measurement], Nodes | None]:
     """Measure consecutive levels below some nodes, each once, and estimate each below the one above.
 
@@ -113,6 +115,7 @@ def run_levels(
         trips: the true trips below these nodes.
         noise: what is drawn by.
         measurements: where measurements are kept.
+        shared: whether another process may keep its draw of a level first; then nothing but what is kept is used.
 
     Returns:
         The measurements, and the estimate of the last level; None where the leaves are estimated by refinement alone.
@@ -123,8 +126,10 @@ def run_levels(
     measured, nodes = [], parents
     for step in steps:
         below: Nodes | None = None
-        if plan.mechanism.refines and step is plan.steps[-1]:
+        is_refined = plan.mechanism.refines and step is plan.steps[-1]
+        if is_refined or shared:
             noisy = measurements.once(step, partial(measure, plan, step, nodes, trips, noise))
+            below = None if is_refined else estimate(plan, step, nodes, noisy)
         else:
             noisy, below = run_level(plan, step, nodes, trips, noise, measurements)
         measured.append(Measurement(step, nodes, noisy))

@@ -39,7 +39,7 @@ def measure_part(work: Work, part: Part) -> None:
     (frontier,) = work.load_nodes("frontier", band, number)
     trips = CountFiles(work.store, work.counts).between(*plan.tree.rank_range(frontier))
     kept = PartMeasurements(work.store, number, {int(level): count for level, count in part["rounds"].items()})
-    measured, last = run_levels(plan, plan.step_bands[band], frontier, trips, work.noise, kept)
+    measured, last = run_levels(plan, plan.step_bands[band], frontier, trips, work.noise, kept, shared=True)
     below = [m.parents for m in measured[1:] if isinstance(m.parents, Nodes)]
     work.save_nodes("passed", band, number, below if last is None else [*below, last])
     if last is None:

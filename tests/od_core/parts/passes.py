@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from fractions import Fraction
 from pathlib import Path
 
@@ -94,6 +95,12 @@ def levels_of(release: Release, trips: TripCounts) -> list[Nodes]:
         return refine(plan, published_root(plan, trips.total), release.measured)
     above = [m.parents for m in release.measured if isinstance(m.parents, Nodes)]
     return [*above, release.leaves]
+
+
+def digest_of(nodes: Nodes) -> str:
+    """SHA-256 of some nodes, to be told by another process."""
+    whole_bytes = b"".join(array.tobytes() for array in (nodes.origin, nodes.destination, nodes.trips))
+    return hashlib.sha256(whole_bytes).hexdigest()
 
 
 def assert_released_alike(parted: PartedRelease, release: Release, trips: TripCounts) -> None:

@@ -1,8 +1,12 @@
-"""An executor of a cluster is killed before, during and after a draw: what was kept stays, what was lost is charged."""
+"""A release on a cluster of two executors: the same bytes as in one pass, and one that is killed at four moments.
+
+What was kept stays, what was lost is charged: before, during and after a draw.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -21,13 +25,25 @@ from od_core.parts.release import PartedRelease, run_in_parts
 from od_core.parts.spark_session import open_session
 from od_core.parts.spark_workers import SparkWorkers
 from tests.od_core.archive.ledger_rows import charged, reservations, states
-from tests.od_core.parts.passes import KEY, begun, counted, kept_counts, plan_of, small_italy
+from tests.od_core.parts.passes import (
+    KEY,
+    assert_released_alike,
+    begun,
+    counted,
+    digest_of,
+    in_parts,
+    kept_counts,
+    plan_of,
+    small_italy,
+    whole,
+)
 from tests.spark.killing import MOMENTS, KillingStore, LoggedNoise
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of PySpark
 
 ROOT = Path(__file__).parents[2]
 LEVEL, PART = 5, 2
+MECHANISM = InfTDARefined(keep_all_cap=0, leaves="empirical_bayes")
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +56,25 @@ def cluster(tmp_path_factory):
 
 
 FLOWS = small_italy()
-PLAN = plan_of(FLOWS, Bands((4,), 6_000), mechanism=InfTDARefined(keep_all_cap=0))
+PLAN = plan_of(FLOWS, Bands((4,), 6_000), mechanism=MECHANISM)
 TRIPS = counted(PLAN, FLOWS)
+ONE_PASS = whole(plan_of(FLOWS, mechanism=MECHANISM), TRIPS)
+
+
+CUTS = [((4,), 20_000), ((4,), 6_000), ((4,), 1_500), ((2, 5), 9_000), ((1, 3, 4), 9_000)]
+"""Three numbers of parts below one cut, and three plans of bands."""
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_the_same_noise_gives_the_same_release(tmp_path, cluster, cuts):
+    plan = plan_of(FLOWS, Bands(*cuts), mechanism=MECHANISM)
+    assert_released_alike(in_parts(tmp_path, plan, TRIPS, cluster), ONE_PASS, TRIPS)
+
+
+def test_spark_connect_gives_the_same_release(tmp_path, spark_process):
+    """In a process of its own, which prints what it has released."""
+    found = json.loads(spark_process("connected", tmp_path, json.dumps(CUTS)).stdout.splitlines()[-1])
+    assert found == [digest_of(ONE_PASS.leaves)] * len(CUTS)
 
 
 def released(folder: Path, workers: SparkWorkers, store: KillingStore) -> PartedRelease:

@@ -1,0 +1,80 @@
+"""A task that was taken for dead wakes up after its part was drawn again: one file, and the loser reads it back."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from od_core.archive.count_files import CountFiles
+from od_core.archive.part_files import part_digest, part_file
+from od_core.archive.store import LocalStore
+from od_core.bands import Bands
+from od_core.estimation.top_down import published_root, run_levels
+from od_core.flow_tree import Nodes
+from od_core.mechanisms import InfTDARefined
+from od_core.parts.measurements import claimed_rounds
+from od_core.parts.release import first_band_counts, run_in_parts
+from od_core.parts.rounds import granted_rounds
+from od_core.parts.work import Work
+from od_core.parts.workers import Threads
+from od_core.privacy.noise import noise_named
+from tests.faults.zombie import StoppingStore
+from tests.od_core.archive.ledger_rows import charged
+from tests.od_core.parts.passes import begun, counted, kept_counts, plan_of, small_italy
+
+ROOT = Path(__file__).parents[2]
+LEVEL, PART = 5, 1
+
+
+def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
+    flows = small_italy()
+    plan = plan_of(flows, Bands((4,), 6_000), mechanism=InfTDARefined(keep_all_cap=0))
+    store = LocalStore(tmp_path / "store")
+    counts, file = kept_counts(store, counted(plan, flows)), part_file(LEVEL, PART)
+    noise = noise_named("table")
+
+    # The first run: its first band is measured, the rounds are granted, and one task gets no further than its draw.
+    measurements, steps = begun(tmp_path, plan, counts), plan.step_bands[0]
+    root = published_root(plan, counts.total)
+    _, frontier = run_levels(plan, steps, root, first_band_counts(plan, counts), noise, measurements)
+    rounds = granted_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
+    work = Work.begun(plan, store, counts.folder, noise)
+    nodes = plan.bands.parts(frontier)[PART]
+    own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
+    work.save_nodes("frontier", 1, PART, [own])
+    stopping = replace(work, store=StoppingStore(store.folder, file))
+    task = tmp_path / "task"
+    task.write_bytes(pickle.dumps((stopping, {"band": 1, "part": PART, "rounds": rounds}, file)))
+    command = [sys.executable, "-m", "tests.faults.zombie", str(task)]
+    zombie = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_until_stopped(zombie.pid)
+        assert not store.has(file)
+        assert claimed_rounds(store, LEVEL) == {PART: 1}
+
+        # The second run takes it for dead, and draws the part in another round.
+        run_in_parts(plan, CountFiles(store, counts.folder), noise, begun(tmp_path, plan, counts), Threads())
+        kept = part_digest(store, file)
+        assert claimed_rounds(store, LEVEL)[PART] == 2
+        assert charged(tmp_path / "ledger.sqlite") == plan.spent.rho + plan.step(LEVEL).rho
+        zombie.send_signal(signal.SIGCONT)
+        said, _ = zombie.communicate(timeout=60)
+    finally:
+        zombie.kill()
+        zombie.wait()
+    assert said.splitlines() == ["lost the race", kept]
+    assert part_digest(store, file) == kept
+
+
+def wait_until_stopped(process: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T":
+            return
+        time.sleep(0.05)
+    raise AssertionError("the task did not reach its draw")
