@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 
 PART_TRIPS = 1_000_000
-"""Of a part, by default: a few seconds of work and some hundred megabytes at census depth."""
+"""Of a part, by default: about a second of work and some tens of megabytes at census depth."""
 
 
 @dataclass(frozen=True)

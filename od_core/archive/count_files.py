@@ -87,9 +87,8 @@ class CountFiles:
 
     def between(self, first: int, end: int) -> TripCounts:
         """The counts of the ranks from ``first`` to before ``end``; no row group of other ranks is read."""
-        files = [file for file in self.files if file.first < end and file.last >= first]
-        pieces = (piece for file in files for piece in self._pieces_of(file, first, end))
-        return _counts(pieces, sum(file.pairs for file in files))
+        most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
+        return _counts(self._pieces_between(first, end), most)
 
     def pieces(self) -> Iterator[Ranked]:
         """Ranks and trips in consecutive pieces, each of which is held alone."""
@@ -105,7 +104,7 @@ class CountFiles:
             before = int(running[-1])
             yield rank, running
 
-    def at_level(self, tree: FlowTree, level: int) -> TripCounts:
+    def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
         """The trips of the nodes of a level, each at the rank of its first leaf pair, made piece by piece.
 
         What they add at this level and those above is what the leaf counts add (:meth:`TripCounts.add_to`). Memory is
@@ -114,15 +113,23 @@ class CountFiles:
         Args:
             tree: the flow tree that the trips were counted in.
             level: of that tree.
+            ranks: of whole nodes of that level, from the first to before the second; all if left out.
         """
-        ranks, counts = [], []
-        for rank, trips in self.pieces():
+        firsts, counts = [], []
+        for rank, trips in self.pieces() if ranks is None else self._pieces_between(*ranks):
             nodes = _nodes_above(_counts([(rank, trips)], len(rank)), tree, level)
-            ranks.append(tree.first_rank(nodes))
+            firsts.append(tree.first_rank(nodes))
             counts.append(nodes.trips)
-        if not ranks:
+        if not firsts:
             return _counts([], 0)
-        return TripCounts.from_ranks(tree, np.concatenate(ranks), np.concatenate(counts))  # neighbours may share a node
+        return TripCounts.from_ranks(
+            tree, np.concatenate(firsts), np.concatenate(counts)
+        )  # neighbours may share a node
+
+    def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
+        for file in self.files:
+            if file.first < end and file.last >= first:
+                yield from self._pieces_of(file, first, end)
 
     def _pieces_of(self, file: CountFile, first: int, end: int) -> Iterator[Ranked]:
         with pq.ParquetFile(self.store.read(file.name)) as opened:

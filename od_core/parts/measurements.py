@@ -31,7 +31,7 @@ class PartMeasurements:
     Attributes:
         store: where they are kept.
         part: its number in the band.
-        rounds: how many rounds the ledger has granted each level.
+        rounds: how many rounds the ledger has granted each level; none where all of it was measured.
     """
 
     store: Store
@@ -42,10 +42,18 @@ class PartMeasurements:
         """As :meth:`od_core.archive.measurements.Measurements.once`.
 
         Raises:
-            OdError: the level of the part was claimed in every round that is granted, and never kept.
+            OdError: the level of the part was claimed in every round that is granted, and never kept; or it was
+                measured, and is missing.
         """
         name = part_file(step.level, self.part)
         if not self.store.has(name):
+            if self.rounds[step.level] == 0:
+                raise OdError(
+                    "OD-MEASUREMENT-ABSENT",
+                    f"level {step.level} of part {self.part} was measured, and is missing",
+                    next_step="restore the measurements of parts from a backup",
+                    spent="what was set aside before stays charged",
+                )
             self._claim(step.level)
             sink = pa.BufferOutputStream()
             write_noisy(sink, draw())

@@ -37,9 +37,11 @@ def measure_part(work: Work, part: Part) -> None:
     """
     plan, band, number = work.plan, part["band"], part["part"]
     (frontier,) = work.load_nodes("frontier", band, number)
-    trips = CountFiles(work.store, work.counts).between(*plan.tree.rank_range(frontier))
+    counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
+    steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
+    trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
     kept = PartMeasurements(work.store, number, {int(level): count for level, count in part["rounds"].items()})
-    measured, last = run_levels(plan, plan.step_bands[band], frontier, trips, work.noise, kept, shared=True)
+    measured, last = run_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
     below = [m.parents for m in measured[1:] if isinstance(m.parents, Nodes)]
     work.save_nodes("passed", band, number, below if last is None else [*below, last])
     if last is None:

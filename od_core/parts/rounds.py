@@ -24,7 +24,7 @@ def granted_rounds(
     """How many rounds each level of a band may be drawn in: those that it was charged for.
 
     Levels that were never drawn begin to be, all of them, before any task is handed out. Where a part was claimed in
-    every round so far, and is not kept, its level is set aside once more.
+    every round so far, and is not kept, its level is set aside once more. A measured level is drawn in no round more.
 
     Args:
         ledger: where the release is set aside.
@@ -34,12 +34,13 @@ def granted_rounds(
         noise: name of the backend.
 
     Raises:
-        OdError: the cap does not allow another round; parts are claimed or kept that the ledger knows nothing of.
+        OdError: the cap does not allow another round; parts are claimed or kept that the ledger knows nothing of; the
+            store is not the one that the release was begun in, or does not create files exclusively.
     """
     rounds = {}
-    for step in steps:
-        level = step.level
-        state = ledger.level_state(key, level)
+    states = {step.level: ledger.level_state(key, step.level) for step in steps}
+    _mark_or_find(store, key, begun=any(state is not None and state.kind != RESERVED for state in states.values()))
+    for level, state in states.items():
         claimed, kept = claimed_rounds(store, level), {*part_files(store, level)}
         if (state is None or state.kind == RESERVED) and (claimed or kept):
             raise OdError(
@@ -51,10 +52,33 @@ def granted_rounds(
         if state is None or state.kind == RESERVED:
             rounds[level] = ledger.start_draw(key, level, noise)
             continue
+        if state.kind == MEASURED:
+            rounds[level] = 0
+            continue
         is_lost = (part_file(level, part) not in kept for part, last in claimed.items() if last >= state.draw)
-        begins_again = state.kind != MEASURED and any(is_lost)
-        rounds[level] = ledger.start_draw(key, level, noise) if begins_again else state.draw
+        rounds[level] = ledger.start_draw(key, level, noise) if any(is_lost) else state.draw
     return rounds
+
+
+def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
+    """Mark the store before anything is drawn into it, or find the mark: claims in another store bind nobody."""
+    if begun and not store.has(_MARK):
+        raise OdError(
+            "OD-STORE-OTHER",
+            f"the store of parts is not the one that {key} was begun in, or was emptied",
+            next_step="restore the store, or name the one that it was begun in",
+            spent="what was set aside before stays charged",
+        )
+    store.create_if_absent(_MARK, b"begun")
+    if store.create_if_absent(_MARK, b"again"):
+        raise OdError(
+            "OD-STORE-UNSAFE",
+            "the store of parts creates a file that is there, so that two draws could be kept",
+            next_step="use a folder, or a newer driver of this storage",
+        )
+
+
+_MARK = "claims/begun"
 
 
 def record_measured(

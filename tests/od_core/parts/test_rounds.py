@@ -109,7 +109,46 @@ def test_a_measured_level_is_read_back_part_after_part(ledger, store, tmp_path):
     assert isinstance(kept, NoisyVector)
     assert kept.values().tolist() == [0, 0, 1, 0, 1, 2]
     assert [piece.tolist() for piece in kept.pieces([2, 3, 1])] == [[0, 0], [1, 0, 1], [2]]
-    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == rounds
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == dict.fromkeys(rounds, 0)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("lost", ["another store", "an emptied store"])
+def test_without_the_store_that_it_was_begun_in_nothing_is_drawn(ledger, store, tmp_path, measured, lost):
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        keep(store, step, 0)
+    if measured:
+        record_measured(ledger, KEY, BAND, store, rounds)
+    if lost == "an emptied store":
+        store.remove("claims")
+        store.remove("parts")
+    else:
+        store = LocalStore(tmp_path / "other")
+    with pytest.raises(OdError, match="OD-STORE-OTHER"):
+        granted_rounds(ledger, KEY, BAND, store, "opendp")
+
+
+def test_a_measured_part_that_is_missing_is_not_drawn_again(ledger, store):
+    granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        keep(store, step, 0)
+    record_measured(ledger, KEY, BAND, store, dict.fromkeys(LEVELS, 1))
+    store.remove("parts")
+    again = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    with pytest.raises(OdError, match="OD-MEASUREMENT-ABSENT"):
+        PartMeasurements(store, 0, again).once(BAND[0], lambda: [np.arange(1)])
+
+
+def test_storage_that_creates_what_is_there_is_refused(ledger, tmp_path):
+    class Overwriting(LocalStore):
+        def create_if_absent(self, name, content, *, durable=True):
+            (self.folder / name).unlink(missing_ok=True)
+            return super().create_if_absent(name, content, durable=durable)
+
+    with pytest.raises(OdError, match="OD-STORE-UNSAFE"):
+        granted_rounds(ledger, KEY, BAND, Overwriting(tmp_path / "bad"), "opendp")
+    assert set(states(ledger.path, str(KEY)).values()) == {"RESERVED"}
 
 
 def test_a_part_that_was_changed_or_removed_is_found(ledger, store, tmp_path):

@@ -1,0 +1,47 @@
+"""Planted values are found nowhere outside the confidential folder when Spark counts and works, whatever happens."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from tests.od_assets.canary import FORMS, leaks
+from tests.spark.canary_project import SCENARIOS
+
+EXPECTED = {
+    "success": "published",
+    "too_many_faults": "OD-TRIPS-FAULTY",
+    "codes_of_another_type": "OD-TRIPS-NOT-TEXT",
+    "a_task_that_quotes": "OD-PARTS-FAILED",
+    "an_executor_that_dies": "OD-SPARK-JOB",
+}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, spark_process):
+    root = tmp_path_factory.mktemp("canary")
+    return root, spark_process("canary_project", root)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_nothing_planted_is_found(done, scenario):
+    root, process = done
+    lines = [line for line in process.stdout.splitlines() if line.startswith(f"{scenario}: ")]
+    assert len(lines) == 1
+    assert EXPECTED[scenario] in lines[0]
+    assert leaks(root / scenario, process.stdout + process.stderr) == []
+    assert [path for path in (root / scenario / "events").rglob("*") if path.is_file()], "there is no event log"
+    assert not list((root / scenario / "var" / "confidential" / "spark").iterdir()), "local folders are left"
+
+
+def test_the_details_of_what_failed_stay_inside(done):
+    root, _ = done
+    errors = (root / "a_task_that_quotes" / "var" / "confidential").rglob("errors/*.txt")
+    assert any(FORMS["zone"] in path.read_bytes() for path in errors)
+
+
+def test_the_search_reads_an_event_log(tmp_path):
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "app.gz").write_bytes(gzip.compress(FORMS["zone"]))
+    assert leaks(tmp_path) == ["app.gz: zone"]
