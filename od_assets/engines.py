@@ -21,14 +21,16 @@ class SparkEngine:
     """Spark: it counts the records where they are, and hands out the parts.
 
     Attributes:
-        address: of a Spark Connect server (``sc://host:port``), or a master.
+        address: of a Spark Connect server (``sc://host:port``), or a master; of no use where steps are submitted.
         settings: of the session, name and value.
         store: folder that every executor reaches, or an address of fsspec; the confidential folder if None.
+        submit: ``spark-submit`` and its options, where each step is to be a process of it.
     """
 
     address: str
     settings: tuple[tuple[str, str], ...] = ()
     store: str | None = None
+    submit: tuple[str, ...] = ()
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
         """The session of this run, opened by the first of its steps that asks; :func:`closed_sessions` ends it.
@@ -46,6 +48,11 @@ class SparkEngine:
 
 _SESSIONS: dict[SparkEngine, SparkSession] = {}
 _CLOSING = ExitStack()
+
+
+def use_session(engine: SparkEngine, session: SparkSession) -> None:
+    """Let the steps of this process take a session that stands already."""
+    _SESSIONS[engine] = session
 
 
 @contextmanager

@@ -8,17 +8,13 @@ import dagster as dg
 from od_assets.assets.column_schema import TRIP_COUNTS, records_schema, with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
+from od_assets.engine_steps import run_step
 from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
-from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.count_files import CountFiles
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
-from od_core.archive.release_key import ReleaseKey
-from od_core.archive.staging import StagedRelease
 from od_core.estimation.top_down import published_root
-from od_core.plan import ReleasePlan
-from od_core.readers.counting import count_records
 
 
 def source_assets(
@@ -116,7 +112,12 @@ def input_assets(
         with failures_without_values(warehouse.confidential):
             plan = warehouse.plan(settings, key)
             staged = warehouse.staged_parts(settings, key)
-            count = partial(_counted, settings, plan, key, staged, warehouse.confidential)
+
+            def count() -> CountFiles:
+                folder = staged.new_trip_counts()
+                run_step(context, settings, warehouse, key, "count", folder)
+                return CountFiles(staged.store, folder)
+
             trips = warehouse.count(settings, plan, key, staged, count, staged.save_trip_counts)
             root = published_root(plan, trips.total)
             if root is not None:
@@ -124,35 +125,3 @@ def input_assets(
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return [*source_assets(settings, partitions, traits), trip_counts]
-
-
-def _counted(
-    settings: ReleaseSettings,
-    plan: ReleasePlan,
-    key: ReleaseKey,
-    staged: StagedRelease,
-    confidential: ConfidentialFolder,
-) -> CountFiles:
-    """Confidential: the records of a period counted, by DuckDB here, or by Spark where they are."""
-    folder = staged.new_trip_counts()
-    asked: dict[str, Any] = {
-        "unit": settings.unit,
-        "key": confidential.key(),
-        "fault_threshold": settings.fault_threshold,
-    }
-    if settings.engine is None:
-        return count_records(staged.records, plan.tree, staged.store, folder, period=key.period, **asked)
-    from od_core.readers.spark_counting import count_in_spark
-
-    return count_in_spark(
-        settings.engine.session(confidential),
-        settings.records_address(key.period),
-        settings.columns,
-        key.period,
-        plan.tree,
-        staged.store,
-        folder,
-        record_format=settings.record_format,
-        time_zone=settings.periods.time_zone,
-        **asked,
-    )

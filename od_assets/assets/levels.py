@@ -6,11 +6,12 @@ from typing import Any
 import dagster as dg
 import pyarrow.compute as pc
 
-from od_assets.assets.bands import band_asset, refine_parts
+from od_assets.assets.bands import band_asset
 from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.level_keys import estimate_key, measurement_key, refined_key
 from od_assets.assets.metadata import allowed, step_metadata
+from od_assets.engine_steps import run_step
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
@@ -136,7 +137,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         with failures_without_values(warehouse.confidential):
             plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
             if plan.bands is not None:
-                refine_parts(settings, plan, warehouse, key)
+                run_step(context, settings, warehouse, key, "refine")
             else:
                 root = staged.estimate(0) if plan.publishes_total else None
                 for nodes in refine(plan, root, warehouse.measured(plan, key)):

@@ -59,7 +59,10 @@ class BandsSection(Section):
 class Spark(Section):
     """A cluster that counts the records where they are, and works on the parts."""
 
-    address: str = Field(..., description="Spark Connect, as sc://host:15002, or a master, as local[4].")
+    address: str | None = Field(None, description="Spark Connect, as sc://host:15002, or a master, as local[4].")
+    submit: list[str] = Field(
+        default_factory=list, description="Instead of an address: spark-submit and its options; each step is a process."
+    )
     settings: dict[str, str] = Field(default_factory=dict, description="Settings of the session.")
     store: str | None = Field(
         None, description="Confidential: a folder that every executor reaches, or an address as s3://bucket/folder."
@@ -176,7 +179,14 @@ class OdRelease(Series):
                 "arrivals are seen on this machine, and Spark reads the records elsewhere",
                 next_step="declare a schedule instead",
             )
-        return SparkEngine(self.spark.address, tuple(self.spark.settings.items()), self.spark.store)
+        if (self.spark.address is None) == (not self.spark.submit):
+            raise OdError(
+                "OD-ENGINE",
+                "Spark is reached by an address, or by spark-submit",
+                next_step="give one of address, submit",
+            )
+        settings, submit = tuple(self.spark.settings.items()), tuple(self.spark.submit)
+        return SparkEngine(self.spark.address or "", settings, self.spark.store, submit)
 
     def _mechanism(self) -> Mechanism:
         if mechanism_named(self.mechanism).measures != "every_level":

@@ -18,6 +18,7 @@ import pytest
 
 import od_assets.assets.inputs
 import od_assets.components.od_release
+import od_assets.engine_steps
 import od_assets.loading
 from od_assets.input_inspection import inspected
 from od_assets.resources.notices import Failed, Published
@@ -244,7 +245,7 @@ def quoting(*_: object, **__: object) -> None:
 FAILING = [
     "od_assets.loading.load_records",
     "od_assets.checks.asset_checks.records_meet_expectations",
-    "od_assets.assets.inputs.count_records",
+    "od_assets.engine_steps.count_records",
     "od_assets.resources.warehouse.begin_release",
     "od_core.privacy.opendp_noise.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
@@ -273,7 +274,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect seeded: Dagster keeps the text of every exception that leaves a step."""
-    monkeypatch.setattr(od_assets.assets.inputs, "count_records", quoting)
+    monkeypatch.setattr(od_assets.engine_steps, "count_records", quoting)
     monkeypatch.setattr(od_assets.assets.inputs, "failures_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert {"zone", "count as text"} <= {place.split(": ")[1] for place in found() if ".db" in place}

@@ -11,7 +11,7 @@ from tests.spark.canary_project import SCENARIOS
 
 EXPECTED = {
     "success": "published",
-    "too_many_faults": "OD-TRIPS-FAULTY",
+    "too_many_faults": "OD-TRIPS-FAULTS",
     "codes_of_another_type": "OD-TRIPS-NOT-TEXT",
     "a_task_that_quotes": "OD-PARTS-FAILED",
     "an_executor_that_dies": "OD-SPARK-JOB",
@@ -32,7 +32,8 @@ def test_nothing_planted_is_found(done, scenario):
     assert EXPECTED[scenario] in lines[0]
     assert leaks(root / scenario, process.stdout + process.stderr) == []
     assert [path for path in (root / scenario / "events").rglob("*") if path.is_file()], "there is no event log"
-    assert not list((root / scenario / "var" / "confidential" / "spark").iterdir()), "local folders are left"
+    local = (root / scenario / "var" / "confidential" / "spark").rglob("*")
+    assert not [path for path in local if path.is_file()], "files of Spark are left"
 
 
 def test_the_details_of_what_failed_stay_inside(done):

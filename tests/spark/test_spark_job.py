@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -54,6 +57,35 @@ def test_other_records_are_refused_once_they_are_drawn_from(project: Project) ->
     write_lake(project, records(1999))
     again = project.run(project.component(**SPARK))
     assert "OD-REPLAY-INPUT-CHANGED" in failure_text(again)
+
+
+SUBMIT = [
+    str(Path(sys.executable).with_name("spark-submit")),
+    "--master",
+    "local[2]",
+    "--conf",
+    "spark.ui.enabled=false",
+]
+
+
+def test_steps_that_are_submitted_publish_the_same_way(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a process of spark-submit; what it prints is kept from the run, and thrown away where it ends well."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    write_lake(project, records())
+    submitted = SPARK | {"spark": {"submit": SUBMIT}}
+    run = project.run(project.component(**submitted))
+    assert run.success, failure_text(run)
+    release = open_release(project.var / "releases" / str(KEY))
+    assert int(release.flows["trips"].sum()) == len(records())
+    assert Ledger(project.var / "ledger.sqlite").spent(KEY, release.plan) == release.plan.spent
+    assert not list((project.var / "confidential" / "spark").iterdir())
+
+    write_lake(project, records(1999))
+    again = project.run(project.component(**submitted))
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(again)
+    nothing = project.run(project.component(**SPARK | {"spark": {"submit": ["false"]}}))
+    assert "OD-SPARK-SUBMIT" in failure_text(nothing)
 
 
 def test_speculation_is_refused_before_anything_is_read(project: Project) -> None:
