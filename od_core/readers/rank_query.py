@@ -111,7 +111,7 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
     products = zip(*(_side_terms(f"{side}s", geography, terms) for side, geography, terms in _sides(tree)), strict=True)
     rank = " + ".join(f"CAST({origin} AS BIGINT) * {destination}" for origin, destination in products)
     return f"""
-        SELECT
+        SELECT /*+ BROADCAST(origins, destinations) */ -- Spark copies the zones, not the records; DuckDB reads a comment
             coalesce(CASE WHEN {is_valid} THEN {rank} END, -1) AS rank,
             origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
             {fields}
