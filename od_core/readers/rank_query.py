@@ -109,10 +109,17 @@ def lost_zeros(tree: FlowTree) -> str:
 
 def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
     products = zip(*(_side_terms(f"{side}s", geography, terms) for side, geography, terms in _sides(tree)), strict=True)
-    rank = " + ".join(f"CAST({origin} AS BIGINT) * {destination}" for origin, destination in products)
+    rank = " + ".join(
+        f"CAST({origin} AS BIGINT) * {destination}"
+        for origin, destination in products
+        if "0" not in (origin, destination)
+    )
+    listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in _sides(tree) if geography.unknown is None]
+    has_rank = " AND ".join([is_valid, *listed])
+    # The comment in the text is for Spark: to copy the zones to where the records are, and not the reverse.
     return f"""
-        SELECT
-            coalesce(CASE WHEN {is_valid} THEN {rank} END, -1) AS rank,
+        SELECT /*+ BROADCAST(origins, destinations) */
+            coalesce(CASE WHEN {has_rank} THEN {rank or "CAST(0 AS BIGINT)"} END, -1) AS rank,
             origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
             {fields}
         FROM {records}
@@ -122,12 +129,19 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
 
 
 def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
-    """What a record's zone brings to its rank; the ``unknown`` zone's, or NULL, where its zone is not listed."""
-    names = [f"{table}.term_{step}" for step in range(1, terms.shape[1] + 1)]
-    if geography.unknown is None:
-        return names
-    unknown = terms[geography.zones.index(geography.unknown)].tolist()
-    return [f"coalesce({name}, {term:d})" for name, term in zip(names, unknown, strict=True)]
+    """What a record's zone brings to its rank: a number where all zones bring the same.
+
+    Where a record's zone is not listed, that is what the ``unknown`` zone brings; or it has no rank.
+    """
+    unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
+    brought = []
+    for step, column in enumerate(terms.T, start=1):
+        name = f"{table}.term_{step}"
+        if np.all(column == column[0]):
+            brought.append(str(column[0]))
+        else:
+            brought.append(name if unknown is None else f"coalesce({name}, {column[unknown]})")
+    return brought
 
 
 def _sides(tree: FlowTree) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:

@@ -126,9 +126,9 @@ class _Relations:
         self._session, self._prefix = session, f"od_{secrets.token_hex(8)}"
         self._relations = {"records": records}
         for name, zones in zone_tables(tree).items():
-            self._relations[name] = session.createDataFrame(zones).hint("broadcast")
+            self._relations[name] = session.createDataFrame(zones)
         if secret is not None:
-            self._relations["secret"] = session.createDataFrame(secret).hint("broadcast")
+            self._relations["secret"] = session.createDataFrame(secret)
         self._views: list[str] = []
 
     def __enter__(self) -> _Relations:

@@ -179,6 +179,15 @@ def test_dropped_records_take_no_place_of_their_user(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
+def test_dropped_records_that_equal_counted_ones_do_not_change_which_are_counted(tmp_path, form):
+    """The occurrences of equal trips are numbered among those that have a place."""
+    rows = busy(60)
+    dropped = [(user, origin, destination, "2001-07-05") for user, origin, destination, _ in rows]
+    counts = counted(form, shuffled(rows + dropped, 1), TREES[0], unit(20), KEYS[0], tmp_path)
+    assert pairs_of(TREES[0], counts) == by_hand(rows, TREES[0], 20, KEYS[0])
+
+
+@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
 def test_a_record_without_user_id_is_a_fault_and_never_unknown(tmp_path, form):
     """Without an id it would have no bound. It counts towards the operator's threshold, before anything is cut."""
     tree = TREES[1]

@@ -174,6 +174,7 @@ def test_of_a_release_the_last_counts_are_kept(tmp_path):
         files = write_count_files(staged.store, f"{folders[-1]}/", [(np.array([5]), np.array([trips]))])
         if trips % 2:
             staged.save_trip_counts(finish_count_files(staged.store, folders[-1], files))
+            assert {f"trip_counts/{path.name}" for path in (tmp_path / "trip_counts").iterdir()} == {folders[-1]}
         assert staged.trip_counts().total == (1 if trips < 3 else 3)
         assert staged.trip_counts().store == LocalStore(tmp_path)
     assert len(set(folders)) == 4

@@ -230,3 +230,15 @@ def test_trips_sum_to_no_more_than_2_to_the_53(tmp_path, kind, counts):
         return
     with pytest.raises(OdError, match=r"OD-TRIPS-COUNT.*sum to more than"):
         trip_counts_of(records, FlowTree(zones, zones))
+
+
+@pytest.mark.parametrize(("unlisted", "is_lost"), [("1 x y", False), ("1 2 x y", False), ("1 2 x", True), ("x", False)])
+def test_lost_zeros_are_spoken_of_where_most_unlisted_codes_have_lost_theirs(tmp_path, unlisted, is_lost):
+    """In a file as in memory; codes that are missing say nothing."""
+    zones = Geography.from_frame(pd.DataFrame({"zone": ["01", "02", "x0"]}), ["zone"])
+    codes = [*unlisted.split(), None, "01"]
+    table = pa.table({"origin": codes, "destination": ["02"] * len(codes), "in_period": [True] * len(codes)})
+    tree = FlowTree(zones, zones)
+    refused = outcome(trip_counts_of, written(tmp_path, table), tree, Fraction(0))
+    assert refused == outcome(count_trips, in_memory(table), tree, Fraction(0))
+    assert ("lost their leading zeros" in refused[2].partition("; most")[2]) == is_lost
