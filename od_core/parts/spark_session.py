@@ -113,22 +113,25 @@ def _require_spark() -> None:
 
 
 def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
-    """A session that nobody else in this process has."""
+    """A session of our own."""
     from pyspark.sql import SparkSession
 
-    if SparkSession.getActiveSession() is not None:
+    remote = address.startswith("sc://")
+    if not remote and SparkSession.getActiveSession() is not None:
         raise OdError(
             "OD-SPARK-SESSION",
             "this process has a session of Spark already, with settings of its own",
             next_step="stop it, or hand it to SparkWorkers",
         )
     try:
-        if address.startswith("sc://"):
+        if remote:
             return SparkSession.builder.remote(address).config(map={**settings}).create()
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it goes before spark.local.dir
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         places = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": _driver_options(scratch)}
-        return SparkSession.builder.config(map={**places, **settings}).getOrCreate()
+        session = SparkSession.builder.config(map={**places, **settings}).getOrCreate()
+        session.sparkContext.setLogLevel(settings["spark.log.level"])  # so that executors hear of it, present and later
+        return session
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
             "OD-SPARK-SESSION",
