@@ -35,7 +35,6 @@ _SAFE = {
     "spark.eventLog.enabled": "false",
     "spark.io.encryption.enabled": "true",
     "spark.log.level": "OFF",
-    "spark.executor.syncLogLevel.enabled": "true",
     "spark.executor.defaultJavaOptions": _NO_DUMPS,
     "spark.python.worker.faulthandler.enabled": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
@@ -55,8 +54,8 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
         address: of the server; else the master, as ``local[4]`` or ``spark://host:port``.
         folder: confidential; what a classic session puts on the disk of this machine is in a folder of mode 0700
             in it, which is removed in the end.
-        settings: of Spark, instead of or beside the safe ones. A server has most of its own: its operator sees to
-            interface, event log, encryption and logs.
+        settings: of Spark, instead of or beside the safe ones. Operators see to what these do not reach: interface,
+            event log, encryption and logs of a server, and what executors on other machines write to their logs.
 
     Raises:
         OdError: PySpark is absent, the session cannot be had, this process has another, or it repeats tasks.
@@ -129,9 +128,7 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it goes before spark.local.dir
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         places = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": _driver_options(scratch)}
-        session = SparkSession.builder.config(map={**places, **settings}).getOrCreate()
-        session.sparkContext.setLogLevel(settings["spark.log.level"])  # so that executors hear of it, present and later
-        return session
+        return SparkSession.builder.config(map={**places, **settings}).getOrCreate()
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
             "OD-SPARK-SESSION",

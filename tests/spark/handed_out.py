@@ -83,10 +83,11 @@ def main(kind: str, folder: Path) -> None:
             for count in (0, 1, 50):
                 found[str(count)] = workers.map(late_first, [f"{number} {CANARY}" for number in range(count)])
             found["errors"] = workers.map(bad, ["raises", "fine", "leaves", "number", "surrogate"])
+        found["on disk"] = sorted(str(path) for path in folder.rglob("*") if path.is_file() and shows(path))
         found["plans"], found["handed out only"] = ran.plans, ran.handed_out_only
         found["failures"] = [failure(workers, task) for task in (dies, Unreadable())]
+        found["quoted"] = quoted(session)
         found["alive"] = workers.map(str.upper, ["a", "b"])
-        found["on disk"] = sorted(str(path) for path in folder.rglob("*") if path.is_file() and shows(path))
         found["modes"] = sorted(
             {oct(path.stat().st_mode & 0o777) for path in folder.iterdir() if path.name != "server"}
         )
@@ -103,6 +104,17 @@ def failure(workers: SparkWorkers, task: Any) -> dict[str, Any]:
     except OdError as error:
         return {"text": str(error), "detail": bool(error.confidential_detail), "cause": str(error.__cause__)}
     return {}
+
+
+def quoted(session: Any) -> bool:
+    """An error that quotes a value, as PySpark would write it to standard error by itself."""
+    from pyspark.errors import PySparkException
+
+    try:
+        session.sql(f"SELECT CAST('{CANARY}' AS INT)").collect()
+    except PySparkException as error:
+        return CANARY in str(error)
+    return False
 
 
 def failure_of_second(folder: Path) -> str:

@@ -48,7 +48,12 @@ def test_a_job_that_fails_is_an_error_without_its_text(found: dict[str, Any]) ->
 
 
 def test_nothing_of_a_task_is_in_a_log_or_on_the_disk(found: dict[str, Any]) -> None:
-    """Descriptors pass through shuffle files, and errors through the logs of driver, executors and PySpark."""
+    """Descriptors pass through shuffle files; errors of tasks by the logs of executors, failed jobs by the driver's.
+
+    What Spark itself says of a failed job is in the logs of executors that are machines of their own: it is of our
+    code and its surroundings, since what a task says does not leave it.
+    """
+    assert found["quoted"]
     assert CANARY not in found["stderr"]
     assert found["on disk"] == []
     assert set(found["modes"]) <= {"0o700"}
