@@ -42,6 +42,13 @@ def dies(descriptor: str) -> str:
     os._exit(7)
 
 
+def on_disk(descriptor: str) -> str:
+    """Files of the session that show a descriptor, seen while its shuffle files are there."""
+    files = [path for path in Path(descriptor.partition(" ")[0]).rglob("*") if path.is_file()]
+    shown = [path.name for path in files if CANARY.encode() in path.read_bytes()]
+    return f"{bool(files)} {shown}"
+
+
 class Unreadable:
     """A task that fails where it is unpacked, before any of our code can catch it."""
 
@@ -83,7 +90,7 @@ def main(kind: str, folder: Path) -> None:
             for count in (0, 1, 50):
                 found[str(count)] = workers.map(late_first, [f"{number} {CANARY}" for number in range(count)])
             found["errors"] = workers.map(bad, ["raises", "fine", "leaves", "number", "surrogate"])
-        found["on disk"] = sorted(str(path) for path in folder.rglob("*") if path.is_file() and shows(path))
+        found["on disk"] = [*workers.map(on_disk, [f"{folder} {CANARY}"] * 2), on_disk(str(folder))]
         found["plans"], found["handed out only"] = ran.plans, ran.handed_out_only
         found["failures"] = [failure(workers, task) for task in (dies, Unreadable())]
         found["quoted"] = quoted(session)
@@ -141,10 +148,6 @@ def others(session: Any) -> dict[str, bool]:
         session.sparkContext.parallelize([1]).count()
     told["an RDD"] = ran.jobs_of_no_query == 1 and not ran.handed_out_only
     return told
-
-
-def shows(path: Path) -> bool:
-    return CANARY.encode() in path.read_bytes()
 
 
 if __name__ == "__main__":
