@@ -20,10 +20,9 @@ FAN_OUTS = (4, 4, 3, 3, 9, 9, 60, 60, 2, 2, 5, 5, 20, 20, 7, 7)
 def test_uniform_shares_by_balls(levels, epsilon, delta):
     shares = (Fraction(1, levels),) * levels
     rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
-    ball = oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(epsilon))
-    assert ball <= arb(oracle.rational(Fraction(delta)))
-    more = [(levels / (rho * Fraction("1.005")), 2 * levels)]  # a good estimate suffices here, balls take their time
-    assert oracle.delta_by_nearest(more, float(epsilon), float(epsilon) / 2**18) > float(delta)
+    promised, more = arb(oracle.rational(Fraction(delta))), rho * Fraction("1.005")
+    assert oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(epsilon)) <= promised
+    assert oracle.delta_by_balls(levels / more, 2 * levels, Fraction(epsilon)) > promised
 
 
 @pytest.mark.parametrize(("epsilon", "number"), [("0.1", 0), ("1", 1), ("10", 2)])
