@@ -26,7 +26,7 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(TOGETHER)
-	$(BIN)/python -m pytest -q $(ALONE)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile $(ALONE)
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
