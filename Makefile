@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
 TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
-ALONE := $(wildcard tests/faults tests/browser tests/spark)
+BY_FILE := $(wildcard tests/faults tests/browser tests/spark)
 
 .PHONY: install release ui test test-slow lint comparison
 
@@ -30,8 +30,7 @@ test: install
 
 test-slow: .venv/installed-spark
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(TOGETHER)
-	$(BIN)/python -m pytest -q $(ALONE)
-	$(BIN)/python -m pytest -q tests/spark
+	$(BIN)/python -m pytest -q -n auto --dist loadfile $(BY_FILE)
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -99,9 +99,9 @@ def flights(month: str, *, small: bool) -> KnownGroups:
 CASES: dict[str, Callable[[bool], KnownGroups]] = {
     "flights 2001-01": lambda small: flights("2001-01", small=small),
     "flights 2001-06": lambda small: flights("2001-06", small=small),
-    "households": lambda small: households(SEED, states=3, counties=2, top_code=500) if small else households(SEED),
-    "census": lambda small: census(SEED, counties=60, groups=5_000) if small else census(SEED, groups=200_000),
-    "taxis": lambda small: taxis(SEED, zones=20, groups=500) if small else taxis(SEED),
+    "households": lambda small: households(SEED, states=3, counties=2, top_code=100) if small else households(SEED),
+    "census": lambda small: census(SEED, counties=60, groups=2_000) if small else census(SEED, groups=200_000),
+    "taxis": lambda small: taxis(SEED, zones=20, groups=500, top_code=500) if small else taxis(SEED),
 }
 
 UNIT = PrivacyUnit("trip", "unbounded")

@@ -139,6 +139,8 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dic
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
+    from od_assets.checks.data_docs import site
+
     context = gx.get_context(mode="ephemeral")
     context.delete_data_docs_site("local_site")  # one of its own making, in a temporary folder
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
@@ -147,14 +149,7 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dic
     validation = context.validation_definitions.add(
         gx.ValidationDefinition(name=name, data=asset.add_batch_definition_whole_dataframe("all"), suite=suite)
     )
-    context.add_data_docs_site(
-        name,
-        {
-            "class_name": "SiteBuilder",
-            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs / name)},
-        },
-    )
+    context.add_data_docs_site(name, site(str(docs / name)))
     checkpoint = context.checkpoints.add(
         gx.Checkpoint(
             name=name,

@@ -32,8 +32,7 @@ def level_violations(
         parents: the estimated level above, and its estimate (origin, destination, trips); None for the first one.
         nodes: estimate of the level, as it stands in its file.
     """
-    tables = {"nodes": nodes}
-    violations = {"non_negative_integers": _count("non_negative_integers", tables)}
+    queries, tables = ["non_negative_integers"], {"nodes": nodes}
     if parents is not None:
         o_level, d_level = tree.level_pair(level)
         above, estimate = parents
@@ -43,8 +42,8 @@ def level_violations(
             "origin_parents": _steps(tree.origin, o_level, o_above),
             "destination_parents": _steps(tree.destination, d_level, d_above),
         }
-        violations["children_sum_to_parents"] = _count("children_sum_to_parents", tables)
-    return violations
+        queries.append("children_sum_to_parents")
+    return _counts(queries, tables)
 
 
 def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table) -> int:
@@ -92,7 +91,7 @@ def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
         "sizes": pa.table({"top_code": [frame.top_code]}),
     }
     names = ("group_sizes_are_counts", "group_sizes_sum_to_totals", "group_sizes_add_up")
-    return {name: _count(name, tables) for name in names}
+    return _counts(names, tables)
 
 
 def place_violations(places: PlaceList) -> int:
@@ -132,15 +131,23 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
         "grid": pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)}),
     }
     names = ("boxes_fill_the_grid", "box_counts_are_counts", "box_counts_keep_the_total")
-    return {name: _count(name, tables) for name in names}
+    return _counts(names, tables)
 
 
 def _count(query: str, tables: dict[str, pa.Table]) -> int:
-    sql = files("od_assets.checks").joinpath(f"sql/{query}.sql").read_text(encoding="utf-8")
+    return _counts([query], tables)[query]
+
+
+def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, int]:
+    """Violations by name of the query; one database for all, since it takes longer to open than to ask."""
+    folder, counts = files("od_assets.checks").joinpath("sql"), {}
     with memory_database() as connection:  # values that are not published yet stay in memory
         for name, table in tables.items():
             connection.register(name, table)
-        return int(connection.execute(sql).fetchall()[0][0])
+        for query in queries:
+            sql = folder.joinpath(f"{query}.sql").read_text(encoding="utf-8")
+            counts[query] = int(connection.execute(sql).fetchall()[0][0])
+    return counts
 
 
 def _steps(geography: Geography, level: int, above: int) -> pa.Table:

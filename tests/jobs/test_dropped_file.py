@@ -23,10 +23,17 @@ PATIENCE = 120
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of one release whose files are taken as they arrive, one second after their last change."""
+    """A project of one release whose files are taken as they arrive, one second after their last change.
+
+    Its sensor looks every second, and not every thirty as ours does: how long that is makes no difference here.
+    """
     shutil.copytree(ROOT / "od_assets", tmp_path / "od_assets", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "workspace.yaml"):
         shutil.copy(ROOT / name, tmp_path)
+    sensor = tmp_path / "od_assets" / "automation.py"
+    text = sensor.read_text(encoding="utf-8")
+    assert text.count("minimum_interval_seconds=30,") == 1
+    sensor.write_text(text.replace("minimum_interval_seconds=30,", "minimum_interval_seconds=1,"), encoding="utf-8")
     defs = tmp_path / "od_assets" / "defs"
     for old in [*defs.glob("*/defs.yaml"), *defs.glob("domains/*.yaml")]:
         old.unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +15,34 @@ ALPHA = 1e-6
 """Failure probability of each test that is right about right noise."""
 
 
+@lru_cache(maxsize=8)
 def probabilities(variance: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Values k and P(k) proportional to exp(-k^2 / (2 variance)); what is left out weighs less than 1e-300."""
     reach = math.ceil(38 * math.sqrt(variance)) + 2
     values = np.arange(-reach, reach + 1)
     weights = np.exp(-(values.astype(float) ** 2) / (2 * variance))
-    return values, weights / math.fsum(weights)
+    return frozen(values), frozen(weights / math.fsum(weights))
 
 
+@lru_cache(maxsize=8)
 def laplace_probabilities(scale: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Values k and P(k) = (1 - a) / (1 + a) a^|k|, a = exp(-1 / scale); what is left out weighs less than 1e-300."""
     reach = math.ceil(700 * scale)
     values, a = np.arange(-reach, reach + 1), math.exp(-1 / scale)
-    return values, (1 - a) / (1 + a) * np.exp(-np.abs(values) / scale)
+    return frozen(values), frozen((1 - a) / (1 + a) * np.exp(-np.abs(values) / scale))
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, which many share and none may change."""
+    array.flags.writeable = False
+    return array
+
+
+def histogram(drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The values from the least to the greatest that was drawn, and how often each was."""
+    least = int(drawn.min())
+    times = np.bincount(drawn - least)
+    return np.arange(least, least + len(times)), times
 
 
 def bin_edges(
@@ -50,10 +67,11 @@ def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], chances: NDArra
     """
     edges = bin_edges(values, chances, sigma)
     expected = np.bincount(np.searchsorted(edges, values), chances)
-    observed = np.bincount(np.searchsorted(edges, drawn), minlength=len(expected))
+    seen, times = histogram(drawn)
+    observed = np.bincount(np.searchsorted(edges, seen), times, len(expected))
     by_bins = stats.chisquare(observed, expected * len(drawn) / expected.sum()).pvalue
     tail = math.fsum(chances[np.abs(values) > 3 * sigma])
-    beyond = int((np.abs(drawn) > 3 * sigma).sum())
+    beyond = int(times[np.abs(seen) > 3 * sigma].sum())
     by_tail = stats.binomtest(beyond, len(drawn), tail).pvalue
     return min(1.0, 2 * min(by_bins, by_tail))
 
@@ -61,8 +79,8 @@ def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], chances: NDArra
 def same_law_p_value(one: NDArray[np.int64], other: NDArray[np.int64], variance: float) -> float:
     """Of two samples having one law, whatever it is: chi-square of the table of bins by samples."""
     edges = bin_edges(*probabilities(variance), math.sqrt(variance))
-    counts = [np.bincount(np.searchsorted(edges, drawn), minlength=len(edges) + 1) for drawn in (one, other)]
-    table = np.array(counts)
+    samples = [histogram(drawn) for drawn in (one, other)]
+    table = np.array([np.bincount(np.searchsorted(edges, seen), times, len(edges) + 1) for seen, times in samples])
     return float(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue)
 
 

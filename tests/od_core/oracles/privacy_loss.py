@@ -16,6 +16,7 @@ import flint
 import numpy as np
 from flint import arb, arb_poly, fmpq
 from numpy.typing import NDArray
+from scipy.fft import next_fast_len
 
 DIGITS = 30
 """Tails beyond 10^-DIGITS are left out; each test's delta is above 1e-12."""
@@ -41,11 +42,20 @@ def reach(variance: Fraction) -> int:
 
 
 def law_of_sum(variance: Fraction, count: int) -> list[arb]:
-    """Balls of P(X_1 + ... + X_count = s), s = -count reach, ..., count reach: a power of the generating polynomial."""
+    """Balls of P(X_1 + ... + X_count = s), from -s to s: a power of the generating polynomial, by squaring.
+
+    A sum of k is sub-Gaussian with k variances: what lies beyond their reach is cut off as soon as it appears.
+    """
     weights = [(-arb(rational(k * k / (2 * variance)))).exp() for k in range(reach(variance) + 1)]
-    law = arb_poly([*weights[:0:-1], *weights]) ** count
-    normaliser = law(arb(1))
-    return [law[s] / normaliser for s in range(law.length())]
+    normaliser = 2 * sum(weights[1:], start=arb(0)) + weights[0]
+    one = arb_poly([weight / normaliser for weight in (*weights[:0:-1], *weights)])
+    law, copies = one, 1
+    for bit in f"{count:b}"[1:]:
+        law, copies = law * law * (one if bit == "1" else 1), 2 * copies + int(bit)
+        masses = law.coeffs()
+        beyond = max(0, len(masses) // 2 - reach(copies * variance))
+        law = arb_poly(masses[beyond : len(masses) - beyond])
+    return law.coeffs()
 
 
 def delta_by_balls(variance: Fraction, count: int, epsilon: Fraction) -> arb:
@@ -58,8 +68,9 @@ def delta_by_balls(variance: Fraction, count: int, epsilon: Fraction) -> arb:
         total = arb(0)
         for index, mass in enumerate(law):
             loss = (count - 2 * (index - len(law) // 2)) / (2 * variance)
-            if loss > epsilon:
-                total += mass * (1 - arb(rational(epsilon - loss)).exp())
+            if loss <= epsilon:
+                break  # and so is every further one
+            total += mass * (1 - arb(rational(epsilon - loss)).exp())
         return total
 
 
@@ -115,19 +126,19 @@ def delta_by_halves(levels: Sequence[tuple[Fraction, int]], epsilon: float) -> f
 def delta_by_nearest(levels: Sequence[tuple[Fraction, int]], epsilon: float, step: float) -> float:
     """An estimate for many levels: each level's loss goes to the nearest multiple of a very fine step."""
     width = 14 * math.sqrt(sum(count / float(variance) for variance, count in levels))
-    size = 1 << math.ceil(math.log2(2 * width / step))
+    size = next_fast_len(math.ceil(2 * width / step), real=True)
     transform = np.ones(size // 2 + 1, dtype=np.complex128)
     offset = 0.0
     for variance, count in levels:
         losses, masses = atoms(variance, count)
         centre = count / (2 * float(variance))
         offset += centre
-        law = np.zeros(size)
-        np.add.at(law, np.rint((losses - centre) / step).astype(np.int64) % size, masses)
-        transform *= np.fft.rfft(law)
-    masses = np.fft.irfft(transform, size)
-    excess = offset + step * ((np.arange(size) + size // 2) % size - size // 2) - epsilon
-    return float(np.sum(masses[excess > 0] * -np.expm1(-excess[excess > 0])))
+        dots = np.rint((losses - centre) / step).astype(np.int64) % size
+        transform *= np.fft.rfft(np.bincount(dots, masses, size))
+    masses = np.fft.fftshift(np.fft.irfft(transform, size))
+    excess = offset + step * (np.arange(size) - size // 2) - epsilon
+    above = int(np.searchsorted(excess, 0, side="right"))
+    return float(-masses[above:] @ np.expm1(-excess[above:]))
 
 
 def delta_of_gaussian(rho: float, epsilon: float) -> float:
