@@ -81,9 +81,10 @@ def test_steps_that_are_submitted_publish_the_same_way(project: Project, monkeyp
     assert Ledger(project.var / "ledger.sqlite").spent(KEY, release.plan) == release.plan.spent
     assert not list((project.var / "confidential" / "spark").iterdir())
 
-    write_lake(project, records(1999))
-    again = project.run(project.component(**submitted))
-    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(again)
+
+    write_lake(project, records().assign(origin=7))
+    refused = project.run(project.component(**submitted))
+    assert "OD-TRIPS-NOT-TEXT" in failure_text(refused)
     nothing = project.run(project.component(**SPARK | {"spark": {"submit": ["false"]}}))
     assert "OD-SPARK-SUBMIT" in failure_text(nothing)
 
