@@ -35,7 +35,6 @@ _SAFE = {
     "spark.eventLog.enabled": "false",
     "spark.io.encryption.enabled": "true",
     "spark.log.level": "OFF",
-    "spark.executor.syncLogLevel.enabled": "true",
     "spark.executor.defaultJavaOptions": _NO_DUMPS,
     "spark.python.worker.faulthandler.enabled": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
@@ -55,8 +54,8 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
         address: of the server; else the master, as ``local[4]`` or ``spark://host:port``.
         folder: confidential; what a classic session puts on the disk of this machine is in a folder of mode 0700
             in it, which is removed in the end.
-        settings: of Spark, instead of or beside the safe ones. A server has most of its own: its operator sees to
-            interface, event log, encryption and logs.
+        settings: of Spark, instead of or beside the safe ones. Operators see to what these do not reach: interface,
+            event log, encryption and logs of a server, and what executors on other machines write to their logs.
 
     Raises:
         OdError: PySpark is absent, the session cannot be had, this process has another, or it repeats tasks.
@@ -113,17 +112,18 @@ def _require_spark() -> None:
 
 
 def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
-    """A session that nobody else in this process has."""
+    """A session of our own."""
     from pyspark.sql import SparkSession
 
-    if SparkSession.getActiveSession() is not None:
+    remote = address.startswith("sc://")
+    if not remote and SparkSession.getActiveSession() is not None:
         raise OdError(
             "OD-SPARK-SESSION",
             "this process has a session of Spark already, with settings of its own",
             next_step="stop it, or hand it to SparkWorkers",
         )
     try:
-        if address.startswith("sc://"):
+        if remote:
             return SparkSession.builder.remote(address).config(map={**settings}).create()
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it goes before spark.local.dir
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
