@@ -1,7 +1,7 @@
-# make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
+# make install | release | ui | test | test-slow | lint | comparison. Every command calls install first; test-slow adds Spark.
 PYTHON ?= python3.11
 BIN := .venv/bin
-FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks
+FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
 TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
 ALONE := $(wildcard tests/faults tests/browser)
 
@@ -15,6 +15,10 @@ install: .venv/installed
 	$(BIN)/python -m od_core.evaluation.rehearsal
 	touch $@
 
+.venv/installed-spark: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	touch $@
+
 release: install
 	$(BIN)/od-release run us_flights
 
@@ -24,9 +28,10 @@ ui: install
 test: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
-test-slow: install
+test-slow: .venv/installed-spark
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(TOGETHER)
 	$(BIN)/python -m pytest -q $(ALONE)
+	$(BIN)/python -m pytest -q tests/spark
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
