@@ -61,9 +61,9 @@ class Unreadable:
 
 @contextmanager
 def session_of(kind: str, folder: Path) -> Iterator[Any]:
-    settings = {"spark.shuffle.compress": "false"}  # so that what is not encrypted would be seen
     if kind != "connect":
-        with open_session(kind, folder, settings) as session:
+        plain = {"spark.shuffle.compress": "false"}  # so that what is not encrypted would be seen
+        with open_session(kind, folder, plain) as session:
             yield session
         return
     from pyspark.sql import SparkSession
@@ -71,9 +71,11 @@ def session_of(kind: str, folder: Path) -> Iterator[Any]:
     quiet_spark()
     of_server = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.local.dir": str(folder / "server"),
-        "spark.ui.showConsoleProgress": "false",
+        "spark.io.encryption.enabled": "true",
+        "spark.shuffle.compress": "false",
     }
     server = SparkSession.builder.remote("local[2]").config(map=of_server).getOrCreate()
     del os.environ["SPARK_LOCAL_REMOTE"]  # by which the end of any session ends the server, which others then wait for
@@ -86,6 +88,7 @@ def main(kind: str, folder: Path) -> None:
     found: dict[str, Any] = {}
     with session_of(kind, folder) as session:
         workers = SparkWorkers(session)
+        found["master"] = session.conf.get("spark.master")
         with plans_of() as ran:
             for count in (0, 1, 50):
                 found[str(count)] = workers.map(late_first, [f"{number} {CANARY}" for number in range(count)])

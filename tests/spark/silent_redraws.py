@@ -20,6 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from od_core.errors import OdError
+from od_core.parts.spark_workers import SparkWorkers
+
 PARTS = 8
 SCHEMA = "part INT, noise BIGINT"
 Batches = Iterator[pa.RecordBatch]
@@ -166,6 +169,15 @@ def both_executors(session: Any) -> None:
         time.sleep(0.05)
 
 
+def refused(session: Any) -> str:
+    """As which this project refuses to work in such a session."""
+    try:
+        SparkWorkers(session)
+    except OdError as error:
+        return error.code
+    return ""
+
+
 def main(folder: Path) -> None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -181,7 +193,7 @@ def main(folder: Path) -> None:
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
     }
     session = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=settings).getOrCreate()
-    found = {}
+    found: dict[str, Any] = {}
     for number, work in enumerate(CASES):
         both_executors(session)
         case = Case(session, folder / f"{number}.draws")
@@ -194,8 +206,9 @@ def main(folder: Path) -> None:
             "result": case.result,
             "error": case.error,
         }
+    told = {"cases": found, "refused": refused(session)}
     session.stop()
-    json.dump(found, sys.stdout)
+    json.dump(told, sys.stdout)
 
 
 if __name__ == "__main__":

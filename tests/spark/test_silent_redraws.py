@@ -1,6 +1,6 @@
 """Why a data frame must never hold noise: five ways in which Spark draws it again (spec 8, section 2).
 
-Nothing here tests this project: it shows, on the version that is installed, what the protocol of parts is for.
+All but the last test show, on the version of Spark that is installed, what the protocol of parts is for.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -44,15 +45,20 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(spark_process: Callable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    done = spark_process("silent_redraws", tmp_path_factory.mktemp("spark"))
+def told(spark_process: Callable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(spark_process("silent_redraws", tmp_path_factory.mktemp("spark")).stdout)
+    return facts
+
+
+@pytest.fixture(scope="module")
+def seen(told: dict[str, Any]) -> dict[str, Seen]:
     return {
         name: Seen(
             {part: [value for drawn, value in case["draws"] if drawn == part] for part in PARTS},
             {int(part): value for part, value in case["result"].items()},
             case["error"],
         )
-        for name, case in json.loads(done.stdout).items()
+        for name, case in told["cases"].items()
     }
 
 
@@ -97,3 +103,8 @@ def test_a_failed_task_draws_again(seen: dict[str, Seen]) -> None:
     assert [len(case.draws[part]) for part in PARTS] == [1, 1, 1, 3, 1, 1, 1, 1]
     assert case.result[3] == case.draws[3][2]
     assert case.later == [3]
+
+
+def test_such_a_session_is_refused(told: dict[str, Any]) -> None:
+    """A master of several machines, and no word of tries: Spark's own default is four."""
+    assert told["refused"] == "OD-SPARK-RETRIES"

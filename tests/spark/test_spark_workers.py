@@ -67,6 +67,10 @@ def test_plans_hold_descriptors_and_outcomes_alone(found: dict[str, Any]) -> Non
     assert found["handed out only"]
 
 
+def test_a_session_tells_what_it_is_checked_by(found: dict[str, Any]) -> None:
+    assert found["master"] == found["kind"].replace("connect", "local[2]")
+
+
 def test_a_process_has_one_session_of_its_own(found: dict[str, Any]) -> None:
     if found["kind"] != "local[2]":
         pytest.skip("asked of one kind")
