@@ -13,6 +13,7 @@ from od_assets.checks.invariants import geography_violations
 from od_assets.partitions import SeriesPeriods
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import SeriesSettings, TreeSettings
+from od_core.archive.lock import exclusive
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication.certificate import CheckResult
@@ -101,10 +102,11 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
         staged = warehouse.staged(settings.key(period))
         # The pages hold a digest of what was counted: they stay inside.
         zones, destinations = settings.listed_codes(warehouse.geography(settings))
-        met = records_meet_expectations(
-            staged.records, zones, settings.fault_threshold, staged.data_docs, destinations=destinations
-        )
-        warehouse.confidential.close(staged.data_docs)
+        with exclusive(staged.data_docs):  # of two runs at once one would close pages that the other replaces
+            met = records_meet_expectations(
+                staged.records, zones, settings.fault_threshold, staged.data_docs, destinations=destinations
+            )
+            warehouse.confidential.close(staged.data_docs)
         return {"meets_expectations": any_unmet(met)}
 
     asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."

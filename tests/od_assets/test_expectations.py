@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from od_assets.checks.asset_checks import record_checks
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.resources.warehouse import Warehouse
+from od_core.archive.lock import exclusive
 
-from .conftest import ZONES, records
+from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
 CANARY = "CANARY77Q"
@@ -109,3 +113,18 @@ def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> N
     sound = pd.DataFrame({"origin": ["Z00", "Z00"], "destination": ["Z00", "Z01"], "trips": [3, 1]})
     outcome = flows_meet_expectations(change(sound), LISTED, LISTED, tmp_path)  # type: ignore[operator]
     assert [name for name, met in outcome.items() if not met] == ([] if unmet is None else [unmet])
+
+
+def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> None:
+    """Else one closes to others a page that Great Expectations replaces for the second, and fails."""
+    settings, warehouse = project.component().settings(), Warehouse()
+    assert project.materialize("geography", "raw_trips").success
+    look_now, found = record_checks(settings).look, list[dict[str, int]]()
+    look_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
+    look = threading.Thread(target=lambda: found.append(look_now(warehouse, "2001-01")))
+    with exclusive(warehouse.staged(settings.key("2001-01")).data_docs):
+        look.start()
+        look.join(timeout=1.5)
+        assert look.is_alive()
+    look.join(timeout=60)
+    assert found == [{"meets_expectations": 0}]
