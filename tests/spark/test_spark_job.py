@@ -81,7 +81,6 @@ def test_steps_that_are_submitted_publish_the_same_way(project: Project, monkeyp
     assert Ledger(project.var / "ledger.sqlite").spent(KEY, release.plan) == release.plan.spent
     assert not list((project.var / "confidential" / "spark").iterdir())
 
-
     write_lake(project, records().assign(origin=7))
     refused = project.run(project.component(**submitted))
     assert "OD-TRIPS-NOT-TEXT" in failure_text(refused)
