@@ -154,9 +154,10 @@ def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
 
     def setting(name: str) -> str | None:
         try:
-            return session.conf.get(name, None)
+            value: str | None = session.conf.get(name, None)
         except PySparkException:  # some platforms tell nothing of the cluster
             return None
+        return value
 
     return setting
 
