@@ -1,4 +1,4 @@
-# make install | release | ui | test | test-slow | lint | comparison. Every command calls install first; test-slow adds Spark.
+# make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
 FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark

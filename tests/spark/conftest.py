@@ -33,6 +33,7 @@ def spark_process() -> Callable[..., subprocess.CompletedProcess[str]]:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_TESTING": "true",  # free ports, and the folders of executors among temporary files
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they live for seconds
             "OD_THREADS": "4",
         }
         command = [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)]
