@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import pickle
+import secrets
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ def in_memory(rank: np.ndarray, trips: np.ndarray) -> TripCounts:
 def kept(folder: Path, rank: np.ndarray, trips: np.ndarray, batch: int = 5) -> CountFiles:
     """Through files, in batches of a size."""
     store = LocalStore(folder)
-    name = f"counts_{len(store.list('counts_'))}"
+    name = f"counts_{secrets.token_hex(6)}"
     batches = [(rank[k : k + batch], trips[k : k + batch]) for k in range(0, len(rank), batch)]
     return finish_count_files(store, name, write_count_files(store, f"{name}/", batches))
 
