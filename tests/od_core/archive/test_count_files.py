@@ -159,8 +159,8 @@ def test_what_is_counted_twice_is_refused(tmp_path, thirty):
     store, files = LocalStore(tmp_path), list(thirty.files)
     one = [(np.array([7]), np.array([1]))]
     for again in (
-        lambda: write_count_files(store, "counts_0/", one),
-        lambda: finish_count_files(store, "counts_0", files),
+        lambda: write_count_files(store, f"{thirty.folder}/", one),
+        lambda: finish_count_files(store, thirty.folder, files),
         lambda: finish_count_files(store, "other", [*files, replace(files[0], first=63, last=64)]),
     ):
         with pytest.raises(OdError, match="OD-COUNTS-TWICE"):
