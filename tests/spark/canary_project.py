@@ -47,6 +47,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 
+MASTERS = dict.fromkeys(["success", "a_task_that_quotes", "an_executor_that_dies"], "local-cluster[1,1,1024]")
+"""With executors of their own, where a task of theirs is to fail; what is refused before has none."""
+
+
 def lake(scenario: str) -> pd.DataFrame:
     frame = planted().assign(date=lambda rows: pd.to_datetime(rows["date"]).dt.date)
     return frame.assign(origin=COUNT) if scenario == "codes_of_another_type" else frame
@@ -69,6 +73,7 @@ def run(root: Path, scenario: str) -> None:
         "spark.eventLog.dir": f"file://{root / 'events'}",
         "spark.eventLog.compress": "false",
         "spark.executorEnv.PYTHONPATH": f"{root}:{ROOT}",
+        "spark.executorEnv.PYTHONDONTWRITEBYTECODE": "1",
         "spark.sql.shuffle.partitions": "2",
     }
     component = of_flows(
@@ -76,7 +81,7 @@ def run(root: Path, scenario: str) -> None:
         trips__files="./{period}.parquet",
         engine="spark",
         bands={"cuts": [2], "part_trips": 10**15},
-        spark={"address": "local-cluster[1,1,1024]", "settings": settings},
+        spark={"address": MASTERS.get(scenario, "local[1]"), "settings": settings},
         **SCENARIOS[scenario],
     )
     print(f"{scenario}: {failure_text(project.run(component)) or 'published'}", flush=True)
