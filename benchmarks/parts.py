@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -192,9 +193,8 @@ def main() -> None:
     """Make the records, run every way in a child process and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--small", action="store_true", help="few records, to see that it runs")
+    parser.add_argument("--small", action="store_true", help="few records, to see that it runs; not on Spark")
     parser.add_argument("--large", action="store_true", help="300 million records, out of core alone")
-    parser.add_argument("--without-spark", action="store_true", help="leave Spark out, where it is not installed")
     parser.add_argument("--way", nargs=3, metavar=("NAME", "FOLDER", "TRIPS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:
@@ -203,8 +203,8 @@ def main() -> None:
         return
     records = 100_000 if options.small else 300_000_000 if options.large else 28_800_000
     ways = ["out of core"] if options.large else [way for way in WAYS if options.small or way != "out of core"]
-    if options.without_spark and "spark" in ways:
-        ways.remove("spark")
+    if importlib.util.find_spec("pyspark") is None or options.small:
+        ways = [way for way in ways if way != "spark"]
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -57,12 +57,12 @@ def cluster(tmp_path_factory):
 
 
 FLOWS = small_italy()
-PLAN = plan_of(FLOWS, Bands((4,), 6_000), mechanism=MECHANISM)
+PLAN = plan_of(FLOWS, Bands((4,), 40_000), mechanism=MECHANISM)
 TRIPS = counted(PLAN, FLOWS)
 ONE_PASS = whole(plan_of(FLOWS, mechanism=MECHANISM), TRIPS)
 
 
-CUTS = [((4,), 20_000), ((4,), 6_000), ((4,), 1_500), ((2, 5), 9_000), ((1, 3, 4), 9_000)]
+CUTS = [((4,), 10**9), ((4,), 60_000), ((4,), 15_000), ((2, 5), 40_000), ((1, 3, 4), 60_000)]
 """Three numbers of parts below one cut, and three plans of bands."""
 
 
