@@ -14,7 +14,7 @@ from od_assets.engines import store_of, workers_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.release_key import ReleaseKey
-from od_core.parts.release import measure_band, measured_band, refine_bands, refined_pieces
+from od_core.parts.release import Band, measure_band, refine_bands, refined_pieces
 from od_core.parts.work import Work
 from od_core.privacy.noise import noise_named
 from od_core.readers.counting import count_records
@@ -83,7 +83,7 @@ def refine(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, _: 
     plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
     work, steps = attempt(settings, warehouse, key), plan.step_bands
     frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
-    bands = [measured_band(plan, number, above, work) for number, above in enumerate(frontiers, start=1)]
+    bands = [Band.below(plan, number, above) for number, above in enumerate(frontiers, start=1)]
     root = staged.estimate(0) if plan.publishes_total else None
     measured = warehouse.measured(plan, key, steps[0])
     workers = workers_of(settings.engine, warehouse.confidential)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
@@ -45,17 +46,12 @@ class Bands:
 
     def split(self, levels: Sequence[int]) -> list[slice]:
         """The measured levels of each band, top first, as slices; bands in which nothing is measured are left out."""
-        band_of = np.searchsorted(self.cuts, levels, side="left")
-        starts = np.flatnonzero(np.append(True, np.diff(band_of) != 0)).tolist()
-        return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(levels)], strict=True)]
+        return _runs(np.searchsorted(self.cuts, levels, side="left"))
 
     def parts(self, frontier: Nodes) -> list[slice]:
         """The parts of a level's released nodes, in order: consecutive nodes, all of them."""
-        if len(frontier) == 0:
-            return []
         before = np.cumsum(frontier.trips) - frontier.trips
-        starts = np.flatnonzero(np.append(True, np.diff(before // self.part_trips) != 0)).tolist()
-        return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(frontier)], strict=True)]
+        return _runs(before // self.part_trips)
 
     def facts(self) -> dict[str, Any]:
         """JSON-ready public facts."""
@@ -65,6 +61,12 @@ class Bands:
     def from_facts(cls, facts: Mapping[str, Any]) -> Bands:
         """The reverse of :meth:`facts`."""
         return cls(tuple(facts["cuts"]), facts["part_trips"])
+
+
+def _runs(numbers: NDArray[np.int64]) -> list[slice]:
+    """The runs of equal numbers, in order."""
+    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)] if len(numbers) else []
+    return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
 
 
 def _refused(message: str) -> OdError:

@@ -15,7 +15,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings
 from od_core.archive.files import file_digest
 from od_core.archive.release_key import ReleaseKey
-from od_core.parts.release import measured_band, passed_pieces
+from od_core.parts.release import Band, passed_pieces
 from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
 
 
@@ -72,7 +72,7 @@ def _measured(
     """What the run says of the levels of a band that is measured; their estimates are kept as those of other levels."""
     plan, staged, measurements = warehouse.plan(settings, key), warehouse.staged(key), warehouse.measurements(key)
     work, frontier = attempt(settings, warehouse, key), staged.estimate(plan.step_bands[number - 1][-1].level)
-    band = measured_band(plan, number, frontier, work)
+    band = Band.below(plan, number, frontier)
     for level in settings.level_bands[number]:
         if level in plan.unmeasured_levels:
             for asset in (measurement_key, estimate_key):

@@ -48,7 +48,7 @@ def measure_part(work: Work, part: Part) -> None:
         leaf = measured[-1]
         sums = leaf_sums(plan, leaf)
         work.save("leaf_sums", band, number, {"noisy": sums.noisy})
-        _rise(work, part, measured[:-1], leaf.parents or frontier, sums)
+        _rise(work, part, measured[:-1], below[-1] if below else frontier, sums)
         if plan.mechanism.leaf_dial is not None:
             work.save("rows", band, number, packed_rows(leaf_rows(plan, leaf)))
 

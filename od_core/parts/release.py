@@ -41,17 +41,20 @@ from od_core.trips import TripCounts
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A band that was measured part by part.
+    """A band that is measured part by part.
 
     Attributes:
         number: of the band; the first, which is measured as a whole, is 0.
         parts: which nodes of the level above each part has.
-        ends: nodes of the band's last level that the part and those before it have released; shape (parts + 1,).
     """
 
     number: int
     parts: tuple[slice, ...]
-    ends: NDArray[np.int64]
+
+    @classmethod
+    def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
+        """The band below the released nodes of the level above it."""
+        return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
 
     @property
     def tasks(self) -> list[Part]:
@@ -140,25 +143,15 @@ def measure_band(
     Raises:
         OdError: the cap does not allow another round of a level that was lost; a part failed.
     """
-    steps, parts = plan.step_bands[number], _parts(plan, frontier)
+    steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
     ledger, key = measurements.ledger, measurements.key
     rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
-    for part, nodes in enumerate(parts):
+    for part, nodes in enumerate(band.parts):
         own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
         work.save_nodes("frontier", number, part, [own])
-    tasks = [{"band": number, "part": part, "rounds": rounds} for part in range(len(parts))]
-    on_all(workers, measure_part, work, tasks)
+    on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
     record_measured(ledger, key, steps, work.store, rounds)
-    return measured_band(plan, number, frontier, work)
-
-
-def measured_band(plan: ReleasePlan, number: int, frontier: Nodes, work: Work) -> Band:
-    """A band that was measured in this attempt. Raises OdError where it was not."""
-    parts, ends = _parts(plan, frontier), [0]
-    for part in range(len(parts)):
-        passed = work.load_nodes("passed", number, part)
-        ends.append(ends[-1] + (len(passed[-1]) if passed else 0))
-    return Band(number, parts, np.array(ends, dtype=np.int64))
+    return band
 
 
 def refine_bands(
@@ -224,10 +217,6 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
                 yield with_trips(nodes, refined[f"trips_{level}"])
 
 
-def _parts(plan: ReleasePlan, frontier: Nodes) -> tuple[slice, ...]:
-    return () if plan.bands is None else tuple(plan.bands.parts(frontier))
-
-
 def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
     """What all bands say about the nodes above the first of them; and the largest variance of each of their levels."""
     largest: dict[str, float] = {}
@@ -235,9 +224,12 @@ def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSum
     sums = ChildSums(none, none, np.empty(0))
     for band in reversed(bands):
         if band is not bands[-1]:
-            for part, (first, end) in enumerate(zip(band.ends[:-1], band.ends[1:], strict=True)):
+            first = 0
+            for part in range(len(band.parts)):
+                end = first + len(work.load_nodes("passed", band.number, part)[-1])
                 below = ChildSums(sums.noisy[first:end], sums.difference[first:end], sums.variance[first:end])
                 work.save("below", band.number, part, packed_sums(below))
+                first = end
             on_all(workers, rise_part, work, band.tasks)
         said = [work.load("sums", band.number, part) for part in range(len(band.parts))]
         for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:

@@ -17,6 +17,9 @@ from od_core.archive.store import Store
 from od_core.errors import OdError
 from od_core.parts.measurements import claimed_rounds
 
+_MARK = "claims/begun"
+"""Says that the release was begun in this store."""
+
 
 def granted_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, noise: str | None
@@ -76,9 +79,6 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
             "the store of parts creates a file that is there, so that two draws could be kept",
             next_step="use a folder, or a newer driver of this storage",
         )
-
-
-_MARK = "claims/begun"
 
 
 def record_measured(
