@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from od_core.archive.store import Store
+from od_core.archive.store import Store, keep_detail
 from od_core.errors import OdError
 from od_core.flow_tree import Nodes
 from od_core.parts.arrays import Arrays, load_arrays, save_arrays
@@ -127,19 +127,12 @@ class _Guarded:
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
-            self._keep(f"{error}\n{error.confidential_detail or ''}\n")
+            keep_detail(self.work.store, f"{error}\n{error.confidential_detail or ''}\n")
             return error.code
         except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
-            self._keep(traceback.format_exc())
+            keep_detail(self.work.store, traceback.format_exc())
             return "OD-PART-FAILED"
         return _DONE
-
-    def _keep(self, text: str) -> None:
-        name = f"errors/{secrets.token_hex(6)}.txt"
-        try:
-            self.work.store.create_if_absent(name, text.encode(errors="backslashreplace"))
-        except Exception:  # noqa: BLE001  # a full disk must not let the text out either
-            return
 
 
 _PLANS: dict[str, ReleasePlan] = {}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from od_core.archive.count_files import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.archive.store import Store
+from od_core.archive.store import Store, keep_detail
 from od_core.contribution_bound import check_user_column, secret_table
 from od_core.errors import OdError
 from od_core.flow_tree import FlowTree
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _DONE = "ok"
 _TASK_FAILED = "OD-SPARK-TASK"
-_ERRORS = "errors"
 _SUMMARIES = "summaries"
 
 
@@ -180,9 +179,7 @@ class _WriteCounts:
             }
             self.store.create_if_absent(f"{self.folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
         except BaseException:  # noqa: BLE001  # what leaves a task is in Spark's logs, with the values it quotes
-            with suppress(Exception):
-                detail = traceback.format_exc().encode("utf-8", "backslashreplace")
-                self.store.create_if_absent(f"{_ERRORS}/{secrets.token_hex(6)}.txt", detail)
+            keep_detail(self.store, traceback.format_exc())
             return _TASK_FAILED
         return _DONE
 
@@ -194,7 +191,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
         raise OdError(
             _TASK_FAILED,
             "a task of Spark could not write the counts of its part",
-            next_step=f"read the newest file in {_ERRORS} of the confidential store, then run the release again",
+            next_step="read the newest file in errors of the confidential store, then run the release again",
         )
     files, tally = [], Tally()
     for name in summaries:
