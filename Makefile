@@ -4,6 +4,7 @@ BIN := .venv/bin
 FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
 TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
 BY_FILE := $(wildcard tests/faults tests/browser tests/spark)
+ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: these tests wait for files, clocks and processes
 
 .PHONY: install release ui test test-slow lint comparison
 
@@ -29,8 +30,8 @@ test: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
 test-slow: .venv/installed-spark
-	$(BIN)/python -m pytest -q -n auto --dist worksteal $(TOGETHER)
-	$(BIN)/python -m pytest -q -n auto --dist loadfile $(BY_FILE)
+	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal $(TOGETHER)
+	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile $(BY_FILE)
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -315,8 +315,8 @@ def main() -> None:
     if options.read:
         results = read_again(options.read, ("speed", "errors"))
     else:
-        epsilons = options.epsilon or (ALL_EPSILONS if options.all else EPSILONS)
-        runs = options.runs or (2 if options.small else RUNS)
+        epsilons = options.epsilon or (ALL_EPSILONS if options.all else EPSILONS[:1] if options.small else EPSILONS)
+        runs = options.runs or (1 if options.small else RUNS)
         some = [contender for contender in CONTENDERS if contender.label in options.contender]
         results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
     if options.figures:

@@ -188,18 +188,21 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": threads()}
     if options.family:
-        results["points"] = measured(options.family, repeats=1 if options.small else 3, small=options.small)
+        results["points"] = measured(options.family, repeats=3, small=False)
         results["peak_memory_gigabytes"] = peak_memory_gigabytes()
         printed(results, as_json=options.json)
         return
-    small = ["--small"] if options.small else []
-    runs = [
-        json.loads(fresh_process("benchmarks.growth", "--family", family, *small))
-        for family in steps(list(FAMILIES), "growth")
-    ]
-    points = [point for run in runs for point in run["points"]]
-    results |= {"points": points, "slopes": slopes(points)}
-    results["peak_memory_gigabytes"] = max(run["peak_memory_gigabytes"] for run in runs)
+    points: list[Point] = []
+    peaks: list[Any] = []
+    for family in steps(list(FAMILIES), "growth"):
+        if options.small:  # too little to be worth a process
+            points += measured(family, repeats=1, small=True)
+            peaks.append(peak_memory_gigabytes())
+            continue
+        run = json.loads(fresh_process("benchmarks.growth", "--family", family))
+        points += run["points"]
+        peaks.append(run["peak_memory_gigabytes"])
+    results |= {"points": points, "slopes": slopes(points), "peak_memory_gigabytes": max(peaks)}
     if options.figure:
         draw(points, options.figure)
     printed(results, as_json=options.json)

@@ -289,7 +289,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--part", choices=("scale", "errors", "all"), default="all")
     parser.add_argument("--case", nargs="+", choices=CASES, default=tuple(CASES), metavar="NAME")
-    parser.add_argument("--epsilon", nargs="+", default=EPSILONS, help=f"instead of {', '.join(EPSILONS)}")
+    parser.add_argument("--epsilon", nargs="+", help=f"instead of {', '.join(EPSILONS)}")
     parser.add_argument("--runs", type=int, help=f"of each mechanism, instead of {RUNS}")
     parser.add_argument("--contender", nargs="+", choices=labels, default=labels, metavar="NAME", help="some of them")
     parser.add_argument("--read", type=Path, nargs="+", metavar="FILE", help="figures printed by --json before")
@@ -303,8 +303,9 @@ def main() -> None:
         results = read_again(options.read, ("scale", "errors"))
     else:
         some = [contender for contender in CONTENDERS if contender.label in options.contender]
-        runs = options.runs or (2 if options.small else RUNS)
-        results = measured(options.part, options.case, options.epsilon, runs, some, small=options.small)
+        runs = options.runs or (1 if options.small else RUNS)
+        epsilons = options.epsilon or (EPSILONS[-1:] if options.small else EPSILONS)
+        results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
     if options.markdown:
         print(markdown(results))
         return

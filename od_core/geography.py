@@ -141,18 +141,9 @@ class Geography:
         for name, codes in zip(names, columns, strict=True):
             check_case(codes, name)
 
-        frame = pd.DataFrame(dict(enumerate(columns)), dtype=object)
         for level in range(1, len(names)):
-            pairs = frame[[level - 1, level]].drop_duplicates()
-            area = _first_repeated(list(pairs[level]))
-            if area is not None:
-                both = sorted(pairs.loc[pairs[level] == area, level - 1])
-                raise _fault(
-                    "OD-GEOGRAPHY-TWO-PARENTS",
-                    f"{names[level]} {area!r} lies in two areas of level {names[level - 1]!r}:"
-                    f" {both[0]!r} and {both[1]!r}",
-                )
-        geography = cls._from_paths(frame, names, unknown, version)
+            _check_one_parent(names[level - 1 : level + 1], columns[level - 1 : level + 1])
+        geography = cls._from_columns(columns, names, unknown, version)
         if coordinates is None:
             return geography
         places = np.column_stack([degrees(zones[name], name) for name in coordinates])
@@ -224,22 +215,26 @@ class Geography:
         _check_level_names(names)
         if len(names) != depth:
             raise _fault("OD-GEOGRAPHY-SHAPE", f"{len(names)} level names for an area list of depth {depth}")
-        return cls._from_paths(pd.DataFrame(zone_paths, dtype=object), names, unknown, version)
+        return cls._from_columns(list(zip(*zone_paths, strict=True)), names, unknown, version)
 
     @classmethod
-    def _from_paths(
-        cls, paths: pd.DataFrame, names: tuple[str, ...], unknown: str | None, version: str | None
+    def _from_columns(
+        cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
     ) -> Geography:
-        """From one valid row a zone with the codes of its areas, coarse to fine."""
-        depth = len(names)
-        paths = paths.set_axis(list(names), axis="columns").sort_values(list(names), kind="stable", ignore_index=True)
+        """From one valid column a level, coarse to fine, with the code of each zone's area."""
+        alphabets = [sorted(set(column)) for column in columns]
+        numbers = []
+        for column, alphabet in zip(columns, alphabets, strict=True):
+            number_of = {code: number for number, code in enumerate(alphabet)}
+            numbers.append(np.fromiter(map(number_of.__getitem__, column), dtype=np.int32, count=len(column)))
+        in_tree_order = np.lexsort(numbers[::-1])
         codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
         parents: list[Numbers] = [np.empty(0, dtype=np.int32)]
-        above = np.zeros(len(paths), dtype=np.int32)
-        for level in range(depth):
-            column = paths[names[level]]
-            starts = np.append(True, (column.to_numpy()[1:] != column.to_numpy()[:-1]) | (np.diff(above) != 0))
-            codes.append(tuple(column[starts]))
+        above = np.zeros(len(in_tree_order), dtype=np.int32)
+        for alphabet, number in zip(alphabets, numbers, strict=True):
+            area = number[in_tree_order]
+            starts = np.append(True, np.diff(area) != 0)
+            codes.append(tuple(map(alphabet.__getitem__, area[starts].tolist())))
             parents.append(above[starts])
             above = (np.cumsum(starts) - 1).astype(np.int32)
         return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown, version=version)
@@ -399,6 +394,18 @@ def _check_named_once(table: pd.DataFrame) -> None:
     twice = _first_repeated([str(column) for column in table.columns])
     if twice is not None:
         raise _fault("OD-GEOGRAPHY-COLUMN", f"the list has the column {twice!r} twice")
+
+
+def _check_one_parent(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+    """Every area of the second column stands beside one area of the first."""
+    parent_of: dict[str, str] = {}
+    for parent, area in zip(*columns, strict=True):
+        if parent_of.setdefault(area, parent) != parent:
+            both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
+            raise _fault(
+                "OD-GEOGRAPHY-TWO-PARENTS",
+                f"{names[1]} {area!r} lies in two areas of level {names[0]!r}: {both[0]!r} and {both[1]!r}",
+            )
 
 
 def _first_repeated(codes: Sequence[str]) -> str | None:

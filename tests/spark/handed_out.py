@@ -101,7 +101,7 @@ def main(kind: str, folder: Path) -> None:
         found["modes"] = sorted(
             {oct(path.stat().st_mode & 0o777) for path in folder.iterdir() if path.name != "server"}
         )
-        if kind == "local[2]":
+        if kind != "connect":
             found["second"] = failure_of_second(folder)
             found["others"] = others(session)
     found["left"] = [path.name for path in folder.iterdir() if path.name != "server"]

@@ -32,6 +32,8 @@ from od_core.evaluation.figures import (
 )
 
 LABELS = [contender.label for contender in CONTENDERS]
+SMALL = {"labels": ["inftda", "tda_linf"], "epsilons": ("0.1", "1"), "depth": 2}
+"""A table for what does not depend on how much is drawn."""
 
 
 def made_up(data_sets=("italy", *SYNTHETIC), labels=LABELS, epsilons=("0.1", "1", "10"), depth=4) -> pd.DataFrame:
@@ -164,7 +166,7 @@ def test_nothing_is_drawn_outside_and_panels_do_not_overlap(draw, depth):
 
 
 def test_files_are_made_for_what_is_there(tmp_path):
-    paths = draw_figures(made_up(data_sets=("italy", "binary sparse")), tmp_path / "figures")
+    paths = draw_figures(made_up(data_sets=("italy", "binary sparse"), **SMALL), tmp_path / "figures")
     names = {
         "figure-3-italy",
         "figure-3-binary-sparse",
@@ -174,13 +176,13 @@ def test_files_are_made_for_what_is_there(tmp_path):
     }
     assert {path.name for path in paths} == {name + ending for name, ending in product(names, (".svg", ".png"))}
     assert set((tmp_path / "figures").iterdir()) == set(paths)
-    only_italy = draw_figures(made_up(data_sets=("italy",)), tmp_path / "italy")
+    only_italy = draw_figures(made_up(data_sets=("italy",), **SMALL), tmp_path / "italy")
     assert {path.name for path in only_italy} == {"figure-3-italy.svg", "figure-3-italy.png"}
 
 
 def test_a_table_with_gaps_is_drawn(tmp_path):
     """A contender that is missing at one epsilon, one run without bars, memory that no system told: no warning."""
-    table = made_up(data_sets=("binary sparse", "random dense"))
+    table = made_up(data_sets=("binary sparse", "random dense"), **SMALL)
     table = table[~((table["contender"] == "tda_linf") & (table["epsilon"] != "1"))]
     table = table.assign(bound=np.nan, peak_memory_gigabytes_median=np.nan)
     with warnings.catch_warnings():
@@ -191,7 +193,7 @@ def test_a_table_with_gaps_is_drawn(tmp_path):
 
 
 def test_the_same_table_gives_the_same_bytes_in_another_process(tmp_path):
-    table = made_up(data_sets=("binary sparse",))
+    table = made_up(data_sets=("binary sparse",), **SMALL)
     table.to_pickle(tmp_path / "table.pickle")
     first = {path.name: digest(path) for path in draw_figures(table, tmp_path / "here")}
     program = (
