@@ -13,10 +13,11 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from od_core.archive.lock import LOCK_NAME, exclusive
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _SAFE = {
 }
 """Of a session of our own: its event log and its interface tell true counts, its files and logs values (spec 8, 5)."""
 
+_SCRATCH = "spark-"
+
 _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """By which PySpark writes the text of an error, and the value in it, to this process's standard error."""
 
@@ -53,7 +56,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
     Args:
         address: of the server; else the master, as ``local[4]`` or ``spark://host:port``.
         folder: confidential; what a classic session puts on the disk of this machine is in a folder of mode 0700
-            in it, which is removed in the end.
+            in it, which is removed in the end, or by the next session where this process is killed.
         settings: of Spark, instead of or beside the safe ones. Operators see to what these do not reach: interface,
             event log, encryption and logs of a server, and what executors on other machines write to their logs.
 
@@ -63,17 +66,30 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
     _require_spark()
     chosen = (_REMOTE if address.startswith("sc://") else _SAFE | _of_master(address)) | dict(settings or {})
     _refuse_repetition(chosen.get)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix="spark-", dir=folder)
-    try:
-        session = _started(address, Path(scratch), chosen)
+    with _scratch(folder) as scratch:
+        session = _started(address, scratch, chosen)
         try:
             check_session(session)
             yield session
         finally:
             session.stop()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A new folder of mode 0700; those of processes that were killed, whose locks went with them, are removed."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in folder.glob(f"{_SCRATCH}*"):
+        with suppress(OdError), exclusive(left, seconds=0):
+            shutil.rmtree(left, ignore_errors=True)
+    new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
+    (new / LOCK_NAME).touch(mode=0o600)
+    with exclusive(new):
+        scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before it can be taken for left
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def check_session(session: SparkSession) -> None:
@@ -106,7 +122,7 @@ def _require_spark() -> None:
         import pyspark  # noqa: F401
     except ImportError:
         raise OdError(
-            "OD-SPARK-ABSENT", "PySpark is not installed", next_step="pip install '.[spark]' in the project's folder"
+            "OD-SPARK-ABSENT", "PySpark is not installed", next_step="pip install -e '.[spark]' in the project's folder"
         ) from None
     quiet_spark()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from od_core.archive.lock import exclusive
 from od_core.errors import OdError
 from od_core.parts.spark_session import open_session, quiet_spark
 from od_core.parts.spark_workers import SparkWorkers
@@ -86,7 +88,13 @@ def session_of(kind: str, folder: Path) -> Iterator[Any]:
 
 def main(kind: str, folder: Path) -> None:
     found: dict[str, Any] = {}
-    with session_of(kind, folder) as session:
+    of_killed, in_use = folder / "spark-of-killed", folder / "spark-in-use"
+    for scratch in (of_killed, in_use):
+        scratch.mkdir(mode=0o700)
+        (scratch / "shuffled").write_text(CANARY)
+    with exclusive(in_use), session_of(kind, folder) as session:
+        found["removed"] = [not (scratch / "shuffled").exists() for scratch in (of_killed, in_use)]
+        shutil.rmtree(in_use)
         workers = SparkWorkers(session)
         found["master"] = session.conf.get("spark.master")
         with plans_of() as ran:

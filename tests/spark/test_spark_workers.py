@@ -61,6 +61,10 @@ def test_nothing_of_a_task_is_in_a_log_or_on_the_disk(found: dict[str, Any]) -> 
     assert found["left"] == []
 
 
+def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(found: dict[str, Any]) -> None:
+    assert found["removed"] == [True, False]
+
+
 def test_plans_hold_descriptors_and_outcomes_alone(found: dict[str, Any]) -> None:
     """No noise can be in a data frame: relation, exchange and our function are all that is run, and nothing is kept."""
     assert found["plans"] == [[[name, list(columns)] for name, columns in HANDED_OUT]] * 3
