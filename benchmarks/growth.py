@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,16 +188,16 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="write the figure there (.svg), and beside it as .png")
     options = parser.parse_args()
     results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": threads()}
+    here = partial(measured, repeats=1 if options.small else 3, small=options.small)
     if options.family:
-        results["points"] = measured(options.family, repeats=3, small=False)
-        results["peak_memory_gigabytes"] = peak_memory_gigabytes()
+        results |= {"points": here(options.family), "peak_memory_gigabytes": peak_memory_gigabytes()}
         printed(results, as_json=options.json)
         return
     points: list[Point] = []
     peaks: list[Any] = []
     for family in steps(list(FAMILIES), "growth"):
         if options.small:  # too little to be worth a process
-            points += measured(family, repeats=1, small=True)
+            points += here(family)
             peaks.append(peak_memory_gigabytes())
             continue
         run = json.loads(fresh_process("benchmarks.growth", "--family", family))
