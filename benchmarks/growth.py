@@ -16,7 +16,6 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +178,12 @@ def draw(points: list[Point], path: Path) -> None:
         figure.savefig(path.with_suffix(".png"), dpi=200)
 
 
+def family_figures(family: str, *, small: bool) -> dict[str, Any]:
+    """The points of a family, and the peak of memory up to here."""
+    points = measured(family, repeats=1 if small else 3, small=small)
+    return {"points": points, "peak_memory_gigabytes": peak_memory_gigabytes()}
+
+
 def main() -> None:
     """Run the families, each in a process of its own, and print their points and slopes."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -188,22 +193,18 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="write the figure there (.svg), and beside it as .png")
     options = parser.parse_args()
     results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": threads()}
-    here = partial(measured, repeats=1 if options.small else 3, small=options.small)
     if options.family:
-        results |= {"points": here(options.family), "peak_memory_gigabytes": peak_memory_gigabytes()}
-        printed(results, as_json=options.json)
+        printed(results | family_figures(options.family, small=options.small), as_json=options.json)
         return
-    points: list[Point] = []
-    peaks: list[Any] = []
-    for family in steps(list(FAMILIES), "growth"):
-        if options.small:  # too little to be worth a process
-            points += here(family)
-            peaks.append(peak_memory_gigabytes())
-            continue
-        run = json.loads(fresh_process("benchmarks.growth", "--family", family))
-        points += run["points"]
-        peaks.append(run["peak_memory_gigabytes"])
-    results |= {"points": points, "slopes": slopes(points), "peak_memory_gigabytes": max(peaks)}
+    runs = [
+        family_figures(family, small=True)  # too little to be worth a process
+        if options.small
+        else json.loads(fresh_process("benchmarks.growth", "--family", family))
+        for family in steps(list(FAMILIES), "growth")
+    ]
+    points = [point for run in runs for point in run["points"]]
+    results |= {"points": points, "slopes": slopes(points)}
+    results["peak_memory_gigabytes"] = max(run["peak_memory_gigabytes"] for run in runs)
     if options.figure:
         draw(points, options.figure)
     printed(results, as_json=options.json)

@@ -15,8 +15,6 @@ import hashlib
 import importlib.util
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +25,7 @@ from typing import Any
 
 from benchmarks.counting import NATION, REGION, geography, load, make_records, make_zones
 from benchmarks.durable import durable_release
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory
+from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.count_files import CountFiles
@@ -216,9 +214,8 @@ def main() -> None:
             if options.small:  # too little to be worth a process
                 rows.append({"way": way} | WAYS[way](folder, part_trips))
                 continue
-            command = [sys.executable, "-m", "benchmarks.parts", "--way", way, name, str(part_trips)]
-            child = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603  # ourselves
-            rows.append({"way": way} | json.loads(child.stdout))
+            child = fresh_process("benchmarks.parts", "--way", way, name, str(part_trips))
+            rows.append({"way": way} | json.loads(child))
     printed({"machine": machine(), "records": records, "ways": rows}, as_json=options.json)
 
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -141,8 +142,8 @@ class Geography:
         for name, codes in zip(names, columns, strict=True):
             check_case(codes, name)
 
-        for level in range(1, len(names)):
-            _check_one_parent(names[level - 1 : level + 1], columns[level - 1 : level + 1])
+        for two_names, two_columns in zip(pairwise(names), pairwise(columns), strict=True):
+            _check_one_parent(two_names, two_columns)
         geography = cls._from_columns(columns, names, unknown, version)
         if coordinates is None:
             return geography
@@ -396,7 +397,7 @@ def _check_named_once(table: pd.DataFrame) -> None:
         raise _fault("OD-GEOGRAPHY-COLUMN", f"the list has the column {twice!r} twice")
 
 
-def _check_one_parent(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
     """Every area of the second column stands beside one area of the first."""
     parent_of: dict[str, str] = {}
     for parent, area in zip(*columns, strict=True):

@@ -80,7 +80,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     """A new folder of mode 0700; those of processes that were killed, whose locks went with them, are removed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in folder.glob(f"{_SCRATCH}*"):
-        with suppress(OdError), exclusive(left, seconds=0):
+        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or another removes it
             shutil.rmtree(left, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)

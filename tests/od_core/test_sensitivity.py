@@ -93,7 +93,7 @@ def is_counted(tree: FlowTree, row: Row) -> bool:
     return row[3] is True and all(code in side.zones or side.unknown is not None for code, side in sides)
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(world=worlds(), data=st.data())
 @pytest.mark.parametrize("unit", UNITS, ids=NAMES)
 def test_no_neighbour_moves_a_level_by_more_than_its_sensitivity(unit, world, data):
