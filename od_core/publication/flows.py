@@ -52,7 +52,7 @@ def _facts(release: Release) -> dict[str, Any]:
             for m in release.measured
         ],
         "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
-        "invariants": ["the total number of trips, n"] if plan.publishes_total else [],
+        "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
         "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
         "geography_versions": {"origin": plan.tree.origin.version, "destination": plan.tree.destination.version},
         "repeated_levels": {

@@ -130,7 +130,7 @@ def flows(what: str, frame: dict[str, Any], code: str, *names: str, detail: str 
 
 
 def released(table: pd.DataFrame, geography: Geography = GEOGRAPHY, **options: Any) -> Release:
-    return release_flows(table, geography, **{"unit": TRIP, "budget": BUDGET} | options, fault_threshold=0)
+    return release_flows(table, geography, **{"unit": TRIP, "budget": BUDGET} | options)
 
 
 def option(what: str, code: str, *names: str, **options: Any) -> Bad:
@@ -381,7 +381,7 @@ BAD = [
     call("budget: shares", lambda: Budget(1, "1e-8", shares=["1/2", "1/3"]), "OD-BUDGET-SHARES", "5/6"),
     call("budget: share of 0", lambda: Budget(1, "1e-8", shares=[1, 0]), "OD-BUDGET-SHARES", "above 0"),
     call("budget: one share alone", lambda: Budget(1, "1e-8", shares=1), "OD-BUDGET-SHARES"),
-    option("shares of another depth", "OD-BUDGET-SHARES", "for 4", budget=Budget(1, "1e-8", shares=["1/2", "1/2"])),
+    option("shares of another depth", "OD-BUDGET-SHARES", "for 5", budget=Budget(1, "1e-8", shares=["1/2", "1/2"])),
     # The privacy unit.
     *(
         call(
