@@ -34,7 +34,9 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
 APP = Starlette(routes=[WebSocketRoute("/graphql", socket), Route("/{path:path}", page, methods=METHODS)])
 
 
-def asked(method: str, address: str, headers: dict[str, str], hosts: tuple[str, ...] = ()) -> tuple[int, dict[str, str]]:
+def asked(
+    method: str, address: str, headers: dict[str, str], hosts: tuple[str, ...] = ()
+) -> tuple[int, dict[str, str]]:
     """Status and headers of the answer; of a websocket that is accepted, the status INSIDE."""
     path, _, query = address.partition("?")
     given = {"host": "localhost:3000", **headers}
@@ -84,7 +86,12 @@ def test_what_the_ui_itself_asks_is_let_through(method: str, address: str, heade
     [
         # A page whose name was made to point here, in the middle of its visit.
         ("host", "GET", "/", KNOWN | {"host": "evil.example:3000"}),
-        ("host", "POST", "/graphql", KNOWN | JSON | {"host": "evil.example:3000", "origin": "http://evil.example:3000"}),
+        (
+            "host",
+            "POST",
+            "/graphql",
+            KNOWN | JSON | {"host": "evil.example:3000", "origin": "http://evil.example:3000"},
+        ),
         ("host", "WS", "/graphql", KNOWN | {"host": "evil.example:3000", "origin": "http://evil.example:3000"}),
         ("host", "GET", "/", KNOWN | {"host": "localhost.evil.example"}),
         ("host", "GET", "/", KNOWN | {"host": ""}),
