@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 import socket
@@ -30,8 +31,7 @@ from od_core.errors import OdError
 TOKEN = "OD_UI_TOKEN"  # noqa: S105  # the name of a variable
 """Environment variable: a token that stays the same, for whoever signs people on in front of the UI."""
 
-_LEAST_TOKEN = 32
-"""Characters."""
+_LONG_ENOUGH = r"[\w-]{32,}"
 
 _LOG_LEVEL = "warning"
 
@@ -44,16 +44,16 @@ def serve(port: int, hosts: Sequence[str]) -> int:
         hosts: further names of the host that requests may come under.
 
     Raises:
-        OdError: the port is taken, or a token that was given is short.
+        OdError: the port is taken, or the token that was given is short, or fits no header.
     """
     given = os.environ.pop(TOKEN, None)  # no run needs it
-    if given is not None and len(given) < _LEAST_TOKEN:
+    if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
         raise OdError(
             "OD-UI-TOKEN",
-            f"{TOKEN} has {len(given)} characters, and needs {_LEAST_TOKEN}",
-            next_step="make one as openssl rand -hex 32 does, or leave it out",
+            f"{TOKEN} is not 32 letters, digits, - or _, or more of them",
+            next_step="make one with openssl rand -hex 32, or leave it out",
         )
-    token = given or secrets.token_urlsafe(_LEAST_TOKEN)
+    token = given or secrets.token_urlsafe(32)
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(port))
         port = listening.getsockname()[1]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,16 @@ def free_port() -> int:
         return port
 
 
+def processes_with(entry: str) -> list[int]:
+    """Every process of this machine whose environment, as it began, has such an entry."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it ended, or is of somebody else
+            if entry.encode() in environment.read_bytes().split(b"\0"):
+                found.append(int(environment.parent.name))
+    return found
+
+
 @contextmanager
 def serving(
     command: Sequence[str | Path], folder: Path, environment: dict[str, str], log: Path
@@ -68,7 +78,8 @@ def serving(
     try:
         yield server
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(server.pid, signal.SIGTERM)
         try:
             server.wait(timeout=30)
         except subprocess.TimeoutExpired:
