@@ -33,6 +33,8 @@ TOKEN = "OD_UI_TOKEN"  # noqa: S105  # the name of a variable
 
 _LONG_ENOUGH = r"[\w-]{32,}"
 
+_HOST = r"[\w.-]+|\[[0-9A-Fa-f:]+\]"
+
 _LOG_LEVEL = "warning"
 
 
@@ -44,7 +46,7 @@ def serve(port: int, hosts: Sequence[str]) -> int:
         hosts: further names of the host that requests may come under.
 
     Raises:
-        OdError: the port is taken, or the token that was given is short, or fits no header.
+        OdError: the port is taken; a host is no name; the token that was given is short, or fits no header.
     """
     given = os.environ.pop(TOKEN, None)  # no run needs it
     if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
@@ -53,6 +55,13 @@ def serve(port: int, hosts: Sequence[str]) -> int:
             f"{TOKEN} is not 32 letters, digits, - or _, or more of them",
             next_step="make one with openssl rand -hex 32, or leave it out",
         )
+    for host in hosts:
+        if not re.fullmatch(_HOST, host, re.ASCII):
+            raise OdError(
+                "OD-UI-HOST",
+                f"{host!r} is no name of a host",
+                next_step="give it without scheme, port and wildcard, as od.example.org",
+            )
     token = given or secrets.token_urlsafe(32)
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(port))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-_POLITE_SECONDS = 3.5
+_POLITE_SECONDS = 3
 """So long a session may take to end by itself; Dagster takes two on a busy machine, and less on others."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

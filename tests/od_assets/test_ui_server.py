@@ -23,3 +23,10 @@ def test_a_token_that_is_short_or_fits_no_header_is_refused(monkeypatch: pytest.
     with pytest.raises(OdError, match="OD-UI-TOKEN") as refusal:
         serve(0, [])
     assert "ttt" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("host", ["*", "*.example.org", "https://od.example.org", "od.example.org:443", ""])
+def test_a_name_that_is_none_is_refused(host: str) -> None:
+    """A wildcard would let any name through, and with it every page whose name comes to point here."""
+    with pytest.raises(OdError, match="OD-UI-HOST"):
+        serve(0, [host])
