@@ -68,7 +68,7 @@ def plan(
             "OD-FORECAST-OPTIONS", "--epsilon, --runs and --to are of a forecast", next_step="give --forecast with them"
         )
     spent, domain = planned.spent, settings.domain
-    guarantee = settings.kind.guarantee(planned, spent, settings.fault_threshold)
+    guarantee = settings.kind.guarantee(planned, spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")
         typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))

@@ -8,6 +8,7 @@ from typing import Any
 
 from od_core.archive.files import file_digest
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
 
 LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}
@@ -34,7 +35,7 @@ def datapackage(
         "name": certificate["release"].replace("/", "-"),
         "id": certificate["release"],
         "title": f"{certificate['data_set']}: {contents} of {certificate['period']}",
-        "description": certificate["guarantee"]["protected"],
+        "description": promise(certificate["guarantee"]),
         "version": str(certificate["revision"]),
         "created": certificate["measured_at"],
         "licenses": [LICENCE],
