@@ -57,11 +57,9 @@ def publish(var: Path, kind: Any, release: Any, key: str, data_set: str) -> None
     """Put the certificate of a release where its bundle would be."""
     ledger, name = Ledger(var / "ledger.sqlite"), ReleaseKey.parse(key)
     checks = [CheckResult("flows", "total_is_n", True)]
-    facts = certificate(
-        kind, release, name, data_set, checks, record=ledger.record(name), fault_threshold=Fraction(1, 1000)
-    )
+    facts = certificate(kind, release, name, data_set, checks, record=ledger.record(name))
     write(var, key, facts)
-    ledger.publish(name, certificate_digest(facts))
+    ledger.publish(name, certificate_digest(facts), facts["exact"])
 
 
 def write(var: Path, key: str, facts: dict[str, Any]) -> None:
@@ -107,6 +105,7 @@ def release_all(var: Path) -> None:
         publish(var, FLOW_KIND, release_flows(table, GEOGRAPHY, **given), key, domain)
 
     flows("flows/2001-05/r1", "commuters", TRIP)
+    flows("exact/2001-05/r1", "commuters", TRIP, fault_threshold=Fraction(0))
     flows("flows/2001-Q2/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), mechanism="inftda")
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
@@ -280,6 +279,17 @@ def a_bundle_more(_entries: list[Row], certificates: dict[str, Any]) -> None:
     certificates["flows/2001-07/r1"] = more | {"release": "flows/2001-07/r1"}
 
 
+def an_exact_number(release: str) -> Edit:
+    """Said by the certificate and the ledger alike."""
+
+    def edit(entries: list[Row], certificates: dict[str, Any]) -> None:
+        certificates[release]["exact"] = {"trips": 348}
+        (row,) = (row for row in entries if (row["kind"], row["release"]) == ("PUBLISHED", release))
+        row["content"]["exact"] = {"trips": 348}
+
+    return edit
+
+
 def a_threshold_too_low(entries: list[Row], certificates: dict[str, Any]) -> None:
     other_charge("pairs/2001-05/r1", Fraction(1), threshold=lambda threshold: threshold - 1)(entries, certificates)
     (row,) = charges(entries, "pairs/2001-05/r1")
@@ -348,6 +358,9 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
         in_spent("rides/2001-06/r1", epsilon_exact=0.5, epsilon=0.5),
         "its epsilon_exact",
     ),
+    "an exact number changed": (in_certificate("exact/2001-05/r1", exact={"trips": 347}), "published exactly"),
+    "an exact number where users are protected": (an_exact_number("rides/2001-06/r1"), "a record may change"),
+    "an exact number where a record may leave": (an_exact_number(FLIGHT), "a record may change"),
     "a bundle less": (a_bundle_less, "has no certificate"),
     "a bundle more": (a_bundle_more, "no such certificate"),
     "a ledger without the end": (lambda entries, _: entries.__delitem__(slice(-3, None)), "no such certificate"),
