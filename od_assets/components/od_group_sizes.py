@@ -18,7 +18,6 @@ from od_assets.components.series import (
 )
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.project import project_root
-from od_core.privacy.neighbours import fault_share
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.group_sizes.areas_by_day import AreasByDay
@@ -27,6 +26,7 @@ from od_core.group_sizes.listed_groups import ListedGroups
 from od_core.group_sizes.mechanisms import mechanism_named
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
+from od_core.privacy.neighbours import fault_share
 from od_core.readers.record_columns import ColumnName, RecordColumns
 from od_core.readers.record_format import RecordFormat
 

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -254,7 +253,7 @@ def test_an_exact_total_is_said_with_its_reason_wherever_the_promise_is_quoted()
         assert why in public
         assert certificate["exact"] == {"trips": int(records["trips"].sum())}
         assert public in readme("flows", certificate, FILES)
-        assert public in datapackage("flows", certificate, [], Path())["description"]
+        assert public in datapackage("flows", certificate, [], {})["description"]
 
 
 SH = {"mechanism": "stability_histogram", "fault_threshold": 0}
