@@ -261,7 +261,7 @@ def _words(name: str, description: str, text: str) -> BundleFile:
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
     """A file that holds what was meant, and can be read."""
-    written = write_checked(path, write, mode=PUBLIC_FILE_MODE)
+    written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
     refuse_unreadable(path)
     return written
 
