@@ -50,9 +50,9 @@ class OpenFile(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """DuckDB's type of every column."""
+        """DuckDB's type of every column by its name alone: a whole type has an enumeration's values, or fields."""
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
-        return {name: str(kind) for name, kind in kinds}
+        return {name: str(kind.id).upper() for name, kind in kinds}
 
     def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """The error for a column that is not there.

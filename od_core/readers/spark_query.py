@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
+from od_core.column_types import base_name
 from od_core.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.geography import Geography
@@ -95,7 +96,7 @@ class SparkQuery:
 
         code, found, kind = self._column(name)
         if kind != _TEXT:
-            raise _fault("OD-TRIPS-NOT-TEXT", f"column {found!r} holds {kind}; zone codes are text, of no collation")
+            raise _fault("OD-TRIPS-NOT-TEXT", f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation")
         if geography.unknown is None:
             return code
         is_nowhere = code.isin([one for one in self._form.nowhere if one not in ("", *geography.zones)])
@@ -119,20 +120,20 @@ class SparkQuery:
             day = column.try_cast("date")
         else:
             next_step = "say in which time_zone days begin, or give local times" if kind == "timestamp" else _CORRECT
-            message = f"column {found!r} holds {kind}, not dates or local times without a zone"
+            message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
             raise _fault("OD-TRIPS-DATE", message, next_step)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))
 
     def _whole(self, name: ColumnName) -> Column:
         column, found, kind = self._column(name)
         if kind not in _WHOLE:
-            raise _fault("OD-TRIPS-COUNT", f"column {found!r} holds {kind}, not whole numbers of trips")
+            raise _fault("OD-TRIPS-COUNT", f"column {found!r} holds {base_name(kind)}, not whole numbers of trips")
         return column.try_cast("bigint")
 
     def _weight(self, name: str) -> Column:
         column, found, kind = self._column(name)
         if kind not in (*_WHOLE, "float", "double") and not kind.startswith("decimal("):
-            raise no_weights(f"column {found!r} holds {kind}")
+            raise no_weights(f"column {found!r} holds {base_name(kind)}")
         return column.try_cast("double")
 
     def _person(self, name: str) -> Column:
@@ -140,7 +141,7 @@ class SparkQuery:
 
         column, found, kind = self._column(name)
         if kind not in (_TEXT, *_WHOLE):
-            raise no_user_ids(f"column {found!r} holds {kind}")
+            raise no_user_ids(f"column {found!r} holds {base_name(kind)}")
         text = column.try_cast("string")
         return F.when(text.rlike(IS_USER_ID), text)
 
@@ -149,7 +150,7 @@ class SparkQuery:
 
         column, found, kind = self._column(name)
         if kind not in (_TEXT, "boolean", *_WHOLE):
-            raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {kind}, not categories")
+            raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {base_name(kind)}, not categories")
         return F.coalesce(column.try_cast("string"), F.lit("")).isin(list(values))
 
 
