@@ -367,10 +367,13 @@ def prepare_dagster_home() -> Path:
 
 
 def main() -> None:
-    """Entry point: an OdError is one line on standard error and exit code 2."""
+    """Entry point: an OdError is one line on standard error and exit code 2; its detail stays in a closed file."""
+    from od_core.archive.confidential import ConfidentialFolder
+
     try:
         app(standalone_mode=True)
     except OdError as error:
+        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
         typer.echo(str(error), err=True)
         sys.exit(2)
 

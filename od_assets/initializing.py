@@ -25,7 +25,7 @@ from od_assets.components import OdRelease, domain
 from od_assets.components.od_release import Trips
 from od_assets.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.project import project_root
-from od_assets.questions import QUESTIONS, Question, as_yaml
+from od_assets.questions import QUESTIONS, Question, as_list, as_yaml
 from od_assets.running import planned_period
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.release_key import ReleaseKey
@@ -88,7 +88,8 @@ def answered(
             raise OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
         answers[question.flag] = answer
         look = _TOLD.get(question.flag)
-        lines = [] if look is None or (question.flag == "reader" and ask is None) else look(answers, settings or {})
+        is_told_later = ask is None and question.flag in ("reader", "zones")
+        lines = [] if look is None or is_told_later else look(answers, settings or {})
         for line in lines:
             if line not in told:
                 tell(line)
@@ -140,13 +141,19 @@ def _newest_file(records: str) -> Path | None:
 
 
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Columns of the list of zones."""
+    """Columns of the list of zones, which may be the records where its path is wrong.
+
+    Its first line may then be a record: it is shown once one of the levels is in it.
+    """
     path = project_root() / answers["zones"]
     try:
-        zones = read_zones(path)
+        columns = [str(name) for name in read_zones(path).columns]
     except OdError as error:
         return [f"{error.message}."]
-    return [f"{path.name} has {len(zones)} rows and the columns {', '.join(map(str, zones.columns))}."]
+    levels = as_list(answers.get("levels", ""))
+    if not any(level in columns for level in levels):
+        return [f"{path.name} has {len(columns)} columns; their names are shown once a level is one of them."]
+    return [f"{path.name} has the columns {', '.join(columns)}."]
 
 
 _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
@@ -154,6 +161,7 @@ _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "trips": found_records,
     "column": found_records,
     "zones": found_zones,
+    "levels": found_zones,
 }
 """What is told once a question is answered."""
 
@@ -331,7 +339,13 @@ def _removed_where_refused() -> Iterator[list[Path]]:
                 path.unlink(missing_ok=True)
         if isinstance(error, OdError):
             step = f"{error.next_step}; what init wrote is removed again"
-            raise OdError(error.code, error.message, next_step=step, spent=error.spent) from None
+            raise OdError(
+                error.code,
+                error.message,
+                next_step=step,
+                spent=error.spent,
+                confidential_detail=error.confidential_detail,
+            ) from None
         raise
 
 

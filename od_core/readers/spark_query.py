@@ -96,7 +96,8 @@ class SparkQuery:
 
         code, found, kind = self._column(name)
         if kind != _TEXT:
-            raise _fault("OD-TRIPS-NOT-TEXT", f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation")
+            message = f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation"
+            raise _fault("OD-TRIPS-NOT-TEXT", message)
         if geography.unknown is None:
             return code
         is_nowhere = code.isin([one for one in self._form.nowhere if one not in ("", *geography.zones)])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 from hypothesis import given
@@ -87,7 +88,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert "a month at epsilon 1" in cap["reason"]
     assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
     assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
-    assert "zones.csv has 6 rows and the columns region, zone." in result.stdout
+    assert "zones.csv has the columns region, zone." in result.stdout
     assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
     assert not empty.var.exists()
 
@@ -176,6 +177,31 @@ def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
     (empty.root / "2001-01.csv").write_text("w_geocode,h_geocode,S000\n")
     said = init(reader="lodes", date=None).stdout
     assert "2001-01.csv has the columns w_geocode (VARCHAR)" in said
+
+
+def test_zones_that_are_the_records_are_not_shown(empty: Project) -> None:
+    """Without a header their first line is one; with it, they are refused by a column."""
+    text = f"Z00,{ZONE}\nZ01,{ZONE}\n"
+    (empty.root / "zones.csv").write_text(text)
+    result = init(levels="zone")
+    assert "zones.csv has 2 columns; their names are shown once a level is one of them." in result.stdout
+    (empty.root / "zones.csv").write_text(f"region,zone\n{text}")
+    refused = init()
+    for each in (result, refused):
+        assert isinstance(each.exception, OdError)
+        assert ZONE not in each.output + str(each.exception)
+        assert ZONE in (each.exception.confidential_detail or "")
+    assert written(empty) == {}
+
+
+def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> None:
+    with duckdb.connect(empty.root / "2001-01.duckdb") as connection:
+        kinds = {"a": f"'{ZONE}'::ENUM('{ZONE}')", "b": f"{{'{ZONE}': 1}}", "c": f"MAP {{'{ZONE}'::ENUM('{ZONE}'): 1}}"}
+        fields = ", ".join(f"{value} AS {name}" for name, value in kinds.items())
+        connection.execute(f'CREATE TABLE t AS SELECT {fields}, union_value("{ZONE}" := 1) AS d')
+    said = init(records="{period}.duckdb", date="a", set="trips.table=t").stdout
+    assert "2001-01.duckdb has the columns a (ENUM), b (STRUCT), c (MAP), d (UNION)." in said
+    assert ZONE not in said
 
 
 def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:

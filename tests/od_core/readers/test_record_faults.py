@@ -207,7 +207,7 @@ NESTED = {
     "LIST": f"['{CANARY}'::ENUM('{CANARY}')]",
     "MAP": f"MAP {{'{CANARY}'::ENUM('{CANARY}'): 1}}",
     "STRUCT": f"{{'{CANARY}': 1}}",
-    "UNION": f"union_value(\"{CANARY}\" := 1)",
+    "UNION": f'union_value("{CANARY}" := 1)',
 }
 ROLES = {
     "OD-TRIPS-NOT-TEXT": RecordColumns(origin="n"),
