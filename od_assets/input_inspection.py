@@ -31,7 +31,7 @@ from od_core.archive.confidential import ConfidentialFolder
 from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.readers.counting import trip_counts_of
-from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
+from od_core.readers.scratch import parquet_rows, quoted_name, scratch_database
 from od_core.stops.placing import place_records
 from od_core.trip_faults import filled_with_zeros
 
@@ -163,7 +163,7 @@ class _Kind:
 
 def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Kind]:
     """Every kind of fault that these records may have; also codes that are listed with zeros before them."""
-    file = f"read_parquet({quoted_text(file_name(records))}, file_row_number = true)"
+    file = parquet_rows(records, numbered=True)
     rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
     columns = connection.sql(rows).columns[1:]
     for name, fault in record_faults(columns).items():

@@ -66,6 +66,17 @@ def file_name(path: Path) -> str:
     return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
 
 
+def parquet_rows(path: Path, *, numbered: bool = False) -> str:
+    """The rows of a Parquet file, in a query; its folders' names, such as ``origin=x``, are no columns of it.
+
+    Args:
+        path: of the file.
+        numbered: with a column ``file_row_number``, from 0.
+    """
+    numbers = ", file_row_number = true" if numbered else ""
+    return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
+
+
 def quoted_name(name: str) -> str:
     """A column's name in a query."""
     return '"' + name.replace('"', '""') + '"'
