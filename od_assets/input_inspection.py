@@ -99,7 +99,7 @@ def _inspect(
     """Add to what is found; raises whatever the steps of a release raise."""
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
-    with scratch_database(records.parent) as connection:
+    with scratch_database(records.parent, records) as connection:
         for name, codes in zip((ZONES, DESTINATIONS), settings.listed_codes(geography), strict=True):
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
         for kind in _kinds(connection, records):

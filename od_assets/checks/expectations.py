@@ -112,7 +112,7 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
 
     A fault of a column that is missing has no column either, so that what is expected of it is not met.
     """
-    with scratch_database(records.parent) as connection:
+    with scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {parquet_rows(records)}")
         summary: dict[str, Any] = dict.fromkeys(source.columns)
         kinds = record_faults(list(summary))

@@ -33,7 +33,7 @@ def count_by_group(
         OdError: too many faulty records; the records cannot be read.
     """
     try:
-        with scratch_database(records.parent) as connection:
+        with scratch_database(records.parent, records) as connection:
             connection.register("codes", codes)
             placed = f"""
                 SELECT {group} AS place, in_period IS TRUE AS in_period, unlisted

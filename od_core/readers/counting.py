@@ -82,7 +82,7 @@ def count_records(
             cannot be read, or memory and disk do not suffice. No message holds a value of a record.
     """
     try:
-        with scratch_database(records.parent) as connection:
+        with scratch_database(records.parent, records) as connection:
             source = parquet_rows(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
             check_weight_column(unit, columns)

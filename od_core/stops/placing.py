@@ -38,7 +38,7 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     )
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
     try:
-        with scratch_database(records.parent) as connection:
+        with scratch_database(records.parent, records) as connection:
             codes = pa.array(places.codes, pa.string())
             connection.register("places", pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)}))
             placed = f"SELECT in_period, {numbers} FROM {parquet_rows(records)} AS records {joins}"  # noqa: S608  # checked names

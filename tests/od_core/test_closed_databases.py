@@ -21,7 +21,7 @@ from od_core.readers.counting import trip_counts_of
 from od_core.readers.istat import ISTAT
 from od_core.readers.record_schema import record_schema
 from od_core.readers.records import RecordColumns, load_records
-from od_core.readers.scratch import scratch_database
+from od_core.readers.scratch import parquet_rows, scratch_database, spill_folder
 from od_core.readers.table import TABLE
 from od_core.readers.zones import read_zones
 from od_core.stops.place_list import PlaceColumns, PlaceList
@@ -114,13 +114,61 @@ def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
         path.write_text("a\n1\n")
     with scratch_database(folder, source) as connection:
         assert connection.read_csv(f"{tmp_path}/trips[[]1].csv").fetchall() == [(1,)]
-        connection.sql("SELECT 1 AS one").write_parquet(str(folder / "written.parquet"))
+        connection.sql("SELECT 1 AS one").write_parquet(str(spill_folder(folder) / "written.parquet"))
+        (spill_folder(folder) / "written.parquet").rename(folder / "kept.parquet")
         for other in ("trips1.csv", "trips2.csv", "trips*.csv", f"{folder.name}/../trips2.csv"):
             with pytest.raises(duckdb.PermissionException):
                 connection.read_csv(f"{tmp_path}/{other}").fetchall()
+        for closed in (tmp_path, folder):
+            with pytest.raises(duckdb.PermissionException):
+                connection.sql("SELECT 1 AS one").write_parquet(str(closed / "written.parquet"))
         with pytest.raises(duckdb.PermissionException):
-            connection.sql("SELECT 1 AS one").write_parquet(str(tmp_path / "written.parquet"))
-    assert pq.read_table(folder / "written.parquet").to_pylist() == [{"one": 1}]
+            connection.sql(f"FROM {parquet_rows(folder / 'kept.parquet')}")
+    assert pq.read_table(folder / "kept.parquet").to_pylist() == [{"one": 1}]
+    assert not spill_folder(folder).exists()
+
+
+VIEWS = {
+    "by its path": "read_parquet('{folder}/measured.parquet')",
+    "by its bare path": "'{folder}/measured.parquet'",
+    "by a pattern": "read_parquet('{folder}/*.parquet')",
+    "through other folders": "read_parquet('{folder}/spill/../measured.parquet')",
+    "as bytes": "read_blob('{folder}/measured.parquet')",
+    "as text": "read_text('{folder}/counts.csv')",
+    "as a table of text": "read_csv('{folder}/counts.csv')",
+    "as a database": "read_duckdb('{folder}/other.duckdb', table_name = 'measured')",
+    "its description": "parquet_metadata('{folder}/measured.parquet')",
+    "its name": "glob('{folder}/*')",
+    "by a query in a text": "query('FROM read_csv(''{folder}/counts.csv'')')",
+}
+
+
+def test_a_view_of_a_source_reaches_no_other_file_of_the_confidential_folder(tmp_path):
+    """Nor any other file: what is released is what is in the source."""
+    folder = tmp_path / "confidential"
+    spill_folder(folder).mkdir(parents=True)  # DuckDB looks at a view as it is made
+    measured = pd.DataFrame({"origin": ["aa"], "destination": ["ba"]})
+    measured.to_parquet(folder / "measured.parquet")
+    measured.to_csv(folder / "counts.csv", index=False)
+    for path in (folder / "other.duckdb", tmp_path / "trips.duckdb"):
+        with duckdb.connect(path) as connection:
+            connection.register("flows", measured)
+            connection.execute("CREATE TABLE measured AS FROM flows")
+            connection.execute("CREATE VIEW sound AS FROM measured")
+            if path.name == "trips.duckdb":
+                for number, view in enumerate(VIEWS.values()):
+                    fields = f"SELECT 'aa' AS origin, 'ba' AS destination FROM {view.format(folder=folder)}"
+                    connection.execute(f"CREATE VIEW view_{number} AS {fields}")
+    before = {path.name for path in folder.iterdir()} - {"spill"}
+    for number, what in enumerate(VIEWS):
+        options = {"record_format": TABLE.declared(table=f"view_{number}")}
+        with pytest.raises(OdError, match="OD-FILE-UNREADABLE") as refused:
+            load_records(tmp_path / "trips.duckdb", RecordColumns(), "2001-06", folder / "raw.parquet", **options)
+        assert "disabled by configuration" in refused.value.confidential_detail, what
+        assert {path.name for path in folder.iterdir()} == before, what
+    options = {"record_format": TABLE.declared(table="sound")}
+    load_records(tmp_path / "trips.duckdb", RecordColumns(), "2001-06", folder / "raw.parquet", **options)
+    assert len(pd.read_parquet(folder / "raw.parquet")) == 1
 
 
 def test_the_public_database_is_written_and_read_behind_closed_doors(tmp_path, probes):
