@@ -1,6 +1,7 @@
 """A first declaration of a release and of its data set, from answers to a few questions.
 
-Nothing is spent, and no record is read. What fits together is decided by the declaration's own classes and by the plan.
+Nothing is spent. Of records the first are looked at, to see whether a row may be many trips; nothing of them is kept or
+shown. What fits together is decided by the declaration's own classes and by the plan.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from od_core.privacy.cap import Cap
 from od_core.readers.presence import absence
 from od_core.readers.record_columns import column_in
 from od_core.readers.record_schema import record_schema
+from od_core.readers.unnamed_columns import unclear_records
 from od_core.readers.zones import read_zones
 
 ROOM = 5
@@ -81,6 +83,9 @@ def answered(
         if question.of_users and not answers["unit"].startswith("user"):
             continue
         answer = given.get(question.flag)
+        if question.flag == "one_row_a_trip" and answer is None:
+            answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
+            continue
         if answer is None:
             answer = ask(question) if ask is not None else question.default
         if answer is None:
@@ -95,6 +100,59 @@ def answered(
                 tell(line)
         told.update(lines)
     return answers
+
+
+def _said_of_rows(
+    question: Question,
+    answers: Answers,
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields,
+) -> str:
+    """The answer whether each row is one trip, which is asked for only where the records leave it open.
+
+    Raises:
+        OdError: the records leave it open, and nobody says that it is so.
+    """
+    unclear = _unclear_rows(answers, settings)
+    if unclear is None:
+        return ""
+    if ask is not None:
+        tell(f"{unclear.message}.")
+        if ask(question).strip().lower() == "true":
+            return "true"
+    raise unclear
+
+
+def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
+    """What leaves it open whether a row of the newest file of records is one trip: its columns, or its first records.
+
+    None where it has been said, or where there is no file that can be read: what is wrong with it is said elsewhere.
+    """
+    source = _newest_file(answers["records"])
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
+    if source is None or absence(source) is not None:
+        return None
+    try:
+        trips = Trips.model_validate(stated["trips"])
+        form = trips.record_format()
+        columns = replace(form.columns_with(**trips.columns.model_dump()), user=answers.get("column") or None)
+        unclear, are_pairs_single = unclear_records(source, columns, form)
+    except (ValidationError, OdError):
+        return None
+    if not unclear and not are_pairs_single:
+        return None
+    found = (
+        f"column {unclear[0]!r} may hold the trips of a row, by its name or since it holds numbers"
+        if unclear
+        else "no pair of origin and destination stands twice, as in a table of flows"
+    )
+    return OdError(
+        "OD-TRIPS-ROWS",
+        f"{source.name}: {found}; nothing says whether a row is one trip",
+        next_step="give --trips and the column that holds the trips of a row, or --one-row-a-trip true",
+    )
 
 
 def found_records(answers: Answers, settings: Fields) -> list[str]:

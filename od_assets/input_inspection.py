@@ -32,6 +32,7 @@ from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.readers.counting import trip_counts_of
 from od_core.readers.scratch import parquet_rows, quoted_name, scratch_database
+from od_core.readers.unnamed_columns import unclear_records
 from od_core.stops.placing import place_records
 from od_core.trip_faults import filled_with_zeros
 
@@ -45,16 +46,18 @@ class _Inspection:
 
     Attributes:
         refused: why the input would be refused, one text a reason.
+        unclear: why a row may be many trips, though rows are counted.
         numbers: faults by kind, and their first records.
     """
 
     refused: tuple[str, ...]
+    unclear: tuple[str, ...]
     numbers: tuple[str, ...]
 
     def text(self, title: str) -> str:
         """All of it."""
         verdict = "would be refused" if self.refused else "would not be refused"
-        return "\n".join([f"{title}: {verdict}", *self.refused, "", *self.numbers, ""])
+        return "\n".join([f"{title}: {verdict}", *self.refused, *self.unclear, "", *self.numbers, ""])
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
@@ -70,6 +73,9 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
         return [Finding(what, "it would be refused", look)]
+    if inspection.unclear:
+        step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
+        return [Finding(what, "a row may be many trips, and each would be counted as one", step)]
     return [Finding(f"{what}: it would not be refused ({look})")]
 
 
@@ -85,7 +91,17 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
         refused.append(traceback.format_exc())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _Inspection(tuple(dict.fromkeys(refused)), tuple(numbers))
+    unclear = () if refused else tuple(_unclear(settings, period))
+    return _Inspection(tuple(dict.fromkeys(refused)), unclear, tuple(numbers))
+
+
+def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
+    """Confidential: what the first records say against one row a trip, where nothing has been said of it."""
+    columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
+    return [
+        *(f"column {name!r} holds numbers, or is called as if it did, and is not read" for name in columns),
+        *(["no pair of places stands twice among the first records"] if are_pairs_single else []),
+    ]
 
 
 def _inspect(

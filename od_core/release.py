@@ -173,6 +173,7 @@ def release_flows(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
     fault_threshold: Fraction = FAULT_THRESHOLD,
+    one_row_a_trip: bool = False,
 ) -> Release:
     """Release the flows of some trips with a differential privacy guarantee.
 
@@ -191,6 +192,8 @@ def release_flows(
         noise: name of a backend, or a noise source. The release of a source that is not a backend of this
             library carries no guarantee and cannot be published.
         fault_threshold: refuse the input when a larger share of its trips is faulty.
+        one_row_a_trip: whether each row is one trip, though there are columns of numbers that are not read; see
+            :func:`od_core.trips.count_trips`.
 
     Raises:
         OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
@@ -205,7 +208,15 @@ def release_flows(
     charged = charged_to(ledger, release_id, source)
     key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
     period = "" if charged is None else charged.key.period
-    trips = count_trips(flows, plan.tree, unit=unit, key=key, period=period, fault_threshold=fault_threshold)
+    trips = count_trips(
+        flows,
+        plan.tree,
+        unit=unit,
+        key=key,
+        period=period,
+        fault_threshold=fault_threshold,
+        one_row_a_trip=one_row_a_trip,
+    )
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 

@@ -11,6 +11,7 @@ from od_core.readers.opening import OpenFile
 from od_core.readers.record_columns import ColumnName, RecordColumns, column_in
 from od_core.readers.record_format import RecordFormat
 from od_core.readers.scratch import quoted_name, quoted_text
+from od_core.readers.unnamed_columns import refuse_unclear_rows
 from od_core.trip_faults import MAX_COUNT
 from od_core.weights import no_weights
 
@@ -36,7 +37,7 @@ class RecordQuery:
         time_zone: in whose days times with a zone count; None where there should be none.
 
     Raises:
-        OdError: a column is missing, or cannot hold what it should.
+        OdError: a column is missing, or cannot hold what it should; as :func:`refuse_unclear_rows`.
     """
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
@@ -46,6 +47,7 @@ class RecordQuery:
         for name in expected:
             if column_in(name, list(self._types)) is None:
                 raise file.missing(name, expected)
+        refuse_unclear_rows(file, columns)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
         """The query; see :func:`od_core.readers.records.load_records`."""

@@ -58,7 +58,8 @@ def load_records(
     Raises:
         OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format
             says; a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts
-            belong, or fractions where user ids do; the time zone is unknown; the disk is full.
+            belong, or fractions where user ids do; rows are counted, and a column that nobody has named may hold the
+            trips of a row; the time zone is unknown; the disk is full.
     """
     form = record_format
     form.refuse_estimates(columns)

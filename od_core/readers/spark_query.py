@@ -16,6 +16,7 @@ from od_core.geography import Geography
 from od_core.periods import Period
 from od_core.readers.record_columns import ColumnName, RecordColumns, column_in, shown
 from od_core.readers.record_format import RecordFormat
+from od_core.readers.unnamed_columns import refuse_unclear, unnamed_columns
 from od_core.weights import no_weights
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class SparkQuery:
         time_zone: in whose days instants count; None where there should be none.
 
     Raises:
-        OdError: a column is missing; the time zone is not one of an area.
+        OdError: a column is missing; a column that nobody has named may hold the trips of a row; the time zone is not
+            one of an area.
     """
 
     def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
@@ -54,6 +56,8 @@ class SparkQuery:
             if column_in(name, list(self._types)) is None:
                 near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
                 raise _fault("OD-TRIPS-COLUMN", f"the table of records has no column {shown(name)}{near}")
+        kinds = {name: base_name(kind) for name, kind in self._types.items()}
+        refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
         """The records: origin, destination, in_period, and trips, weight and person where they are named.

@@ -127,6 +127,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     def answer(**changes: str) -> str:
         answers = FLAGS | changes
         asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
+        asked = [question for question in asked if question.flag != "one_row_a_trip" or question.flag in changes]
         ours, theirs = os.openpty()
         os.write(ours, "".join(f"{answers.get(question.flag, '')}\n" for question in asked).encode())
         with os.fdopen(theirs, encoding="utf-8") as terminal:
@@ -227,6 +228,50 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     (empty.root / "defs" / "mine").rmdir()
     (empty.root / "domains" / "mine.yaml").unlink()
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
+
+
+FLOWS = {
+    "of a column called so": "date,origin,destination,count\n2001-01-03,Z00,Z01,7731\n2001-01-03,Z01,Z01,9\n",
+    "of a column of numbers": "date,origin,destination,antall\n2001-01-03,Z00,Z01,7731\n2001-01-03,Z01,Z01,9\n",
+    "of pairs": "date,origin,destination\n" + "".join(f"2001-01-03,Z{k:03},Z01\n" for k in range(100)),
+}
+
+
+@pytest.mark.parametrize("what", FLOWS)
+def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(
+    empty: Project, typed: Callable[..., str], what: str
+) -> None:
+    (empty.root / "2001-01.csv").write_text(FLOWS[what])
+    refused = init().exception
+    assert isinstance(refused, OdError)
+    assert refused.code == "OD-TRIPS-ROWS"
+    assert "7731" not in str(refused)
+    assert written(empty) == {}
+    with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
+        typed(one_row_a_trip="")
+    if what != "of pairs":
+        column = "count" if "called" in what else "antall"
+        assert repr(column) in refused.message
+        assert f"What a row of the records is: column {column!r} holds the trips." in init(trips=column).stdout
+        for name in written(empty):
+            (empty.root / name).unlink()
+        (empty.root / "defs" / "mine").rmdir()
+    said = typed(one_row_a_trip="true")
+    assert "nothing says whether a row is one trip." in said
+    assert "What a row of the records is: one row a trip." in said
+    assert declaration("mine").settings().record_format.one_row_a_trip
+    assert "one_row_a_trip: true" in written(empty)["defs/mine/defs.yaml"]
+
+
+def test_what_a_row_is_may_be_said_by_a_flag_or_a_field(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text(FLOWS["of a column called so"])
+    for number, more in enumerate((["--one-row-a-trip", "true"], ["--set", "trips.one_row_a_trip=true"])):
+        result = init(*more)
+        assert result.exit_code == 0, result.exception
+        if number == 0:
+            for name in written(empty):
+                (empty.root / name).unlink()
+            (empty.root / "defs" / "mine").rmdir()
 
 
 def test_a_folder_in_the_place_of_records_is_said(empty: Project) -> None:
