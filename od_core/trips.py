@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.compiled import kernel
-from od_core.contribution_bound import bounded_counts, texts, user_ids
+from od_core.contribution_bound import bounded_counts, check_user_column, texts, user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.flow_tree import Families, FlowTree, Pairs
 from od_core.geography import Geography, Numbers
@@ -146,7 +146,11 @@ def count_trips(
         OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
             or whose records have weights; a user unit without a key; weights without a bound, or the reverse.
     """
-    check_weight_column(unit, [str(name) for name in flows.columns])
+    names = [str(name) for name in flows.columns]
+    check_weight_column(unit, names)
+    _check_columns(flows)
+    if unit.kind != "trip":
+        check_user_column(str(unit.column), unit, names)
     if not one_row_a_trip:
         _refuse_unclear_rows(flows, unit)
     if unit.max_weight is not None:

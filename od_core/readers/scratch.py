@@ -35,7 +35,6 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
         sources: files that may be read.
     """
     spill = spill_folder(folder)
-    spill.mkdir(mode=0o700, exist_ok=True)
     config: dict[str, str | bool | int | float | list[str]] = {
         "temp_directory": str(spill),
         "memory_limit": MEMORY_LIMIT,
@@ -43,6 +42,7 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
     }
     try:
         with duckdb.connect(config=config) as connection:
+            spill.mkdir(mode=0o700, exist_ok=True)
             connection.execute(_closed(spill, sources))
             yield connection
     finally:
