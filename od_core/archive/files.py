@@ -12,6 +12,16 @@ CONFIDENTIAL_FILE_MODE = 0o600
 PUBLIC_FILE_MODE = 0o644
 
 
+def make_confidential_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, all for their owner alone: ``Path.mkdir`` closes the last one.
+
+    Folders that are there keep their modes.
+    """
+    if not folder.is_dir():
+        make_confidential_folder(folder.parent)
+        folder.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, exist_ok=True)
+
+
 def write_durably(
     path: Path, write: Callable[[Path], object], *, mode: int = CONFIDENTIAL_FILE_MODE, sync_name: bool = True
 ) -> None:

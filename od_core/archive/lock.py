@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE
 from od_core.errors import OdError
 
 LOCK_NAME = "release.lock"
@@ -19,7 +21,8 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Be the only one that releases in this folder. Raises OdError when another run does not end in time."""
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
-    with (folder / LOCK_NAME).open("w") as file:
+    descriptor = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
+    with os.fdopen(descriptor, "w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
