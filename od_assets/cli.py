@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
+from rich.text import Text
 
 from od_assets.printing import (
+    WRONG,
     console,
     conversion_text,
     print_findings,
@@ -25,6 +27,7 @@ from od_assets.printing import (
 )
 from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
 from od_assets.questions import QUESTIONS, Question
+from od_assets.terminal import printable
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.planned import Planned
@@ -102,9 +105,9 @@ def _print_forecast(
         return
     for title, frame in found.tables().items():
         print_frame(title, frame)
-    console.print(found.source, markup=False, soft_wrap=True)
+    console.print(found.source, soft_wrap=True)
     if to is not None:
-        console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+        console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
 def init(
@@ -120,11 +123,11 @@ def init(
     places_of(name)  # refused before anything is asked
     ask = _asked if sys.stdin.isatty() else None
     fields = dict(each.partition("=")[::2] for each in further or [])
-    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True), fields)
+    answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
     written = initialize(name, answers, fields)
     areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
     files = "\n".join(map(str, written.files))
-    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", markup=False, soft_wrap=True)
+    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", soft_wrap=True)
     plan(name, None, with_forecast=False, epsilon=None, runs=None, to=None, as_json=False)
 
 
@@ -206,9 +209,10 @@ def verify(
         typer.echo(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
+            found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
+            console.print(f"{row['release']}:", found)
             for part, fault in row["faults"].items():
-                console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+                console.print(f"  {part}: {fault}", soft_wrap=True)
         console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
         raise typer.Exit(1)
@@ -255,7 +259,6 @@ def compare(
     console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
         " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
-        markup=False,
         soft_wrap=True,
     )
 
@@ -339,9 +342,9 @@ def compare_mechanisms(
     outcome = run_comparison(component, to)
     if outcome.failures:
         for line in outcome.failures:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
         raise typer.Exit(1)
-    console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
+    console.print(f"Tables and figures: {outcome.folder}", soft_wrap=True)
 
 
 @app.command()
@@ -371,7 +374,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except OdError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(printable(str(error)), err=True)
         sys.exit(2)
 
 
