@@ -15,8 +15,12 @@ _LISTENERS: list[Listener] = []
 _BUSY = threading.local()
 
 
+_OF_FILES = ("open", "sqlite3.", "os.", "shutil.", "pathlib.")
+"""Beginnings of the names of events that have to do with files; there are many others."""
+
+
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _LISTENERS or getattr(_BUSY, "yes", False):
+    if not _LISTENERS or not event.startswith(_OF_FILES) or getattr(_BUSY, "yes", False):
         return
     _BUSY.yes = True  # what a listener does itself is not heard
     try:
@@ -29,10 +33,15 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_hear)  # there is one for the life of the process: a hook cannot be taken away
 
 
+def listen(listener: Listener) -> None:
+    """Let a listener hear all events of files in this process from now on."""
+    _LISTENERS.append(listener)
+
+
 @contextmanager
 def audited(listener: Listener) -> Iterator[None]:
-    """Let a listener hear all events of this process while the body runs."""
-    _LISTENERS.append(listener)
+    """Let a listener hear them while the body runs."""
+    listen(listener)
     try:
         yield
     finally:

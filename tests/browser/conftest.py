@@ -19,7 +19,7 @@ import pytest
 from tests.servers import free_port, serving
 
 ROOT = Path(__file__).parents[2]
-SCREENSHOTS = ROOT / "var" / "screenshots"
+SCREENSHOTS = ROOT / "build" / "screenshots"
 """Kept, so that somebody may look at them."""
 
 PERIOD = "2001-06"
@@ -82,7 +82,7 @@ def environment(browser, tmp_path_factory) -> dict[str, str]:
     where = {"OD_PROJECT": str(ROOT), "OD_VAR": str(var), "DAGSTER_HOME": str(var / "dagster"), "PYTHONPATH": str(ROOT)}
     given = {**os.environ, **where}
     run = [sys.executable, "-c", CLI, "run", "us_flights", "--period", PERIOD, "--json"]
-    subprocess.run(run, cwd=ROOT, env=given, check=True, capture_output=True, timeout=120)
+    subprocess.run(run, cwd=ROOT, env=given, check=True, capture_output=True, timeout=300)
     return given
 
 
@@ -99,7 +99,7 @@ def ui(environment, tmp_path_factory) -> Iterator[str]:
     command = [sys.executable, "-m", "dagster_webserver", "-w", str(ROOT / "workspace.yaml"), "-h", "127.0.0.1", "-p"]
     log = tmp_path_factory.mktemp("ui") / "log"
     with serving([*command, str(port)], ROOT, environment, log) as server:
-        for _ in range(600):
+        for _ in range(3000):
             try:
                 urllib.request.urlopen(f"{address}/server_info", timeout=5).close()  # noqa: S310  # our own server
                 break

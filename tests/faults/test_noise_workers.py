@@ -84,7 +84,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(so: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(so: Callable[[], bool], seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
     while not so() and time.monotonic() < end:
         time.sleep(0.01)
@@ -305,7 +305,7 @@ def test_an_interrupt_ends_the_parent_and_its_workers_at_once(holder):
     workers = [int(pid) for pid in process.stdout.readline().split()]
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert said.count("KeyboardInterrupt") == 1
     assert wait_until(lambda: not any(map(is_alive, workers)))
@@ -320,7 +320,7 @@ def test_the_worker_imports_opendp_and_not_the_package_and_ends_with_its_input()
         ours.sendall(b"".join(asked) + b"broken")
         theirs.close()
         ours.shutdown(socket.SHUT_WR)
-        _, imported = worker.communicate(timeout=60)
+        _, imported = worker.communicate(timeout=300)
         assert worker.returncode == 0
         answers = [ours.recv(REQUEST.size + 8 * count, socket.MSG_WAITALL) for _, _, count in REQUESTS]
         assert ours.recv(1) == b""
@@ -344,7 +344,7 @@ def test_what_else_prints_in_a_worker_does_not_come_among_the_noise(tmp_path):
         "pool.end()\n"
     )
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -258,7 +258,7 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
 
 
 def until(happens: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while not happens():
         assert time.monotonic() < deadline
         time.sleep(0.01)
