@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -12,7 +12,6 @@ import pytest
 from rich.table import Table
 
 import od_assets
-from od_assets import cli
 from od_assets.findings import Finding
 from od_assets.printing import print_findings, print_frame, print_outcome
 from od_assets.progress import followed
@@ -71,19 +70,13 @@ def test_a_bar_shows_what_is_at_work(capsys: pytest.CaptureFixture[str], monkeyp
     assert "\x07" not in said
 
 
-def test_a_refusal_is_printed_as_it_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_refusal_is_printed_as_it_is(refused: Callable[..., str], tmp_path: Path) -> None:
     bundle = tmp_path / "[bold]\x1b]0;title\x07.zip"
     bundle.write_bytes(b"")
-    monkeypatch.setattr(sys, "argv", ["od-release", "compare", str(bundle), str(bundle)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert said.err.startswith("OD-")
-    assert r"[bold]\x1b]0;title\x07.zip" in said.err
-    assert said.err.strip().isprintable()
+    said = refused("compare", str(bundle), str(bundle))
+    assert said.startswith("OD-")
+    assert r"[bold]\x1b]0;title\x07.zip" in said
+    assert said.strip().isprintable()
 
 
 def test_there_is_no_other_console() -> None:
