@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
+from rich.text import Text
 
 from od_assets.printing import (
+    WRONG,
     console,
     conversion_text,
     print_findings,
@@ -24,6 +26,7 @@ from od_assets.printing import (
 )
 from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
 from od_assets.questions import QUESTIONS, Question
+from od_assets.terminal import printable
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.archive.planned import Planned
@@ -106,9 +109,9 @@ def _print_forecast(
         return
     for title, frame in found.tables().items():
         print_frame(title, frame)
-    console.print(found.source, markup=False, soft_wrap=True)
+    console.print(found.source, soft_wrap=True)
     if to is not None:
-        console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+        console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
 def init(
@@ -124,11 +127,11 @@ def init(
     places_of(name)  # refused before anything is asked
     ask = _asked if sys.stdin.isatty() else None
     fields = dict(each.partition("=")[::2] for each in further or [])
-    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True), fields)
+    answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
     written = initialize(name, answers, fields)
     areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
     files = "\n".join(map(str, written.files))
-    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", markup=False, soft_wrap=True)
+    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", soft_wrap=True)
     plan(name, None, with_forecast=False, epsilon=None, runs=None, to=None, as_json=False)
 
 
@@ -210,11 +213,12 @@ def verify(
         typer.echo(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
+            found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
+            console.print(f"{row['release']}:", found)
             for part, fault in row["faults"].items():
-                console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+                console.print(f"  {part}: {fault}", soft_wrap=True)
             if "next_step" in row:
-                console.print(f"  next step: {row['next_step']}", markup=False, soft_wrap=True)
+                console.print(f"  next step: {row['next_step']}", soft_wrap=True)
         console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
         raise typer.Exit(1)
@@ -261,7 +265,6 @@ def compare(
     console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
         " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
-        markup=False,
         soft_wrap=True,
     )
 
@@ -348,9 +351,9 @@ def compare_mechanisms(
     outcome = run_comparison(component, to)
     if outcome.failures:
         for line in outcome.failures:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
         raise typer.Exit(1)
-    console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
+    console.print(f"Tables and figures: {outcome.folder}", soft_wrap=True)
 
 
 @app.command()
@@ -386,7 +389,7 @@ def main() -> None:
         app(standalone_mode=True)
     except OdError as error:
         ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
-        typer.echo(str(error), err=True)
+        typer.echo(printable(str(error)), err=True)
         sys.exit(2)
 
 

@@ -101,7 +101,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(so: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(so: Callable[[], bool], seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
     while not so() and time.monotonic() < end:
         time.sleep(0.01)
@@ -261,7 +261,7 @@ def test_an_interrupt_ends_the_parent_and_its_workers_at_once(holder):
     process = holder("alone")
     workers = [int(pid) for pid in process.stdout.readline().split()]
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert said.count("KeyboardInterrupt") == 1
     assert wait_until(lambda: not any(map(is_alive, workers)))
@@ -283,7 +283,7 @@ def test_a_worker_imports_next_to_nothing_answers_once_and_ends(tmp_path):
         )
         ours.sendall(REQUEST.pack(GAUSSIAN, SIGMA, 1.0, 7) * 2)
         theirs.close()
-        printed, imported = worker.communicate(timeout=60)
+        printed, imported = worker.communicate(timeout=300)
         assert worker.returncode == 0
         answer = ours.recv(2 * (ANSWER.size + 8 * 7), socket.MSG_WAITALL)
     assert len(answer) == ANSWER.size + 8 * 7
