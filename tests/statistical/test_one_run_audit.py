@@ -32,8 +32,8 @@ import od_assets.assets.levels
 import tests.od_assets.conftest
 from od_assets.components import OdRelease
 from od_assets.verifying import verified
+from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.privacy.neighbours import Neighbours
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.flow_tables import FlowTables
 from tests.conftest import FLIGHTS
 from tests.od_assets.canary import _readings
@@ -379,3 +379,31 @@ def test_a_true_total_in_an_event_shows_more_than_it_promises(project, monkeypat
 
     instead_of_measuring(monkeypatch, talkative)
     assert weighted_audit(project) > WEIGHTED_PROMISE
+
+
+# The total number of trips: one coin a release, so that many releases are needed; without Dagster.
+
+PERIODS_WITH_A_COIN, TOTALS_PROMISE = 24, 0.05
+
+
+def totals_audit() -> float:
+    """What the totals of 24 periods show of a record that is replaced by one from a place that is not listed."""
+    zones = pd.DataFrame({"region": ["A", "B"], "zone": ["a", "b"]})
+    geography, bits = Geography.from_frame(zones, ["region", "zone"]), fair_bits(PERIODS_WITH_A_COIN)
+    totals = []
+    for bit in bits:
+        flows = pd.DataFrame({"origin": 3000 * ["a"], "destination": [*(2999 * ["b"]), "b" if bit else "nowhere"]})
+        budget = Budget(epsilon=TOTALS_PROMISE, delta=DELTA)
+        release = release_flows(flows, geography, unit=PrivacyUnit("trip"), budget=budget, noise="table")
+        totals.append(int(release.flows["trips"].sum()))
+    return shown(bits, np.where(np.array(totals) >= 3000, 1, -1), DELTA)
+
+
+def test_totals_show_less_than_they_promise_where_a_record_may_leave():
+    """Fails with probability 1e-6."""
+    assert totals_audit() <= TOTALS_PROMISE
+
+
+def test_exact_totals_show_more_than_they_promise_where_a_record_may_leave(monkeypatch):
+    monkeypatch.setattr(Neighbours, "publishes_total", True)
+    assert totals_audit() > TOTALS_PROMISE
