@@ -315,7 +315,7 @@ def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
     folder = root / "releases" / key.folder
     folder.mkdir(parents=True, exist_ok=True)
     write_bundle(FLOWS, release, facts, report := FLOWS.report(release, facts, around), folder)
-    ledger.publish(key, certificate_digest(facts))
+    ledger.publish(key, certificate_digest(facts), facts["exact"])
     return report
 
 

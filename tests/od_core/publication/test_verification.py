@@ -55,7 +55,7 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
     around = circumstances(FLOW_KIND, ledger, KEY, "commuters", root / "releases")
     with staged_bundle(release, facts, bundle, around, ledger.published_certificate(KEY)):
         store_release(root / "release.duckdb", release, KEY, facts)
-    ledger.publish(KEY, certificate_digest(facts))
+    ledger.publish(KEY, certificate_digest(facts), facts["exact"])
     return Published(KEY, bundle, root / "release.duckdb", ledger, root / "confidential" / KEY.folder)
 
 
