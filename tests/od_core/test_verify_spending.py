@@ -47,6 +47,7 @@ _SPEC.loader.exec_module(verify_spending)
 
 TRIP, UNBOUNDED = PrivacyUnit("trip", "bounded"), PrivacyUnit("trip", "unbounded")
 USER = PrivacyUnit("user", "unbounded", column="user", max_trips=4)
+LOADED = PrivacyUnit("trip", "bounded", max_weight=7)
 BY_EPSILON = Budget(epsilon=1, delta="1e-8", conversion="exact", shares="geography")
 
 Row = dict[str, Any]
@@ -90,17 +91,17 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return var
 
 
-COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "walks": "walkers"}
+COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "ride_pairs": "riders", "walks": "walkers"}
 
 
 def release_all(var: Path) -> None:
     ledger = Ledger(var / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", TRIP, Cap(epsilon=Fraction(7), delta=Fraction(1, 10**6)), "a test"))
-    ledger.declare(PrivacyDomain("riders", USER, Cap(rho=Fraction(3)), "a test"))
+    ledger.declare(PrivacyDomain("riders", USER, Cap(epsilon=Fraction(7), delta=Fraction(1, 10**5)), "a test"))
     ledger.declare(PrivacyDomain("walkers", UNBOUNDED, Cap(rho=Fraction(3)), "a test", elementary_period="week"))
 
     def flows(key: str, domain: str, unit: PrivacyUnit, budget: Budget = BY_EPSILON, **changes: Any) -> None:
-        table = with_user(FLOWS) if unit is USER else FLOWS
+        table = {USER: with_user(FLOWS), LOADED: FLOWS.rename(columns={"trips": "weight"})}.get(unit, FLOWS)
         given = {"unit": unit, "budget": budget, "noise": "table", "ledger": ledger, "release_id": key} | changes
         publish(var, FLOW_KIND, release_flows(table, GEOGRAPHY, **given), key, domain)
 
@@ -110,6 +111,8 @@ def release_all(var: Path) -> None:
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
     flows("rides/2001-06/r1", "riders", USER, Budget(epsilon=1, delta="1e-6"))
+    flows("ride_pairs/2001-07/r1", "riders", USER, budget, mechanism="stability_histogram")
+    flows("loads/2001-05/r1", "commuters", LOADED, Budget(epsilon="1/2", delta="1e-8"))
     flows("walks/2001-W23/r1", "walkers", UNBOUNDED)
     flows("walks/2001-W23--2001-W25/r1", "walkers", UNBOUNDED)
 

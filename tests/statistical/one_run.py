@@ -16,7 +16,9 @@ function of the records of that period alone, and the releases' noise is indepen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,20 @@ def tokens_in(texts: Sequence[str], tokens: Sequence[str]) -> Guesses:
     said = "\n".join(texts)
     found = np.array([token in said for token in tokens])
     return np.where(found, 1, -1) if found.any() else np.zeros(len(tokens), dtype=np.int64)
+
+
+def bits_of_numbers(readings: Iterable[bytes], known: int, number: int) -> Guesses:
+    """The last bits of a number whose first ones are known, of those that stand anywhere the one most often there."""
+    found = Counter(
+        int(digits)
+        for reading in readings
+        for digits in re.findall(rb"\d+", re.sub(rb"(?<=\d),(?=\d\d\d)", b"", reading))
+        if len(digits) < 30 and int(digits) >> number == known
+    )
+    if not found:
+        return np.zeros(number, dtype=np.int64)
+    ((value, _),) = found.most_common(1)
+    return 2 * (value >> np.arange(number) & 1) - 1
 
 
 def best(bits: NDArray[np.bool_], attackers: Mapping[str, Guesses], delta: float) -> tuple[str, float]:
