@@ -112,8 +112,9 @@ def chosen(soak: Soak, options: argparse.Namespace) -> Iterator[Trial]:
             start = Start(options.kinds[number % len(options.kinds)], chance.choice(("first", "later")), noise)
             made = soak.undisturbed(start).made
             if row == "cuts":
-                operation = _any(made, chance)
-                yield Trial(start, ((("ordered", "strict")[number // 4 % 2], operation.number),), number)
+                cut = (chance.choice(("ordered", "strict", "strict")), _any(made, chance).number)
+                killed = [("kill", _any(made, chance).number)] if chance.random() < 0.4 else []
+                yield Trial(start, (*killed, cut), number)
                 continue
             if row == "kills":
                 draw = [one for one, place in zip(made, places(made), strict=True) if place == "draw"]

@@ -80,7 +80,9 @@ class Disk:
             self._apply(operation)
 
     def _apply(self, done: Operation) -> None:
-        folder, name = self._place(done.path) if done.kind != "MARK" else (Folder(), "")
+        if done.kind in ("MARK", "FAULT"):
+            return
+        folder, name = self._place(done.path)
         if done.kind == "CREATE":
             self._files[done.inode] = File()
             folder.bind(name, self._files[done.inode])
@@ -97,11 +99,12 @@ class Disk:
             folder.bind(name, Folder())
         elif done.kind in ("UNLINK", "RMDIR"):
             folder.bind(name, None)
-        elif done.kind in ("RENAME", "LINK"):
+        elif done.kind in ("RENAME", "EXCHANGE", "LINK"):
             other, new = self._place(done.second)
-            other.bind(new, folder.names[name])
-            if done.kind == "RENAME":
-                folder.bind(name, None)
+            first, second = folder.names[name], other.names.get(new)
+            other.bind(new, first)
+            if done.kind != "LINK":
+                folder.bind(name, second if done.kind == "EXCHANGE" else None)
 
     def _place(self, path: str) -> tuple[Folder, str]:
         """The folder of a path, and its name there."""

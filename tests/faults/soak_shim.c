@@ -282,7 +282,8 @@ static int on_name(const char *kind, const char *path, const char *second, int f
     pthread_mutex_lock(&lock);
     int done = -1;
     if (!fails(kind, path)) {
-        if (!strcmp(kind, "RENAME")) done = syscall(SYS_renameat2, folder, name, other, new_name, flags);
+        if (!strcmp(kind, "RENAME") || !strcmp(kind, "EXCHANGE"))
+            done = syscall(SYS_renameat2, folder, name, other, new_name, flags);
         if (!strcmp(kind, "LINK")) done = syscall(SYS_linkat, folder, name, other, new_name, flags);
         if (!strcmp(kind, "MKDIR")) done = syscall(SYS_mkdirat, folder, name, flags);
         if (!strcmp(kind, "UNLINK") || !strcmp(kind, "RMDIR")) done = syscall(SYS_unlinkat, folder, name, flags);
@@ -301,7 +302,8 @@ int renameat2(int folder, const char *name, int other, const char *new_name, uns
     char path[PATH_MAX], second[PATH_MAX];
     if (!resolve(folder, name, path) || !resolve(other, new_name, second))
         return syscall(SYS_renameat2, folder, name, other, new_name, flags);
-    return on_name("RENAME", path, second, folder, name, other, new_name, flags);
+    const char *kind = flags & RENAME_EXCHANGE ? "EXCHANGE" : "RENAME";
+    return on_name(kind, path, second, folder, name, other, new_name, flags);
 }
 int renameat(int folder, const char *name, int other, const char *new_name) {
     return renameat2(folder, name, other, new_name, 0);

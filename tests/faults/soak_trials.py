@@ -3,7 +3,8 @@
 A trial is named by a text from which it can be repeated, as ``flows.first.table:kill@137``: the kind of release,
 whether it is the first in its folder or a later one, the noise backend, and the fault with the number of the operation
 that it meets; two faults, the second in the run that takes up the first, are joined by ``+``. A power cut is named
-``flows.later.table:strict@137~5``: the model, the last operation before the cut, and a seed of what it leaves.
+``flows.later.table:strict@137~5``: the model, the last operation before the cut, and a seed of what it leaves; one of the
+run that takes up another fault ``flows.later.table:kill@137+strict@20~5``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
@@ -78,7 +79,8 @@ class Trial:
 
     Attributes:
         start: what is run.
-        faults: each with the number of the operation that it meets, run after run; of a power cut, the model.
+        faults: each with the number of the operation that it meets, run after run; of a power cut, which is the last,
+            the model.
         seed: of what a power cut leaves.
     """
 
@@ -98,7 +100,9 @@ class Trial:
             raise ValueError(f"no trial: {text}")
         faults, _, seed = match[4].partition("~")
         pairs = [fault.partition("@") for fault in faults.split("+")]
-        if any(fault not in (FAULTS[1:] if not seed else MODELS) for fault, _, _ in pairs):
+        if any(fault not in FAULTS[1:] for fault, _, _ in pairs[:-1]) or pairs[-1][0] not in (
+            MODELS if seed else FAULTS[1:]
+        ):
             raise ValueError(f"no trial: {text}")
         met = tuple((fault, int(number)) for fault, _, number in pairs)
         return cls(Start(match[1], match[2], match[3]), met, int(seed) if seed else None)
@@ -192,17 +196,28 @@ class Soak:
         return outcome, runs, {}
 
     def _cut(self, trial: Trial, root: Path, log: Path) -> tuple[Outcome, Runs, Shown]:
-        """Make what a power cut leaves."""
-        undisturbed, ((model, cut),) = self.undisturbed(trial.start), trial.faults
+        """Make what a power cut leaves, of the first run, or of one that takes up another fault."""
+        *before_cut, (model, cut) = trial.faults
+        undisturbed = self.undisturbed(trial.start)
+        before, made, public, outcome = deepcopy(undisturbed.before), [], undisturbed.public, Outcome()
+        if before_cut:
+            before = Disk(root)
+            outcome, (made,), _ = self._disturbed(replace(trial, faults=tuple(before_cut)), root, log)
+            self._run(trial.start, root, log, f"{trial} again", "none", 0)
+            last, public = list(operations(log, root)), public_files(root)
+            log.unlink()
+        else:
+            last = undisturbed.made
+        made = made + [done for done in last if done.number <= cut]
         chance = random.Random(f"{trial}")  # noqa: S311  # to be repeated
-        made = [done for done in undisturbed.made if done.number <= cut]
-        disk = deepcopy(undisturbed.before)
-        disk.apply(kept_by_cut(made, chance, model))
+        before.apply(kept_by_cut(made, chance, model))
         shutil.rmtree(root)
-        disk.write(root, chance, model)
+        before.write(root, chance, model)
         bundle = f"releases/{ReleaseKey(trial.start.kind, PERIOD).folder}"
         is_public = any(done.kind == "RENAME" and done.second == bundle for done in made)
-        return Outcome(["cut"], [places(made)[-1]]), [made], undisturbed.public if is_public else {}
+        outcome.ended.append("cut")
+        outcome.places.append(places(made)[-1])
+        return outcome, [made], public if is_public else {}
 
     def _begun(self, start: Start) -> tuple[Path, Path]:
         """A folder in which a start is about to be run, and the place of the log."""
