@@ -3,8 +3,8 @@
 A trial is named by a text from which it can be repeated, as ``flows.first.table:kill@137``: the kind of release,
 whether it is the first in its folder or a later one, the noise backend, and the fault with the number of the operation
 that it meets; two faults, the second in the run that takes up the first, are joined by ``+``. A power cut is named
-``flows.later.table:strict@137~5``: the model, the last operation before the cut, and a seed of what it leaves; one of the
-run that takes up another fault ``flows.later.table:kill@137+strict@20~5``.
+``flows.later.table:strict@137~5``: the model, the last operation before the cut, and a seed of what it leaves; one of
+the run that takes up another fault ``flows.later.table:kill@137+strict@20~5``.
 """
 
 from __future__ import annotations
