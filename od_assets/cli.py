@@ -26,7 +26,7 @@ from od_assets.printing import (
 from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
 from od_assets.questions import QUESTIONS, Question
 from od_core.archive.balance import Balance
-from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.archive.planned import Planned
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
@@ -209,6 +209,8 @@ def verify(
             console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
             for part, fault in row["faults"].items():
                 console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+            if "next_step" in row:
+                console.print(f"  next step: {row['next_step']}", markup=False, soft_wrap=True)
         console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
         raise typer.Exit(1)
@@ -358,7 +360,7 @@ def ui(port: int = 3000) -> None:
 def prepare_dagster_home() -> Path:
     """DAGSTER_HOME below ``var``, absolute, with the project's settings; set for this process."""
     home = dagster_home(var_folder())
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     settings, present = DAGSTER_SETTINGS.read_bytes(), home / DAGSTER_SETTINGS.name
     if not present.exists() or present.read_bytes() != settings:
         write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)

@@ -10,7 +10,7 @@ from od_core.publication.verification import Published, verify_release
 
 
 def verified(release: str | None = None) -> list[dict[str, Any]]:
-    """Findings of published releases as JSON-ready rows: release, verified, faults by part.
+    """Findings of published releases as JSON-ready rows: release, verified, faults by part, and what mends them.
 
     Args:
         release: a key as ``us_flights/2001-06/r1``, the name of a series, or None for all.
@@ -35,4 +35,6 @@ def verified(release: str | None = None) -> list[dict[str, Any]]:
 def _row(published: Published) -> dict[str, Any]:
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
-    return {"release": str(published.key), "verified": not faults, "faults": faults}
+    steps = [finding.next_step for finding in findings if finding.next_step is not None]
+    step = {"next_step": "; ".join(steps)} if steps else {}
+    return {"release": str(published.key), "verified": not faults, "faults": faults, **step}

@@ -13,7 +13,7 @@ from od_assets.loading import load_period
 from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_core.archive.count_files import CountFiles
-from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.estimation.top_down import published_root
 
 
@@ -35,7 +35,7 @@ def source_assets(
     def geography(warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(warehouse.confidential):
             listed = settings.read_geography()
-            warehouse.geographies.mkdir(parents=True, exist_ok=True)
+            make_folder(warehouse.geographies)
             for file, zones in settings.kept_lists(listed).items():
                 write_durably(
                     warehouse.geographies / file,

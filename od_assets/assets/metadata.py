@@ -19,6 +19,7 @@ from od_core.publication.bundle import REPORT
 from od_core.publication.circumstances import Circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind, R
+from od_core.publication.markdown import in_markdown
 from od_core.publication.markup import data_address
 from od_core.publication.report_flows import largest_changes, largest_flows
 from od_core.stops.kind import STOPS
@@ -110,7 +111,8 @@ def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
 
 def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What a published release shows of its report: its pictures, and where it is."""
-    pictures = [f"![{title}]({data_address(drawn)})" for title, drawn in kind.pictures(release, certificate).items()]
+    drawn = kind.pictures(release, certificate)
+    pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
     shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
     return allowed(
         release=certificate["release"],

@@ -19,7 +19,7 @@ from od_core.archive.balance import Balance
 from od_core.archive.files import file_digest, write_durably
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.bundle import CERTIFICATE, staged_folder, write_bundle
+from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.circumstances import Circumstances, circumstances
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, ORIGIN, TRIPS, Column
@@ -134,11 +134,14 @@ def bundle_asset(
                 records=settings.reading,
                 intervals=intervals,
             )
-            folder = warehouse.bundle(key)
+            folder, published = warehouse.bundle(key), ledger.published_certificate(key)
+            facts = as_published(facts, folder, published)
             around = circumstances(kind, ledger, key, settings.domain.name, warehouse.releases)
             report = kind.report(release, facts, around)
             tell = now_and_then(context.log.info)
-            with staged_folder(lambda place: write_bundle(kind, release, facts, report, place, tell), folder):
+            with staged_folder(
+                lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
+            ):
                 kind.store(warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts))
             balance = ledger.balance(settings.domain.name, key.period)

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from od_core.archive.files import CONFIDENTIAL_FOLDER_MODE, write_durably
+from od_core.archive.files import CONFIDENTIAL_FOLDER_MODE, make_folder, write_durably
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.privacy.cap import Charge
@@ -243,7 +243,7 @@ class Chain:
         entry's too: it asks for less, and never wrongly.
         """
         if not self._head.exists():
-            self._head.parent.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
+            make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._head, lambda file: file.write_text(newest, encoding="utf-8"))
             return
         with self._head.open("rb+", buffering=0) as file:

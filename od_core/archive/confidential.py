@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, sync, write_durably
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_durably
 from od_core.errors import OdError
 from od_core.pipeline import in_order
 
@@ -34,9 +34,9 @@ class ConfidentialFolder:
 
     def subfolder(self, name: str | os.PathLike[str]) -> Path:
         """A folder inside, made where it is missing; every folder on the way has mode 0700."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         folder = self.path / name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
         while True:
             folder.chmod(CONFIDENTIAL_FOLDER_MODE)
             if folder.resolve() == self.path.resolve():

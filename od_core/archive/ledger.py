@@ -17,6 +17,7 @@ from typing import Any
 
 from od_core.archive.balance import NEWEST, Balance, balances, charge_of, check_cap
 from od_core.archive.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
+from od_core.archive.files import make_folder
 from od_core.archive.planned import Planned
 from od_core.archive.release_key import ReleaseKey
 from od_core.archive.same_series import is_reserved, refuse_moved_series, refuse_other_areas
@@ -75,7 +76,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._chain = _chain(path)
         with self._transaction() as entries:
             entries.verify()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from od_core.archive.files import PUBLIC_FILE_MODE, make_folder
 from od_core.errors import OdError
 
 LOCK_NAME = "release.lock"
@@ -17,12 +19,13 @@ LOCK_SECONDS = 600.0
 @contextmanager
 def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Be the only one that releases in this folder. Raises OdError when another run does not end in time."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     deadline = time.monotonic() + seconds
-    with (folder / LOCK_NAME).open("w") as file:
+    lock = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE)
+    try:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
@@ -33,3 +36,5 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                     ) from None
                 time.sleep(0.05)
         yield
+    finally:
+        os.close(lock)

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.archive.chain import DRAWING, MEASURED, RESERVED
+from od_core.archive.checked_file import Written, write_checked
 from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.files import file_digest, write_durably
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, file_digest, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import Ledger, LevelState
 from od_core.archive.noisy_vector import NoisyVector, write_noisy
@@ -106,8 +107,8 @@ class DurableMeasurements:
         elif state is None or state.kind != MEASURED:
             number = self.ledger.start_draw(self.key, step.level, self.noise)
             path = self._path(step.level, number)
-            write_durably(path, lambda file: write_noisy(file, draw()))
-            self.ledger.finish_draw(self.key, step.level, number, file_digest(path))
+            written = write_durably(path, partial(_write_draw, draw))
+            self.ledger.finish_draw(self.key, step.level, number, written.digest)
             return NoisyVector(path)
         return self.read(step)
 
@@ -160,3 +161,8 @@ class DurableMeasurements:
                 next_step="restore the newest ledger; an older one has forgotten what was spent",
                 spent="what was set aside before stays charged",
             )
+
+
+def _write_draw(draw: Draw, path: Path) -> Written:
+    """Draw a level into a file, whose digest is that of what was drawn."""
+    return write_checked(path, lambda file: write_noisy(file, draw()), mode=CONFIDENTIAL_FILE_MODE)

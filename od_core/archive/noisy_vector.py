@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,7 @@ def _opened(source: Source) -> pq.ParquetFile:
     return pq.ParquetFile(source() if callable(source) else source)
 
 
-def write_noisy(sink: Path | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:
+def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:
     """Write the values of consecutive pieces; only one row group is held at a time.
 
     Small differences packed in bits, without a codec: as many bits as the noise has, any reader reads it, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +13,11 @@ ROWS = 1 << 20
 """Rows of a row group; only one group is held at a time."""
 
 
-def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str) -> None:
-    """Write the rows of consecutive batches."""
-    with pq.ParquetWriter(path, schema, compression=compression) as writer:
+def write_batches(
+    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str
+) -> None:
+    """Write the rows of consecutive batches into a file that is named or open."""
+    with pq.ParquetWriter(target, schema, compression=compression) as writer:
         for group in _groups(schema, batches):
             writer.write_table(group, row_group_size=ROWS)
 

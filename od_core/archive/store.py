@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, sync
+from od_core.archive.checked_file import write_checked
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync
 from od_core.errors import OdError
 
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
@@ -78,15 +79,16 @@ class LocalStore:
         path = self.folder / name
         if path.exists():
             return False
-        self._make_folder(path.parent)
+        make_folder(self.folder.parent)
+        make_folder(path.parent, CONFIDENTIAL_FOLDER_MODE)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         try:
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
+            if durable:
+                write_checked(temporary, lambda file: file.write(content), mode=CONFIDENTIAL_FILE_MODE)
+            else:
+                descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
             try:
                 path.hardlink_to(temporary)
             except FileExistsError:
@@ -117,15 +119,6 @@ class LocalStore:
     def remove(self, prefix: str) -> None:
         """As :meth:`Store.remove`."""
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
-
-    def _make_folder(self, folder: Path) -> None:
-        """A folder for its owner alone, and those above it, durably."""
-        if folder.is_dir():
-            return
-        if folder != self.folder:
-            self._make_folder(folder.parent)
-        folder.mkdir(mode=CONFIDENTIAL_FOLDER_MODE, parents=True, exist_ok=True)
-        sync(folder.parent)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
+from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.errors import OdError
 from od_core.evaluation.bounds import bound_of
@@ -107,7 +107,7 @@ def compare(
         OdError: as mechanisms and data sets say, but for a mechanism that refuses a data set for its size: that is
             recorded. What was made until then is kept.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
         left_behind.unlink()
     by_data_set: dict[str, list[Run]] = {}

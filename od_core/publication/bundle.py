@@ -6,29 +6,32 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.archive.files import sync
+from od_core.archive.checked_file import Written, write_checked
+from od_core.archive.files import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
 from od_core.archive.ledger import EntryName
 from od_core.errors import OdError
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.certificate_page import certificate_page
-from od_core.publication.checksums import CHECKSUMS, faulty_files, write_checksums
+from od_core.publication.checksums import CHECKSUMS, checksum_lines, faulty_files, stated_digests
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
+from od_core.publication.file_formats import opens, refuse_unreadable
 from od_core.publication.kind import Kind, R
 from od_core.publication.open_matrix import same_matrices
-from od_core.publication.zipped import write_zip, zip_beside, zip_faults
+from od_core.publication.zipped import write_zip, zip_beside, zip_faults, zip_is_sound
 
 CERTIFICATE = "certificate.json"
 SCHEMA = "certificate.schema.json"
 REPORT = "report.html"
+PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
 """The tables that a release of flows is read back from."""
 
@@ -37,7 +40,7 @@ WORDS = (
     "certificate.html",
     SCHEMA,
     "codebook.md",
-    "datapackage.json",
+    PACKAGE,
     "flows.sdmx.json",
     REPORT,
 )
@@ -48,50 +51,117 @@ _SENTENCES = ("guarantee", "known_limitations")
 
 
 @contextmanager
-def staged_folder(write: Callable[[Path], None], target: Path) -> Iterator[None]:
+def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[None]:
     """Prepare a bundle beside its place; it appears in one rename when the body ends without an error.
 
     Its zip file, beside it, appears just before: a crash in between leaves a zip file alone, which the next run makes
-    anew. A bundle that is public already is never replaced: the prepared one must have the same files, byte for byte,
-    and is thrown away. (The certificate names the software that first made it; a later version of the software may
-    make it anew only if everything else is equal.)
+    anew. A sound bundle that is public already is never replaced: the prepared one must have the same files, byte for
+    byte, and is thrown away. (The certificate names the software that first made it; a later version of the software
+    may make it anew only if everything else is equal.) A public bundle that is damaged is replaced: one in which every
+    file that differs from the prepared one is missing, is not what its checksum says, or cannot be read.
+
+    Args:
+        write: fills a folder with the files of the bundle.
+        target: the public folder.
+        published: digest of the certificate that the release was published with, as the ledger has it; without it, a
+            damaged bundle is replaced only where its own certificate is the prepared one.
 
     Raises:
-        OdError: a public bundle, or its zip file, differs from what its measurements give.
+        OdError: a public bundle, or its zip file, is sound and differs from what its measurements give; or it is
+            damaged, and nothing says that it was the prepared one.
     """
-    staged = target.with_name(f".{target.name}.staged")
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(parents=True)
+    staged, replaced = (target.with_name(f".{target.name}.{name}") for name in ("staged", "replaced"))
+    for left_behind in (staged, replaced):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    make_folder(staged)
     try:
         write(staged)
-        if target.exists():
-            _refuse_changed(staged, target)
-            yield
-            if not zip_beside(target).exists():
-                _zip(target, target)
-                sync(target.parent)
-        else:
+        if not target.exists():
             yield
             sync(staged)
             _zip(staged, target)
             staged.rename(target)
             sync(target.parent)
+        elif changed := differing_files(staged, target):
+            if not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
+                raise _other_bundle(changed)
+            yield
+            sync(staged)
+            _zip(staged, target)
+            replace_folder(target, by=staged, aside=replaced)
+        else:
+            zipped = not any(zip_faults(target, _release(target), zip_beside(target)))
+            if not zipped and zip_is_sound(_release(target), zip_beside(target)):
+                raise _other_bundle([zip_beside(target).name])
+            yield
+            if not zipped:
+                _zip(target, target)
+                sync(target.parent)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        for folder in (staged, replaced):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_changed(made: Path, public: Path) -> None:
-    changed = differing_files(made, public)
-    beside = zip_beside(public)
-    if not changed and beside.exists() and any(zip_faults(public, _release(public), beside)):
-        changed = [beside.name]
-    if changed:
-        raise OdError(
-            "OD-BUNDLE-CHANGED",
-            f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
-            next_step="restore the bundle from a copy, or the ledger and measurements that it was made from",
-            spent="nothing more was spent",
-        )
+def _other_bundle(changed: list[str]) -> OdError:
+    return OdError(
+        "OD-BUNDLE-CHANGED",
+        f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
+        next_step="restore the bundle from a copy, or the ledger and measurements that it was made from",
+        spent="nothing more was spent",
+    )
+
+
+def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
+    """Whether a certificate is that of the ledger or of the public bundle.
+
+    It names an entry of the ledger, whose hash covers the digests of all measurements.
+    """
+    facts, stated = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
+    known = {published, *([] if stated is None else [certificate_digest(stated)])}
+    return facts is not None and certificate_digest(facts) in known
+
+
+def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
+    """Whether files of a public bundle that are not what they should be are damaged, and not those of another one."""
+    stated = stated_digests(public)
+    damaged = {name for name in changed if (made / name).exists() and _is_damaged(public / name, stated.get(name))}
+    others = {*changed} - damaged - {CHECKSUMS}
+    packages = [_package_without(damaged, folder) for folder in (made, public)]
+    return not others or (others == {PACKAGE} and packages[0] is not None and packages[0] == packages[1])
+
+
+def _is_damaged(file: Path, stated: str | None) -> bool:
+    """Whether a file is missing, is not what its checksum says, or cannot be read."""
+    if not file.is_file() or (stated is not None and file_digest(file) != stated):
+        return True
+    return not opens(file)
+
+
+def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
+    """A bundle's descriptor without the sizes and checksums of damaged files: it had those of the damage."""
+    package = _content(folder / PACKAGE)
+    for resource in [] if package is None else package.get("resources", []):
+        if resource.get("path") in damaged:
+            resource.update(bytes=None, hash=None)
+    return package
+
+
+def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> dict[str, Any]:
+    """Return a certificate as it was published: an earlier version of this library may have put facts into other words.
+
+    Args:
+        facts: the certificate, made anew.
+        folder: of the public bundle.
+        published: digest of the certificate that the release was published with; None where it was not.
+
+    Returns:
+        The certificate of the public bundle with the software of ``facts``, where it is the published one and agrees
+        with ``facts``; ``facts`` themselves otherwise.
+    """
+    public = _content(folder / CERTIFICATE)
+    if public is None or certificate_digest(public) != published or not _agree(facts, public):
+        return facts
+    return {**public, "software": facts["software"]}
 
 
 def _zip(folder: Path, target: Path) -> None:
@@ -99,7 +169,13 @@ def _zip(folder: Path, target: Path) -> None:
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
         write_zip(folder, _release(folder), staged)
-        sync(staged)
+        if faults := list(zip_faults(folder, _release(folder), staged)):
+            raise OdError(
+                "OD-FILE-DAMAGED",
+                f"the zip file was written, but is not that of the bundle: {'; '.join(faults)}",
+                next_step="see to the disk, then run the release again",
+                spent="nothing more was spent",
+            )
         staged.replace(zip_beside(target))
     finally:
         staged.unlink(missing_ok=True)
@@ -112,7 +188,10 @@ def _release(folder: Path) -> str:
 
 def bundle_faults(folder: Path) -> Iterator[str]:
     """What is wrong with the files of a bundle and its zip file by themselves, a line each, with the file's name."""
-    yield from (f"{name} {fault}" for name, fault in faulty_files(folder))
+    faulty = dict(faulty_files(folder))
+    yield from (f"{name} {fault}" for name, fault in faulty.items())
+    there = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
+    yield from (f"{file.name} cannot be read, though it is what its checksum says" for file in there if not opens(file))
     if _content(folder / CERTIFICATE) is not None:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
@@ -153,15 +232,15 @@ def write_bundle(
         _words("README.txt", "Where to begin.", readme(kind.contents, certificate, listed)),
     ]
 
-    def package(path: Path) -> None:
-        write_json(datapackage(kind.contents, certificate, listed, folder), path)
-
+    written: dict[str, Written] = {}
     for number, file in enumerate(listed, start=1):
         if tell is not None:
             tell(number, len(listed), file.name)
-        _write(folder / file.name, file.write)
-    _write(folder / "datapackage.json", package)
-    _write(folder / CHECKSUMS, partial(write_checksums, folder))
+        written[file.name] = _write(folder / file.name, file.write)
+    package = json_text(datapackage(kind.contents, certificate, listed, written))
+    written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
+    checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()
+    _write(folder / CHECKSUMS, lambda file: file.write(checksums))
 
 
 def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
@@ -170,28 +249,26 @@ def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
     return [
         _words(REPORT, "The release in pictures and tables.", report),
         _words("certificate.html", "What is protected, and what was spent.", certificate_page(certificate)),
-        BundleFile(CERTIFICATE, "The same for programs.", lambda path: write_json(certificate, path)),
+        BundleFile(CERTIFICATE, "The same for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
     """A file of text that is made already."""
-
-    def write(path: Path) -> None:
-        path.write_bytes(text.encode())
-
-    return BundleFile(name, description, write)
+    return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
-def _write(path: Path, write: Callable[[Path], None]) -> None:
-    write(path)
-    sync(path)
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
+    """A file that holds what was meant, and can be read."""
+    written = write_checked(path, write, mode=PUBLIC_FILE_MODE)
+    refuse_unreadable(path)
+    return written
 
 
-def write_json(content: dict[str, Any], path: Path) -> None:
+def json_text(content: dict[str, Any]) -> bytes:
     """Facts with sorted names."""
-    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def differing_files(made: Path, public: Path) -> list[str]:
@@ -214,7 +291,7 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
     """The same bytes; or, where another version of the software writes a format otherwise, the same numbers."""
     if not (file.exists() and public.exists()):
         return False
-    if file.read_bytes() == public.read_bytes():
+    if file_digest(file) == file_digest(public):
         return True
     if file.suffix == ".omx" and not one_software:
         return same_matrices(file, public)
@@ -240,8 +317,12 @@ def _certificates_agree(made: Path, public: Path) -> bool:
     Numbers stay as they are in any version; how they are put into words may change, and facts may be added.
     """
     new, old = _content(made), _content(public)
-    if new is None or old is None:
-        return False
+    return new is not None and old is not None and _agree(new, old)
+
+
+def _agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
+    """As :func:`_certificates_agree`, of what is in them."""
+    new, old = ({**content} for content in (made, public))
     versions = [content.pop("software", {}).get("od-release") for content in (new, old)]
     if versions[0] == versions[1]:
         return new == old
@@ -250,7 +331,7 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 
 def _content(path: Path) -> dict[str, Any] | None:
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return content
+    return content if isinstance(content, dict) else None

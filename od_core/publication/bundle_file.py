@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import BinaryIO
 
 from od_core.publication.columns import Table
 
@@ -16,11 +16,11 @@ class BundleFile:
     Attributes:
         name: of the file.
         description: what it is, in a line.
-        write: fills it; the same bytes at every call.
+        write: writes its content to an open file, from the beginning to the end; the same bytes at every call.
         table: the table that it holds; None where it is no table.
     """
 
     name: str
     description: str
-    write: Callable[[Path], None]
+    write: Callable[[BinaryIO], object]
     table: Table | None = None

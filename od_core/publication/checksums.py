@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from od_core.archive.files import file_digest
@@ -13,11 +13,22 @@ CHECKSUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
-def write_checksums(folder: Path, path: Path) -> None:
-    """A line for every other file of a folder, in the order of their names."""
-    names = sorted(file.name for file in folder.iterdir() if file.name != path.name)
-    lines = [f"{file_digest(folder / name)}  {name}\n" for name in names]
-    path.write_text("".join(lines), encoding="utf-8")
+def checksum_lines(digests: Mapping[str, str]) -> str:
+    """Return a line for every file, in the order of their names.
+
+    Args:
+        digests: SHA-256 of each file by its name: of what was meant to be written, not of what a disk gives back.
+    """
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+
+
+def stated_digests(folder: Path) -> dict[str, str]:
+    """Return the checksum of every file that the checksums of a folder name; none where they cannot be read."""
+    try:
+        matches = map(_LINE.fullmatch, (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {match[2]: match[1] for match in matches if match}
 
 
 def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
@@ -27,8 +38,7 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     except (OSError, UnicodeDecodeError):
         yield CHECKSUMS, "is missing, or cannot be read"
         return
-    matches = [_LINE.fullmatch(line) for line in lines]
-    stated = {match[2]: match[1] for match in matches if match}
+    stated = stated_digests(folder)
     if len(stated) < len(lines):
         yield CHECKSUMS, "is damaged"
     there = {file.name for file in folder.iterdir()} - {CHECKSUMS}

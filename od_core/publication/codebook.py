@@ -8,6 +8,7 @@ from typing import Any
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.checksums import CHECKSUMS
 from od_core.publication.columns import Table
+from od_core.publication.markdown import in_markdown
 
 NOT_RELEASED = (
     "**Zero** is a released number like any other. **Missing** does not occur: where a column may be without a value,"
@@ -23,7 +24,7 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
         contents: what the release holds, as ``flows``.
         certificate: of the release.
         files: all files of the bundle.
-        notes: further paragraphs.
+        notes: further paragraphs, as Markdown.
     """
     tables = {file.table.name: file.table for file in files if file.table is not None}
     parts = [
@@ -32,10 +33,13 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
         f" measured {certificate['measured_at']}.",
         *_geographies(certificate),
         "## What is protected",
-        *(f"**{name.replace('_', ' ').capitalize()}.** {words}" for name, words in certificate["guarantee"].items()),
+        *(
+            f"**{name.replace('_', ' ').capitalize()}.** {in_markdown(words)}"
+            for name, words in certificate["guarantee"].items()
+        ),
         "`certificate.json` has all facts; `certificate.html` is the same as a page.",
         "## Files",
-        _rows(("file", "what it is"), [(f"`{file.name}`", file.description) for file in files]),
+        _rows(("file", "what it is"), [(f"`{file.name}`", in_markdown(file.description)) for file in files]),
         "CSV files are as RFC 4180 has them, in UTF-8. Codes are text, also where they look like numbers: read them as"
         " text. No code begins with a sign that a spreadsheet could run: such codes are refused.",
         "## Zero, missing, not released",
@@ -55,7 +59,7 @@ def _geographies(certificate: dict[str, Any]) -> list[str]:
         versions = {"areas": next(iter(versions.values()), None)}
     return [
         f"Geography of the {side if side == 'areas' else f'{side}s'}: SHA-256 `{digest}`,"
-        f" {'without a version' if versions.get(side) is None else f'version {versions[side]}'}."
+        f" {'without a version' if versions.get(side) is None else f'version {in_markdown(versions[side])}'}."
         for side, digest in sides.items()
     ]
 
@@ -71,7 +75,7 @@ def _table(table: Table, files: Sequence[str]) -> list[str]:
             f"`{column.name}`",
             column.type,
             column.unit or "-",
-            column.description
+            in_markdown(column.description)
             + ("" if column.minimum is None or column.type == "string" else f" At least {column.minimum}.")
             + ("" if column.required else " May be empty."),
         )
@@ -88,8 +92,8 @@ def _table(table: Table, files: Sequence[str]) -> list[str]:
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; a bar within a cell would end it."""
-    lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
-from od_core.archive.files import file_digest
+from od_core.archive.checked_file import Written
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.columns import Table
+from od_core.publication.markdown import in_markdown
 
 LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}
 """The name that the Open Definition's list of licences has for it."""
@@ -26,34 +27,35 @@ _MEDIA = {
 
 
 def datapackage(
-    contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], folder: Path
+    contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], written: Mapping[str, Written]
 ) -> dict[str, Any]:
-    """The descriptor of a bundle whose other files stand in a folder."""
+    """The descriptor of a bundle, from what was written into each of its other files."""
     return {
         "profile": "data-package",
         "name": certificate["release"].replace("/", "-"),
         "id": certificate["release"],
         "title": f"{certificate['data_set']}: {contents} of {certificate['period']}",
-        "description": certificate["guarantee"]["protected"],
+        "description": in_markdown(certificate["guarantee"]["protected"]),
         "version": str(certificate["revision"]),
         "created": certificate["measured_at"],
         "licenses": [LICENCE],
-        "resources": [_resource(file, folder / file.name) for file in files],
+        "resources": [_resource(file, written[file.name]) for file in files],
     }
 
 
-def _resource(file: BundleFile, path: Path) -> dict[str, Any]:
+def _resource(file: BundleFile, written: Written) -> dict[str, Any]:
     """A table in CSV is a tabular resource; of the other files the package says what they are, and their columns."""
-    tabular = file.table is not None and path.suffix == ".csv"
+    suffix = PurePath(file.name).suffix
+    tabular = file.table is not None and suffix == ".csv"
     facts: dict[str, Any] = {
         "name": file.table.name if file.table is not None and tabular else file.name.lower(),
         "path": file.name,
         "title": file.description,
         "type": "table" if tabular else "file",
-        "format": path.suffix[1:],
-        "mediatype": _MEDIA[path.suffix],
-        "bytes": path.stat().st_size,
-        "hash": f"sha256:{file_digest(path)}",
+        "format": suffix[1:],
+        "mediatype": _MEDIA[suffix],
+        "bytes": written.size,
+        "hash": f"sha256:{written.digest}",
     }
     if tabular:
         facts |= {"scheme": "file", "profile": "tabular-data-resource", "encoding": "utf-8"}
@@ -69,7 +71,7 @@ def _schema(table: Table) -> dict[str, Any]:
                 "name": column.name,
                 "type": column.type,
                 "title": column.title,
-                "description": column.description,
+                "description": in_markdown(column.description),
                 **({} if column.unit is None else {"unit": column.unit}),
                 "constraints": {
                     "required": column.required,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from od_core.estimation.intervals import CONFIDENCE, MOST_LISTED
 from od_core.publication import columns
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.flow_tables import FlowTables
+from od_core.publication.markdown import in_markdown
 from od_core.publication.open_matrix import MOST_CELLS, cells, matrix_names, write_matrices
 from od_core.publication.sdmx import write_sdmx_csv, write_structure
 from od_core.publication.tables import areas_files, areas_table, measurement_batches
@@ -55,7 +55,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
 def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
     """What a user of the files must know beside their columns."""
     interval = certificate["interval"] is not None
-    large = [f"{origin} by {destination}" for origin, destination in _larger(release, MOST_CELLS)]
+    large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
     return [
         *(_unlisted(release) if interval else []),
@@ -80,7 +80,7 @@ def _larger(release: Release, most: int) -> list[tuple[str, str]]:
 def _unlisted(release: Release) -> list[str]:
     """What may be in the pairs of areas that are not listed, of pairs of levels that have too many."""
     return [
-        f"Of flows from {origin} to {destination}, a pair of areas that is not listed has"
+        f"Of flows from {in_markdown(origin)} to {in_markdown(destination)}, a pair of areas that is not listed has"
         f" {release.zero_bound(origin, destination):,} trips at most, with a probability of about {100 * CONFIDENCE} %."
         for origin, destination in _larger(release, MOST_LISTED)
     ]
@@ -91,8 +91,8 @@ def _matrices(tables: FlowTables) -> list[BundleFile]:
     tree = tables.tree
     origins, destinations = tree.origin.level_names, tree.destination.level_names
 
-    def write(place: int, path: Path) -> None:
-        write_matrices(tree, tables.pairs[place], path)
+    def write(place: int, file: BinaryIO) -> None:
+        write_matrices(tree, tables.pairs[place], file)
 
     return [
         BundleFile(
@@ -105,5 +105,5 @@ def _matrices(tables: FlowTables) -> list[BundleFile]:
     ]
 
 
-def _write_measurements(release: Release, path: Path) -> None:
-    write_batches(path, MEASUREMENT_SCHEMA, measurement_batches(release), compression="zstd")
+def _write_measurements(release: Release, file: BinaryIO) -> None:
+    write_batches(file, MEASUREMENT_SCHEMA, measurement_batches(release), compression="zstd")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -86,15 +85,14 @@ class FlowTables:
             frame.insert(1, "destination_level", self.tree.destination.level_names[pair.destination_level])
             yield frame
 
-    def write_parquet(self, path: Path) -> None:
+    def write_parquet(self, file: BinaryIO) -> None:
         """One table, a row group or more for each pair of levels; the same bytes at every call."""
         schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for frame in self.frames():
                 writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
 
-    def write_csv(self, path: Path) -> None:
+    def write_csv(self, file: BinaryIO) -> None:
         """The same table as RFC 4180 has it, in UTF-8."""
-        with path.open("wb") as file:
-            for number, frame in enumerate(self.frames()):
-                write_rows(file, frame, header=number == 0)
+        for number, frame in enumerate(self.frames()):
+            write_rows(file, frame, header=number == 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import secrets
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -21,6 +23,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Level names that can stand in the name of a file everywhere."""
 
 SIDES = ("origin", "destination")
+
+_IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
+"""HDF5 reads and writes no file of the disk; PyTables wants another name for each file that is open."""
 
 
 def cells(tree: FlowTree, origin_level: int, destination_level: int) -> int:
@@ -45,11 +50,14 @@ def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
     return {pair: f"flows_{pair[0]}_{pair[1]}.omx" for pair in names}
 
 
-def write_matrices(tree: FlowTree, pair: LevelPair, path: Path) -> None:
+def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
     """Matrices ``trips`` and, where the flows have intervals, ``lower`` and ``upper``; int64, the same bytes always.
 
     Rows are origins and columns destinations, in tree order. The lookups ``origin`` (attribute ``dim`` 0) and
     ``destination`` (``dim`` 1) hold the area codes as bytes of one width in UTF-8.
+
+    HDF5 makes the file in memory, since it closes a file on a disk without a word where the disk refused a part of it.
+    Memory is that of one matrix, and of the compressed file twice.
 
     Raises:
         OdError: the matrix has more than :data:`MOST_CELLS` cells.
@@ -65,7 +73,7 @@ def write_matrices(tree: FlowTree, pair: LevelPair, path: Path) -> None:
 
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     row, column = (_numbers(codes, pair.flows[side]) for side, codes in zip(SIDES, sides, strict=True))
-    with openmatrix.open_file(str(path), "w") as file:
+    with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
         file.root._v_attrs["SHAPE"] = np.array([len(codes) for codes in sides], dtype=np.int32)
         for name in pair.flows.columns[2:]:
             matrix = np.zeros([len(codes) for codes in sides], dtype=np.int64)
@@ -75,6 +83,7 @@ def write_matrices(tree: FlowTree, pair: LevelPair, path: Path) -> None:
             entries = np.array([code.encode() for code in codes], dtype=np.bytes_)
             lookup = file.create_array(file.root.lookup, side, obj=entries, track_times=False)
             lookup.attrs["dim"] = np.int32(dimension)
+        target.write(file.get_file_image())
 
 
 def same_matrices(file: Path, other: Path) -> bool:

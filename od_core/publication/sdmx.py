@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from od_core.archive.release_key import ReleaseKey
 from od_core.flow_tree import FlowTree
@@ -52,22 +51,21 @@ def time_period(period: Period) -> str:
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
 
-def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, path: Path) -> None:
+def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
     """The flows at every pair of levels as SDMX-CSV 2.0; an area's identifier says its level."""
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
-    with path.open("wb") as file:
-        for number, pair in enumerate(tables.pairs):
-            frame = pair.flows.rename(columns=IDENTIFIERS)
-            frame["ORIGIN"] = pair.flows["origin"].map(identifiers[0][pair.origin_level])
-            frame["DESTINATION"] = pair.flows["destination"].map(identifiers[1][pair.destination_level])
-            frame.insert(2, "TIME_PERIOD", time_period(Period(key.period)))
-            frame.insert(0, "STRUCTURE", "dataflow")
-            frame.insert(1, "STRUCTURE_ID", f"{AGENCY}:{dataflow_identifier(key)}({VERSION})")
-            frame.insert(2, "ACTION", "R")
-            write_rows(file, frame, header=number == 0)
+    for number, pair in enumerate(tables.pairs):
+        frame = pair.flows.rename(columns=IDENTIFIERS)
+        frame["ORIGIN"] = pair.flows["origin"].map(identifiers[0][pair.origin_level])
+        frame["DESTINATION"] = pair.flows["destination"].map(identifiers[1][pair.destination_level])
+        frame.insert(2, "TIME_PERIOD", time_period(Period(key.period)))
+        frame.insert(0, "STRUCTURE", "dataflow")
+        frame.insert(1, "STRUCTURE_ID", f"{AGENCY}:{dataflow_identifier(key)}({VERSION})")
+        frame.insert(2, "ACTION", "R")
+        write_rows(file, frame, header=number == 0)
 
 
-def write_structure(tables: FlowTables, certificate: dict[str, Any], path: Path) -> None:
+def write_structure(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
     """Code lists of the areas, concepts, data structure and dataflow; the time of its header is the ledger's."""
     from pysdmx.io import write_sdmx  # with what it imports a tenth of a second
     from pysdmx.io.format import Format
@@ -83,7 +81,7 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], path: Path)
     message = json.loads(str(write_sdmx(structure(tables, key), Format.STRUCTURE_SDMX_JSON_2_0_0, header=header)))
     for definition in message["data"]["dataStructures"]:  # pysdmx writes empty groups, which the standard forbids
         definition["dataStructureComponents"].pop("groups", None)
-    path.write_text(json.dumps(message, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write((json.dumps(message, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, sync
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
 from od_core.geography import Geography
@@ -79,6 +81,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
         connection.execute(_SHARED + contents.schema)
         describe(connection)  # a hundred comments: ten times as fast in one transaction
         connection.execute("COMMIT")
+        _close_to_others(database)
         connection.execute("BEGIN TRANSACTION")
         for geography in contents.geographies:
             _store_areas(connection, geography)
@@ -247,11 +250,12 @@ def _insert(
 
 @contextmanager
 def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The database, as soon as no other process holds it."""
-    database.parent.mkdir(parents=True, exist_ok=True)
+    """The database, as soon as no other process holds it; one that is not there is made, unless it is only read."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
+            while not (read_only or database.exists()):
+                _create(database)
             connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
             break
         except duckdb.Error as error:
@@ -274,3 +278,33 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
         yield connection
     finally:
         connection.close()
+
+
+def _create(database: Path) -> None:
+    """Make an empty database beside its place, and put it there whole; of two processes that make it at once, one wins.
+
+    DuckDB writes a new file in several steps, and opens no file in which one is missing: a process that died between
+    them would leave a file that blocks every later run.
+    """
+    make_folder(database.parent)
+    new = database.with_name(f".{database.name}.{os.getpid()}.new")
+    try:
+        duckdb.connect(str(new), config=CLOSED).close()
+        with suppress(FileExistsError, FileNotFoundError):  # another process was faster, and removed this one's
+            duckdb.connect(str(new), read_only=True, config=CLOSED).close()  # closing tells of no error
+            new.chmod(PUBLIC_FILE_MODE)
+            sync(new)
+            database.hardlink_to(new)
+            sync(database.parent)
+    finally:
+        for left_behind in database.parent.glob(f".{database.name}.*.new*"):  # of processes that died, too
+            left_behind.unlink(missing_ok=True)
+
+
+def _close_to_others(database: Path) -> None:
+    """Take the log, which DuckDB makes with the first commit and removes at the end, from all but its owner to write.
+
+    It is written into the database when that is opened again, and the umask may have left it open to everybody.
+    """
+    with suppress(FileNotFoundError):
+        database.with_name(f"{database.name}.wal").chmod(PUBLIC_FILE_MODE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -22,19 +22,19 @@ def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, descri
     arrow = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
     arrow = arrow.replace_schema_metadata(None)
     return [
-        BundleFile(f"{name}.csv", description, lambda path: write_csv(arrow.to_pandas(), path), table),
-        BundleFile(f"{name}.parquet", "The same table.", lambda path: write_parquet(arrow, path), table),
+        BundleFile(f"{name}.csv", description, lambda file: write_csv(arrow.to_pandas(), file), table),
+        BundleFile(f"{name}.parquet", "The same table.", lambda file: write_parquet(arrow, file), table),
     ]
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
+def write_parquet(table: pa.Table, file: BinaryIO) -> None:
     """A public table; the same bytes at every call."""
-    pq.write_table(table, path, compression="zstd")
+    pq.write_table(table, file, compression="zstd")
 
 
-def write_csv(table: pd.DataFrame, path: Path) -> None:
+def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
     """A public table as RFC 4180 has it, in UTF-8."""
-    table.to_csv(path, index=False, lineterminator="\r\n", encoding="utf-8")
+    table.to_csv(file, mode="wb", index=False, lineterminator="\r\n", encoding="utf-8")
 
 
 def flows_table(release: Release) -> pa.Table:

@@ -36,10 +36,19 @@ class Finding:
     Attributes:
         part: what was looked at.
         fault: what is wrong with it, in a line; None where nothing is.
+        next_step: what mends it, where that is known.
     """
 
     part: str
     fault: str | None
+    next_step: str | None = None
+
+
+REPAIR = (
+    "run the release again: nothing is drawn, and a bundle of which only damaged files differ is replaced by the one"
+    " that its measurements give; anything else must be restored from a copy"
+)
+"""What mends files that are not what they should be."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,8 @@ class Published:
 
 def verify_release(published: Published) -> list[Finding]:
     """Look at every part of a published release; nothing is changed, and nothing is drawn."""
-    files = Finding("files", _fault(lambda: bundle_faults(published.bundle)))
+    faults = _fault(lambda: bundle_faults(published.bundle))
+    files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         kind = kind_of(stated)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
-from od_core.archive.files import PUBLIC_FILE_MODE
+from od_core.archive.checked_file import write_checked
+from od_core.archive.files import PUBLIC_FILE_MODE, file_digest
+from od_core.publication.checksums import CHECKSUMS, checksum_lines, stated_digests
 
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 """The first time that a zip file can name."""
@@ -25,19 +29,30 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     """All files of a folder, below one named after the release, as ``us_flights_2001-06_r1``.
 
     The same bytes for the same files, as long as the compressor is the same one.
+
+    Raises:
+        OSError, OdError: as :func:`od_core.archive.checked_file.write_checked`.
     """
-    with ZipFile(path, "w") as archive:
-        for file in sorted(folder.iterdir()):
-            entry = ZipInfo(f"{_top(release)}/{file.name}", _NO_TIME)
-            entry.compress_type = ZIP_DEFLATED
-            entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
-            entry.file_size = file.stat().st_size
-            with file.open("rb") as source, archive.open(entry, "w") as target:
-                shutil.copyfileobj(source, target)
+
+    def write(target: BinaryIO) -> None:
+        with ZipFile(target, "w") as archive:
+            for file in sorted(folder.iterdir()):
+                entry = ZipInfo(f"{_top(release)}/{file.name}", _NO_TIME)
+                entry.compress_type = ZIP_DEFLATED
+                entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
+                entry.file_size = file.stat().st_size
+                with file.open("rb") as source, archive.open(entry, "w") as compressed:
+                    shutil.copyfileobj(source, compressed)
+
+    write_checked(path, write, mode=PUBLIC_FILE_MODE)
 
 
 def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
-    """Where a zip file is not the one of a folder; a line each, with the name of the file in it."""
+    """Where a zip file is not the one of a folder; a line each, with the name of the file in it.
+
+    Its files are held to the checksums of the folder, and to the files that these do not name.
+    """
+    stated = stated_digests(folder)
     try:
         with ZipFile(path) as archive:
             held = {entry.filename: entry for entry in archive.infolist()}
@@ -47,13 +62,34 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
             found += [
                 f"{name} is not that of the folder"
                 for name in sorted(held.keys() & expected.keys())
-                if archive.read(name) != expected[name].read_bytes()
+                if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name]))
             ]
             if list(held) != list(expected) or any(entry.date_time != _NO_TIME for entry in held.values()):
                 found = found or ["its files have another order, or times of their own"]
-    except (OSError, BadZipFile, zlib.error):
+    except _BROKEN:
         found = ["it is missing, damaged or no zip file"]
     yield from (f"{path.name}: {fault}" for fault in found)
+
+
+def zip_is_sound(release: str, path: Path) -> bool:
+    """Return whether a zip file is that of some bundle of a release: all of its files are what its checksums say."""
+    top = f"{_top(release)}/"
+    try:
+        with ZipFile(path) as archive:
+            digests = {name.removeprefix(top): _digest(archive, name) for name in archive.namelist()}
+            digests.pop(CHECKSUMS, None)
+            return archive.read(f"{top}{CHECKSUMS}") == checksum_lines(digests).encode()
+    except _BROKEN:
+        return False
+
+
+_BROKEN = (OSError, BadZipFile, KeyError, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What the library says of damaged files: of sizes, checksums, compressed bytes, and of flags that a bit set."""
+
+
+def _digest(archive: ZipFile, name: str) -> str:
+    with archive.open(name) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as it asks for
 
 
 def _top(release: str) -> str:

@@ -6,7 +6,7 @@ import json
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.columns import boxes_table
+from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import public_files
 from od_core.stops.grid import Grid
 from od_core.stops.map_grid import MapGrid
@@ -69,32 +70,30 @@ def stops_notes(release: StopsRelease, _certificate: dict[str, Any]) -> list[str
     return [
         f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to {on_map.north}"
         f" degrees of latitude, each cut into {on_map.side:,} cells of one width. Each trip has the places"
-        f" {', '.join(on_map.places)}: cell c of a side begins c widths after the first degree."
+        f" {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first degree."
     ]
 
 
-def _write_geojson(release: StopsRelease, on_map: MapGrid, path: Path) -> None:
+def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> None:
     """RFC 7946: a feature a box, with a polygon for each place of its trips, in the order of the places."""
     measured, counts = release.measured, release.counts
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"type": "FeatureCollection", "features": [\n')
-        for box in range(len(measured)):
-            rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
-            polygons = [
-                {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]}
-                for w, s, e, n in rectangles
-            ]
-            feature = {
-                "type": "Feature",
-                "geometry": {"type": "GeometryCollection", "geometries": polygons},
-                "properties": {
-                    "count": int(counts[box]),
-                    "noisy": int(measured.noisy[box]),
-                    "places": list(on_map.places),
-                },
-            }
-            file.write(json.dumps(feature) + (",\n" if box + 1 < len(measured) else "\n"))
-        file.write("]}\n")
+    file.write(b'{"type": "FeatureCollection", "features": [\n')
+    for box in range(len(measured)):
+        rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
+        polygons = [
+            {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]} for w, s, e, n in rectangles
+        ]
+        feature = {
+            "type": "Feature",
+            "geometry": {"type": "GeometryCollection", "geometries": polygons},
+            "properties": {
+                "count": int(counts[box]),
+                "noisy": int(measured.noisy[box]),
+                "places": list(on_map.places),
+            },
+        }
+        file.write((json.dumps(feature) + (",\n" if box + 1 < len(measured) else "\n")).encode())
+    file.write(b"]}\n")
 
 
 def open_stops(bundle: str | Path) -> StopsRelease:

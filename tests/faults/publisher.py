@@ -37,12 +37,12 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         if here == point:
             die()
 
-    write, insert, sync = bundle.write_json, store._insert, bundle.sync
+    text, insert, sync = bundle.json_text, store._insert, bundle.sync
     write_zip, zipped = bundle.write_zip, bundle._zip
 
-    def write_or_die(content: dict, path: Path) -> None:
+    def text_or_die(content: dict) -> bytes:
         reached("in the files")
-        write(content, path)
+        return text(content)
 
     def insert_or_die(connection: object, table: str, *rest: object) -> None:
         if table == "checks":
@@ -64,7 +64,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         zipped(files, target)
         reached("before the rename")
 
-    bundle.write_json, store._insert, bundle.sync = write_or_die, insert_or_die, sync_or_die
+    bundle.json_text, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
     bundle.write_zip, bundle._zip = zip_or_die, renamed_or_die
     try:
         ledger = Ledger(folder / "ledger.sqlite")
@@ -86,7 +86,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the store")
         ledger.publish(key, certificate_digest(facts))
     finally:
-        bundle.write_json, store._insert, bundle.sync = write, insert, sync
+        bundle.json_text, store._insert, bundle.sync = text, insert, sync
         bundle.write_zip, bundle._zip = write_zip, zipped
 
 

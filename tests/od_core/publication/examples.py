@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
+from od_core.archive.files import file_digest
 from od_core.archive.ledger import EntryName, ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
-from od_core.publication.checksums import CHECKSUMS, write_checksums
+from od_core.publication.checksums import CHECKSUMS, checksum_lines
 from od_core.publication.circumstances import Circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.zipped import write_zip, zip_beside
@@ -134,6 +135,7 @@ def staged_bundle(
 
 def sealed_again(bundle: Path) -> None:
     """Checksums and zip file of files that were changed, as somebody would make them who wants it unseen."""
-    write_checksums(bundle, bundle / CHECKSUMS)
+    digests = {file.name: file_digest(file) for file in bundle.iterdir() if file.name != CHECKSUMS}
+    (bundle / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
     write_zip(bundle, release, zip_beside(bundle))
