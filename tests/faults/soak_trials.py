@@ -9,6 +9,7 @@ the run that takes up another fault ``flows.later.table:kill@137+strict@20~5``.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -156,6 +157,7 @@ class Soak:
         for kind in kinds:  # compiles and loads what the children share
             (self._folder / kind).mkdir()
             verify_release(publish(self._folder / kind, kind, "table", EARLIER))
+        gc.freeze()  # children look at what they collect, and each page that they touch is copied
 
     def undisturbed(self, start: Start) -> Undisturbed:
         """The run of a start that nothing disturbs. Raises RuntimeError where the log does not give its files."""
