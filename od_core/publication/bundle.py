@@ -289,7 +289,7 @@ def differing_files(made: Path, public: Path) -> list[str]:
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
     """The same bytes; or, where another version of the software writes a format otherwise, the same numbers."""
-    if not (file.exists() and public.exists()):
+    if not (file.is_file() and public.is_file()):
         return False
     if file_digest(file) == file_digest(public):
         return True

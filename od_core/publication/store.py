@@ -97,6 +97,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
             if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
         connection.execute("COMMIT")
+        _into_the_file(connection, database)
 
 
 def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
@@ -299,6 +300,24 @@ def _create(database: Path) -> None:
     finally:
         for left_behind in database.parent.glob(f".{database.name}.*.new*"):  # of processes that died, too
             left_behind.unlink(missing_ok=True)
+
+
+def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
+    """Move what was committed from the log into the file, which people copy alone. Raises OdError where it fails.
+
+    Closing the database does it, too, but keeps the error to itself and the log beside the file.
+    """
+    try:
+        connection.execute("CHECKPOINT")
+    except duckdb.TransactionException:
+        return  # another connection of this process is writing, and moves it when it ends
+    except duckdb.Error:
+        raise OdError(
+            "OD-DISK-WRITE",
+            f"{database.name} cannot be written as a whole",
+            next_step="make room on its disk, then run the release again: nothing is drawn anew",
+            spent="nothing more was spent",
+        ) from None
 
 
 def _close_to_others(database: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import sqlite3
 import sys
 from contextlib import closing
@@ -15,6 +16,7 @@ from od_core.archive.confidential import ConfidentialFolder
 from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import DurableMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
+from od_core.publication.store import opened
 from od_core.readers.records import RecordColumns, load_records
 from od_core.trips import count_trips
 from tests.od_core.archive.ledger_rows import FLOWS, domain, small_plan
@@ -61,7 +63,20 @@ def measure_where_the_ledger_is_full(folder: Path, _limit: int) -> None:
         measurements.once(PLAN.step(1), drawn)
 
 
-KINDS = {"measure": measure, "read": read_records, "full ledger": measure_where_the_ledger_is_full}
+def create_database(folder: Path, limit: int) -> None:
+    """Die in the middle of DuckDB's first writes: the system kills a process whose file grows beyond the limit."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    with opened(folder / "public" / "release.duckdb"):
+        pass
+
+
+KINDS = {
+    "database": create_database,
+    "measure": measure,
+    "read": read_records,
+    "full ledger": measure_where_the_ledger_is_full,
+}
 
 if __name__ == "__main__":
     KINDS[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core.archive.ledger import Ledger
+from od_core.publication.store import opened
 from tests.faults.full_disk import KEY, PLAN, VALUES, begun
 from tests.od_core.archive.ledger_rows import assert_chain, charged, domain, rows, states
 
@@ -57,6 +59,18 @@ def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, st
     history = rows(ledger.path)
     assert_retried(tmp_path, ledger, lost=0)
     assert rows(ledger.path)[: len(history)] == history
+
+
+@pytest.mark.parametrize("limit", [0, 5_000, 10_000])
+def test_a_process_killed_while_it_makes_the_database_blocks_none_after_it(tmp_path, started, limit):
+    """DuckDB writes a new file in steps, and opens none in which one is missing: it is made beside its place."""
+    process = started("full_disk", "database", tmp_path, limit)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGXFSZ, errors
+    for _ in range(2):
+        with opened(tmp_path / "public" / "release.duckdb") as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS numbers (number BIGINT)")
+    assert [path.name for path in (tmp_path / "public").iterdir()] == ["release.duckdb"]
 
 
 def test_a_full_disk_is_not_blamed_on_the_records(tmp_path, started):

@@ -15,6 +15,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.measurements import DurableMeasurements, MemoryMeasurements, begin_release
 from od_core.archive.release_key import ReleaseKey
 from od_core.trips import count_trips
+from tests.od_core.archive.disks import keep_other_bytes
 from tests.od_core.archive.ledger_rows import (
     FLOWS,
     charged,
@@ -144,6 +145,17 @@ def test_a_changed_or_missing_file_is_never_drawn_anew(ledger, key):
     path.write_bytes(whole)
     np.testing.assert_array_equal(measurements.once(PLAN.step(2), not_wanted).values(), VALUES[2] + 1)
     assert rows(ledger.path) == before
+
+
+def test_a_draw_that_the_disk_did_not_keep_is_not_measured(ledger, key, monkeypatch):
+    """The ledger's digest is of what was drawn, not of what a disk gives back; the draw is lost, and charged again."""
+    measurements, drawer = begun(ledger, key), Drawer()
+    with monkeypatch.context() as lying:
+        keep_other_bytes(lying)
+        refused("OD-DISK-DAMAGED", lambda: measurements.once(PLAN.step(3), drawer.of(3)))
+    assert states(ledger.path, str(key))[3] == "DRAWING"
+    assert not file_of(ledger, 3).exists()
+    np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(3), drawer.of(3)).values(), VALUES[3] + 1)
 
 
 def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):

@@ -126,16 +126,25 @@ AROUND = Circumstances("2001-06", Fraction(9), Fraction(7), 0, None)
 
 
 def staged_bundle(
-    release: Release, certificate: dict[str, Any], target: Path, around: Circumstances[Release] = AROUND
+    release: Release,
+    certificate: dict[str, Any],
+    target: Path,
+    around: Circumstances[Release] = AROUND,
+    published: str | None = None,
 ) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
     report = FLOWS.report(release, certificate, around)
-    return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target)
+    return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
+
+
+def checked_again(bundle: Path) -> None:
+    """Checksums of files that were changed, as somebody would make them who wants it unseen."""
+    digests = {file.name: file_digest(file) for file in bundle.iterdir() if file.name != CHECKSUMS}
+    (bundle / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
 
 
 def sealed_again(bundle: Path) -> None:
-    """Checksums and zip file of files that were changed, as somebody would make them who wants it unseen."""
-    digests = {file.name: file_digest(file) for file in bundle.iterdir() if file.name != CHECKSUMS}
-    (bundle / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
+    """The same, and the zip file."""
+    checked_again(bundle)
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
     write_zip(bundle, release, zip_beside(bundle))

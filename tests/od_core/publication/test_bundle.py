@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import itertools
 import json
 import shutil
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import openmatrix
@@ -14,15 +18,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tables
 
 from od_core import OdError, open_release
-from od_core.publication.bundle import differing_files
+from od_core.publication import bundle as bundle_module
+from od_core.publication.bundle import as_published, bundle_faults, differing_files
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import store_release
+from tests.od_core.archive.disks import room_for, umask
 from tests.od_core.publication.examples import (
     HOMES,
     KEY,
     KINDS,
     WORKS,
+    checked_again,
     facts,
     geography,
     release,
@@ -46,8 +55,9 @@ def bundled(made, target):
     return target
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def content(place):
+    """The bytes of every file of a folder, or of one file."""
+    return {path.name: path.read_bytes() for path in (place.iterdir() if place.is_dir() else [place])}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,25 +129,156 @@ SOME = ("flows.csv", "flows.parquet", "flows_zone_all.omx", "flows.sdmx.json", "
 
 @pytest.mark.parametrize("file", [*SOME, "codebook.md", "SHA256SUMS"])
 @pytest.mark.parametrize("how", ["a byte", "missing", "cut"])
-def test_a_public_bundle_that_changed_is_refused_and_kept(copied, tmp_path, file, how):
-    """It is neither repaired nor replaced, and the body does not run."""
-    bundle = copied
-    path = bundle / file
-    whole = path.read_bytes()
+def test_a_damaged_bundle_is_replaced_by_what_its_measurements_give(whole, copied, tmp_path, file, how):
+    """The same bytes again, where the ledger has the certificate; and nothing else is left."""
+    path = copied / file
+    there = path.read_bytes()
     if how == "missing":
         path.unlink()
     elif how == "cut":
-        path.write_bytes(whole[: len(whole) // 2])
+        path.write_bytes(there[: len(there) // 2])
     else:
-        place = whole.index(b"2001-06") if file == "certificate.json" else len(whole) // 2
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    changed = content(bundle)
-    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), bundle):
-        pytest.fail("the body ran")
-    assert refused.value.code == "OD-BUNDLE-CHANGED"
-    assert refused.value.message.endswith(f"different: {file}")
-    assert content(bundle) == changed
+        place = there.index(b"2001-06") if file == "certificate.json" else len(there) // 2
+        path.write_bytes(there[:place] + bytes([there[place] ^ 1]) + there[place + 1 :])
+    copied.with_name("r1.zip").write_bytes(b"of the damaged bundle")
+    with staged_bundle(release(), facts(release()), copied, published=certificate_digest(facts(release()))):
+        assert content(copied) != content(whole)
+    assert content(copied) == content(whole)
     assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
+    assert list(bundle_faults(copied)) == []
+
+
+def refused(bundle, made=None, published=None):
+    """The bundle is left as it is, and so are the files beside it; the body does not run. Returns what is different."""
+    before = content(bundle), content(bundle.parent / "r1.zip")
+    made = release() if made is None else made
+    replacing = staged_bundle(made, facts(made), bundle, published=published)
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED") as error, replacing:
+        pytest.fail("the body ran")
+    assert (content(bundle), content(bundle.parent / "r1.zip")) == before
+    assert {path.name for path in bundle.parent.iterdir()} == {"r1", "r1.zip"}
+    return error.value.message.partition("; different: ")[2].split(", ")
+
+
+@pytest.mark.parametrize("file", ["flows.csv", "flows.parquet", "certificate.json", "codebook.md"])
+def test_a_sound_file_that_differs_is_never_replaced(copied, file):
+    """Its checksum holds and it can be read, so it is another one; not even beside a file that is damaged."""
+    place = (copied / file).read_bytes().rindex(b"1" if file == "flows.csv" else b"a")
+    there = (copied / file).read_bytes()
+    if file == "flows.parquet":
+        table = pq.read_table(copied / file)
+        pq.write_table(table.slice(1), copied / file)
+    else:
+        (copied / file).write_bytes(there[:place] + b"9" + there[place + 1 :])
+    sealed_again(copied)
+    (copied / "areas.csv").unlink()
+    published = certificate_digest(facts(release()))
+    assert file in refused(copied, published=published)
+
+
+def test_a_damaged_bundle_of_other_measurements_is_kept(copied):
+    """What would be put in its place was never published: neither the ledger nor the bundle has its certificate."""
+    (copied / "flows.csv").unlink()
+    other = release("bounded", seed=5)
+    assert "flows.csv" in refused(copied, other)
+    (copied / "certificate.json").unlink()
+    assert "certificate.json" in refused(copied)
+    assert "certificate.json" in refused(copied, published="0" * 64)
+
+
+def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole, copied):
+    """As HDF5 left them where the disk refused a part: checksums, descriptor and zip file are of the damaged file."""
+    name = "flows_zone_zone.omx"
+    damaged = (copied / name).read_bytes()[:-2000]
+    (copied / name).write_bytes(damaged)
+    package = json.loads((copied / "datapackage.json").read_text(encoding="utf-8"))
+    (stated,) = [resource for resource in package["resources"] if resource["path"] == name]
+    stated.update(bytes=len(damaged), hash=f"sha256:{hashlib.sha256(damaged).hexdigest()}")
+    (copied / "datapackage.json").write_text(json.dumps(package, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(copied)
+    assert list(bundle_faults(copied)) == [f"{name} cannot be read, though it is what its checksum says"]
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    assert content(copied) == content(whole)
+    assert list(bundle_faults(copied)) == []
+
+
+def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
+    """But for the software, and with its own sentences, which are those that the ledger has the digest of."""
+    old = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
+    old["software"]["od-release"], old["known_limitations"] = "0.0.1", ["In the words of then."]
+    (copied / "certificate.json").write_text(json.dumps(old), encoding="utf-8")
+    sealed_again(copied)
+    (copied / "flows.csv").unlink()
+    now, published = facts(release()), certificate_digest(old)
+    then = as_published(now, copied, published)
+    assert (then["known_limitations"], then["software"]) == (old["known_limitations"], now["software"])
+    assert as_published(now, copied, "0" * 64) == as_published(now, copied, None) == now
+    assert as_published({**now, "revision": 2}, copied, published)["revision"] == 2
+    assert "flows.csv" in refused(copied, published=published)
+    with staged_bundle(release(), then, copied, published=published):
+        pass
+    assert certificate_digest(json.loads((copied / "certificate.json").read_text(encoding="utf-8"))) == published
+    assert list(bundle_faults(copied)) == []
+
+
+HALF_WRITTEN = (
+    *("flows.csv", "flows.parquet", "flows_zone_zone.omx", "flows.sdmx.csv", "flows.sdmx.json", "areas.csv"),
+    *("noisy_measurements.parquet", "report.html", "certificate.json", "codebook.md", "SHA256SUMS", "r1.zip"),
+)
+"""A file of every writer."""
+
+
+def test_a_disk_that_refuses_a_part_of_any_file_publishes_nothing(whole, tmp_path, monkeypatch):
+    """Half of the file's bytes are written; the writer may keep the error to itself."""
+    write, write_zip = bundle_module._write, bundle_module.write_zip
+    refusing = [""]
+
+    def limited(path: Path) -> AbstractContextManager[None]:
+        if path.name != refusing[0]:
+            return nullcontext()
+        there = whole.with_name("r1.zip") if "zip" in path.name else whole / path.name
+        return room_for(there.stat().st_size // 2)
+
+    def written(path: Path, *rest: Any) -> Any:
+        with limited(path):
+            return write(path, *rest)
+
+    def zipped(folder: Path, release: str, path: Path) -> None:
+        with limited(path):
+            write_zip(folder, release, path)
+
+    monkeypatch.setattr(bundle_module, "_write", written)
+    monkeypatch.setattr(bundle_module, "write_zip", zipped)
+    published = []
+    for refusing[0] in (*HALF_WRITTEN[:-1], ".r1.zip.staged"):
+        place = tmp_path / refusing[0] / "r1"
+        with suppress(OSError), staged_bundle(release(), facts(release()), place):
+            pass
+        published += [(refusing[0], path.name) for path in place.parent.iterdir()]
+    assert published == []
+
+
+def test_a_file_that_cannot_be_read_again_is_not_published(tmp_path, monkeypatch):
+    """All bytes that a library handed over were written; they are no file of their format."""
+    image = tables.File.get_file_image
+    monkeypatch.setattr(tables.File, "get_file_image", lambda file: image(file)[:-2000])
+    with (
+        pytest.raises(OdError, match=r"OD-FILE-DAMAGED: flows_all_all\.omx"),
+        staged_bundle(release(), facts(release()), tmp_path / "r1"),
+    ):
+        pytest.fail("the body ran")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_only_their_owner_may_write_what_is_public(tmp_path, mask):
+    """And all may read it, whatever the umask."""
+    with umask(mask), staged_bundle(release(), facts(release()), tmp_path / "releases" / "2001-06" / "r1"):
+        store_release(tmp_path / "public" / "release.duckdb", release(), KEY, facts(release()))
+    modes = {path.relative_to(tmp_path): (path.is_dir(), path.stat().st_mode & 0o777) for path in tmp_path.rglob("*")}
+    assert len(modes) > 20
+    assert {path: mode for path, mode in modes.items() if mode not in ((True, 0o755), (False, 0o644))} == {}
 
 
 WRITER = b"parquet-cpp-arrow version "
@@ -151,7 +292,7 @@ def test_a_changed_byte_anywhere_in_a_table_is_found(whole, copied, file):
     writer = range(bytes_of.rindex(WRITER) - 3, bytes_of.rindex(WRITER) + len(WRITER) + 8)  # with the length before it
     for place in set(range(3, len(bytes_of), 53)) - set(writer):
         path.write_bytes(bytes_of[:place] + bytes([bytes_of[place] ^ 4]) + bytes_of[place + 1 :])
-        sealed_again(copied)
+        checked_again(copied)
         assert differing_files(whole, copied) == [file]
 
 
@@ -177,9 +318,9 @@ def test_words_are_those_of_the_software_that_the_certificate_names(copied):
     """Where it is the same, they are the same to the byte, whatever the checksums say."""
     (copied / "codebook.md").write_text("In other words.\n", encoding="utf-8")
     sealed_again(copied)
-    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), copied):
+    with pytest.raises(OdError) as error, staged_bundle(release(), facts(release()), copied):
         pytest.fail("the body ran")
-    assert refused.value.message.endswith("different: codebook.md")
+    assert error.value.message.endswith("different: codebook.md")
     stated = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
     stated["software"]["pandas"] = "3.0"
     (copied / "certificate.json").write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -219,15 +360,30 @@ def test_a_zip_file_that_was_lost_is_made_again(copied):
         pass
     assert place.read_bytes() == whole
     place.write_bytes(whole[:-1])
-    with pytest.raises(OdError, match=r"different: r1\.zip"), staged_bundle(release(), facts(release()), copied):
-        pytest.fail("the body ran")
+    with staged_bundle(release(), facts(release()), copied):
+        pass
+    assert place.read_bytes() == whole
+
+
+def test_a_zip_file_of_another_bundle_is_kept(copied):
+    """It is sound, and so not damaged: nobody knows which of the two is right."""
+    there = (copied / "codebook.md").read_bytes()
+    (copied / "codebook.md").write_bytes(b"In other words.")
+    sealed_again(copied)
+    zipped = copied.with_name("r1.zip").read_bytes()
+    (copied / "codebook.md").write_bytes(there)
+    sealed_again(copied)
+    copied.with_name("r1.zip").write_bytes(zipped)
+    assert refused(copied) == ["r1.zip"]
 
 
 def test_a_file_that_does_not_belong_to_a_bundle_is_found(tmp_path):
-    (bundled(release(), tmp_path / "r1") / "more.csv").write_text("origin,destination\n")
-    with pytest.raises(OdError) as refused, staged_bundle(release(), facts(release()), tmp_path / "r1"):
-        pytest.fail("the body ran")
-    assert refused.value.message.endswith("different: more.csv")
+    """It is nobody's to remove, not even beside a damaged file."""
+    bundle = bundled(release(), tmp_path / "r1")
+    (bundle / "more.csv").write_text("origin,destination\n")
+    assert refused(bundle) == ["more.csv"]
+    (bundle / "flows.csv").unlink()
+    assert refused(bundle) == ["flows.csv", "more.csv"]
 
 
 def test_an_unchanged_bundle_stays_as_it_is(tmp_path):
@@ -250,10 +406,10 @@ def test_other_measurements_are_another_bundle(tmp_path):
     """The same flows released a second time have other noise, and so other files."""
     bundle = bundled(release(), tmp_path / "r1")
     other = release("bounded", seed=5)
-    with pytest.raises(OdError) as refused, staged_bundle(other, facts(other), bundle):
+    with pytest.raises(OdError) as error, staged_bundle(other, facts(other), bundle):
         pytest.fail("the body ran")
     for name in ("flows.csv", "flows.parquet", "flows.sdmx.csv", "flows_zone_zone.omx", "noisy_measurements.parquet"):
-        assert name in refused.value.message
+        assert name in error.value.message
 
 
 @pytest.mark.parametrize(

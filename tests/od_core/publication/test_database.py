@@ -18,6 +18,7 @@ from od_core import OdError
 from od_core.archive.release_key import ReleaseKey
 from od_core.publication import store as store_module
 from od_core.publication.database import store_release
+from tests.od_core.archive.disks import room_for
 from tests.od_core.publication.examples import CHECKS, KEY, KINDS, LEVELS, by_hand, facts, release
 
 TABLES = ("releases", "areas", "flows", "measurements", "checks")
@@ -40,6 +41,17 @@ def shelf(tmp_path_factory):
     for kind, key in keys.items():
         store_release(database, release(kind), key, facts(release(kind), key))
     return database, keys
+
+
+@pytest.mark.parametrize("room", [200_000, 1_500_000])
+def test_a_disk_that_refuses_a_part_of_the_database_is_told_of(tmp_path, room):
+    """What was committed is kept in the log; but the file alone, as people copy it, would lack the release."""
+    database = tmp_path / "release.duckdb"
+    with pytest.raises(OdError, match="OD-DISK-WRITE"), room_for(room):
+        store_release(database, release(), KEY, facts(release()))
+    store_release(database, release(), KEY, facts(release()))
+    assert [path.name for path in tmp_path.iterdir()] == ["release.duckdb"]
+    assert len(contents(database)["releases"]) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

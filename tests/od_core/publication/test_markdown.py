@@ -1,16 +1,24 @@
-"""Names as Markdown: whatever they hold, a page shows the name itself, and no reader takes it for HTML."""
+"""Names on pages: whatever they hold, a page shows the name itself, and no reader takes it for Markdown or HTML."""
 
 from __future__ import annotations
 
 import html
+import json
 import re
+from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core.publication import flow_files
 from od_core.publication.markdown import in_markdown
+from od_core.stops import MapGrid, release_stops
+from od_core.stops.kind import STOPS
+from tests.od_core.publication.examples import facts, staged_bundle
 
 READERS = (MarkdownIt("commonmark"), MarkdownIt("gfm-like", {"linkify": False}))
 
@@ -51,3 +59,65 @@ def test_there_is_no_html_in_it_for_a_reader_that_knows_no_backslash(text):
 def test_sentences_without_marks_are_left_alone():
     for text in ("Flows from all to zone, as OpenMatrix.", "epsilon 1.0 (rounded up); at most 2 trips", "origin_level"):
         assert in_markdown(text) == text
+
+
+LEVELS = ["<img src=x onerror=alert(1)>", "a|b **c** [d](e)", "<script>zone"]
+
+
+class Tags(HTMLParser):
+    """The tags of a page, with the names of their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[tuple[str, ...]] = set()
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add((tag, *(name for name, _ in attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_names_that_are_html_are_text_on_every_page_of_a_bundle(tmp_path, monkeypatch):
+    """Levels and a version, in whatever a person opens; also those that are too large."""
+    monkeypatch.setattr(flow_files, "MOST_CELLS", 5)
+    monkeypatch.setattr(flow_files, "MOST_LISTED", 5)
+    zones = pd.DataFrame([("n", "n1", "001"), ("n", "n2", "002"), ("s", "s1", "<b>3</b>")], columns=LEVELS, dtype="str")
+    geography = Geography.from_frame(zones, LEVELS, version="<u>|2024|")
+    trips = pd.DataFrame({"origin": ["001", "<b>3</b>"], "destination": ["002", "001"], "trips": [40, 9]})
+    made = release_flows(trips, geography, unit=PrivacyUnit("trip"), budget=Budget(rho=2, delta="1e-8"))
+    with staged_bundle(made, facts(made), tmp_path / "r1"):
+        pass
+    files = {
+        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "r1").iterdir() if path.suffix in SHOWN
+    }
+    pages = {name: text for name, text in files.items() if name.endswith(".html")}
+    pages["codebook.md"] = MarkdownIt("gfm-like", {"linkify": False}).render(files["codebook.md"])
+    package = json.loads(files["datapackage.json"])
+    described = [package, *(f for r in package["resources"] if "schema" in r for f in r["schema"]["fields"])]
+    for number, part in enumerate(described):
+        pages[f"description {number}"] = MarkdownIt("commonmark").render(part["description"])
+    for name, text in pages.items():
+        page = Tags(text)
+        assert not {tag for tag in page.tags if "onerror" in tag or "src" in tag or tag[0] in ("b", "u")}, name
+        assert not ({tag[0] for tag in page.tags} & {"a", "img"} and name == "codebook.md"), name
+    shown = Tags(pages["codebook.md"]).text
+    assert f"Flows from {LEVELS[0]} to {LEVELS[0]}, as OpenMatrix." in shown
+    assert f"{LEVELS[1]} by {LEVELS[2]}" in shown.partition("cells are left out: ")[2]
+    assert f"Of flows from {LEVELS[2]} to {LEVELS[2]}, a pair" in shown
+    assert "version <u>|2024|." in shown
+    assert all(level in Tags(pages["certificate.html"]).text for level in LEVELS)
+
+
+SHOWN = (".html", ".md", ".json")
+
+
+def test_names_of_places_that_are_html_are_text_in_the_codebook():
+    grid = MapGrid(-10, 30, 40, 60, 2, ("<img src=x>", "*b*"))
+    points = pd.DataFrame([[0, 0, 1, 1]]).to_numpy()
+    release = release_stops(points, grid, unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="privtree")
+    notes = STOPS.notes(release, {})
+    assert "Each trip has the places &lt;img src=x&gt;, \\*b\\*:" in notes[0]

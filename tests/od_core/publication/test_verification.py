@@ -25,7 +25,7 @@ from od_core.publication.certificate import CheckResult, certificate, certificat
 from od_core.publication.circumstances import circumstances
 from od_core.publication.database import store_release
 from od_core.publication.flows import FLOWS as FLOW_KIND
-from od_core.publication.verification import Published, verify_release
+from od_core.publication.verification import REPAIR, Published, verify_release
 from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import sealed_again, staged_bundle
 
@@ -33,6 +33,7 @@ KEY = ReleaseKey("commuters", "2001-06")
 
 
 def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLOWS) -> Published:
+    """A release as the pipeline makes it public; a second time it is read back, and nothing is drawn."""
     unit = PrivacyUnit("trip", neighbours)
     ledger = Ledger(root / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(9)), "a test"))
@@ -46,7 +47,7 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
     )
     bundle = root / "releases" / "commuters" / "2001-06" / "r1"
     around = circumstances(FLOW_KIND, ledger, KEY, "commuters", root / "releases")
-    with staged_bundle(release, facts, bundle, around):
+    with staged_bundle(release, facts, bundle, around, ledger.published_certificate(KEY)):
         store_release(root / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts))
     return Published(KEY, bundle, root / "release.duckdb", ledger, root / "confidential" / KEY.folder)
@@ -281,3 +282,17 @@ def test_a_certificate_of_another_version_keeps_its_words_but_not_other_numbers(
     assert "not the one that it was published with" in faults(copy)["ledger"]  # whoever changed the words
     older(contribution_bound=7)(copy)
     assert "bundle" in faults(copy)
+
+
+def test_what_verification_finds_damaged_is_made_again_by_the_next_run(copy, whole):
+    """The next step that it names; the files, and the finding, are those of before."""
+    whole_bundle = whole / copy.bundle.relative_to(copy.releases.parent)
+    for name in ("flows_zone_zone.omx", "flows.csv"):
+        cut(copy.bundle / name)
+    finding = verify_release(copy)[0]
+    assert (finding.part, finding.next_step) == ("files", REPAIR)
+    published(copy.releases.parent)
+    assert faults(copy) == {}
+    assert verify_release(copy)[0].next_step is None
+    for file in whole_bundle.iterdir():
+        assert (copy.bundle / file.name).read_bytes() == file.read_bytes()
