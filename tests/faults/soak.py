@@ -11,12 +11,13 @@ import argparse
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ def soaked(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="od-soak-") as name:
         soak = Soak(Path(name), options.kinds)
         trials = named if options.only else chosen(soak, options)
-        for trial in trials:
+        for trial in until_interrupted(trials):
             outcome = soak.trial(trial)
             row = summary[_row(trial)]
             row["trials"] += 1
@@ -99,6 +100,16 @@ def soaked(options: argparse.Namespace) -> int:
     print("ended: " + ", ".join(f"{how} {number}" for how, number in ended.most_common()))
     print(f"seed {options.seed}, {time.monotonic() - begun:.0f} seconds")
     return int(violations > 0)
+
+
+def until_interrupted(trials: Iterable[Trial]) -> Iterator[Trial]:
+    """Trials, until somebody asks for the summary by an interrupt."""
+    asked_to_end: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: asked_to_end.append(number))
+    for trial in trials:
+        if asked_to_end:
+            return
+        yield trial
 
 
 def chosen(soak: Soak, options: argparse.Namespace) -> Iterator[Trial]:

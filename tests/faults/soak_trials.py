@@ -9,6 +9,7 @@ the run that takes up another fault ``flows.later.table:kill@137+strict@20~5``.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -154,10 +155,13 @@ class Soak:
     def __init__(self, folder: Path, kinds: Sequence[str]) -> None:
         self._folder = folder.resolve()
         self._undisturbed: dict[Start, Undisturbed] = {}
+        self._earlier: dict[str, dict[str, object]] = {}
         for kind in kinds:  # compiles and loads what the children share
             (self._folder / kind).mkdir()
             verify_release(publish(self._folder / kind, kind, "table", EARLIER))
+            self._earlier[kind] = _rows_of(self._folder / kind / "release.duckdb", str(ReleaseKey(kind, EARLIER)))
         gc.freeze()  # children look at what they collect, and each page that they touch is copied
+        atexit.register(gc.unfreeze)
 
     def undisturbed(self, start: Start) -> Undisturbed:
         """The run of a start that nothing disturbs. Raises RuntimeError where the log does not give its files."""
@@ -258,7 +262,7 @@ class Soak:
             arm(root, log)
             seen = public_files(root) | shown
             if start.begin == "later":
-                violations += differing_earlier(root, earlier, start.kind)
+                violations += differing_earlier(root, start.kind, self._earlier[start.kind])
                 seen |= public_files(earlier)
             errors = []
             while len(errors) < RUNS and (error := _tried(start, root)):
@@ -271,7 +275,7 @@ class Soak:
                 now = public_files(root)
                 violations += [f"{name} was public, and is another" for name in seen if now.get(name) != seen[name]]
                 if start.begin == "later":
-                    violations += differing_earlier(root, earlier, start.kind)
+                    violations += differing_earlier(root, start.kind, self._earlier[start.kind])
             said.write_text(json.dumps(violations))
 
         output = log.with_name("output")
@@ -322,14 +326,13 @@ def damaged(root: Path) -> Iterator[str]:
             yield f"damaged public file: release.duckdb ({str(error).partition(chr(10))[0][:100]})"
 
 
-def differing_earlier(root: Path, earlier: Path, kind: str) -> list[str]:
+def differing_earlier(root: Path, kind: str, expected: dict[str, object]) -> list[str]:
     """Where the database does not hold of the period before what it held."""
-    key = str(ReleaseKey(kind, EARLIER))
     try:
-        now = _rows_of(root / "release.duckdb", key)
+        now = _rows_of(root / "release.duckdb", str(ReleaseKey(kind, EARLIER)))
     except duckdb.Error:
         return ["the database that held the period before cannot be read"]
-    return [] if now == _rows_of(earlier / "release.duckdb", key) else ["the database holds another period before"]
+    return [] if now == expected else ["the database holds another period before"]
 
 
 def _rows_of(database: Path, key: str) -> dict[str, object]:
