@@ -33,6 +33,7 @@ from od_core.evaluation.known_flows import SEED, KnownFlows, us_flights
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.mechanisms import MECHANISMS
 from od_core.privacy.accounting import float_above
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import noise_named
 from od_core.readers.zones import read_zones
 from od_core.release import run_plan
@@ -132,7 +133,7 @@ def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan
     """The plan of a variant."""
     mechanism = MECHANISMS[variant.mechanism](**dict(variant.options))
     budget = Budget(epsilon, DELTA, conversion=variant.conversion, shares=variant.shares)
-    return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+    return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
 
 
 def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:

@@ -28,6 +28,7 @@ from od_core.evaluation.coverage import SIZE_CLASSES, coverage
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flow_tree import Nodes
 from od_core.mechanisms import MECHANISMS
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import noise_named
 from od_core.release import run_plan
 
@@ -57,7 +58,9 @@ def released(variant: Variant, epsilon: str, data: KnownFlows) -> Release:
     """One release with noise of its own."""
     mechanism = MECHANISMS[variant.mechanism](**dict(variant.options))
     budget = Budget(epsilon, DELTA)
-    plan = plan_release(data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+    plan = plan_release(
+        data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
+    )
     return run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())
 
 

@@ -42,6 +42,7 @@ from od_core.parts.release import PartedRelease, run_in_parts
 from od_core.parts.workers import Threads, Workers
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import NoiseSource, noise_named
 from od_core.readers.counting import count_records
 
@@ -53,7 +54,7 @@ CUTS = (4,)
 def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
     """Full depth, epsilon 1."""
     budget = Budget(epsilon=1, delta="1e-8", conversion="tight")
-    plan = plan_release(geography(folder), unit=PrivacyUnit("trip"), budget=budget, bands=bands)
+    plan = plan_release(geography(folder), unit=PrivacyUnit("trip"), budget=budget, bands=bands, acceptance=NO_FAULTS)
     _ = plan.digest
     return plan
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
@@ -68,7 +67,7 @@ def plan(
             "OD-FORECAST-OPTIONS", "--epsilon, --runs and --to are of a forecast", next_step="give --forecast with them"
         )
     spent, domain = planned.spent, settings.domain
-    guarantee = settings.kind.guarantee(planned, spent, settings.fault_threshold)
+    guarantee = settings.kind.guarantee(planned, spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")
         typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
@@ -347,14 +346,17 @@ def compare_mechanisms(
 
 
 @app.command()
-def ui(port: int = 3000) -> None:
-    """The Dagster UI with its daemon, on the project's own history."""
-    home = prepare_dagster_home()
-    command = shutil.which("dg", path=str(Path(sys.executable).parent)) or "dg"
+def ui(
+    port: Annotated[int, typer.Option(help="Of this machine, for this machine alone; 0 is any that is free.")] = 3000,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Name of a proxy in front of it, as od.example.org; may be given again.")
+    ] = None,
+) -> None:
+    """The Dagster UI with its daemon, on the project's own history, for whoever opens the address that is printed."""
+    prepare_dagster_home()
     os.chdir(project_root())
-    os.execve(  # noqa: S606  # the same environment's own program
-        command, [command, "dev", "--port", str(port)], {**os.environ, "DAGSTER_HOME": str(home)}
-    )
+    modules = ["-m", "od_assets.whole_session", sys.executable, "-m", "od_assets.ui_server"]
+    os.execv(sys.executable, [sys.executable, *modules, str(port), *(allow_host or [])])  # noqa: S606  # our own
 
 
 def prepare_dagster_home() -> Path:

@@ -70,4 +70,5 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
             budget=self.budget,
             mechanism=self.mechanism,
             top_code=self.top_code,
+            acceptance=self.acceptance,
         )

@@ -28,6 +28,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.settings import ReleaseSettings, SeriesSettings
 from od_assets.stops_settings import StopsSettings
 from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.planned import Counted
 from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.readers.counting import trip_counts_of
@@ -114,12 +115,13 @@ def _count(
     settings: SeriesSettings[Any, Any], geography: Any, period: str, confidential: ConfidentialFolder, records: Path
 ) -> None:
     """Count the records as a release of this kind does, to see whether it refuses them."""
+    counted: Counted
     match settings:
         case ReleaseSettings():
             tree = settings.plan(geography, period).tree
             has_key = (confidential.path / "hmac.key").exists()  # looking makes none
             key = confidential.key() if has_key else bytes(32)
-            trip_counts_of(
+            counted = trip_counts_of(
                 records,
                 tree,
                 unit=settings.unit,
@@ -128,9 +130,12 @@ def _count(
                 fault_threshold=settings.fault_threshold,
             )
         case GroupSizeSettings():
-            settings.grouping.count(records, geography, period, settings.fault_threshold)
+            counted = settings.grouping.count(records, geography, period, settings.fault_threshold)
         case StopsSettings():
-            place_records(records, geography, settings.fault_threshold)
+            counted = place_records(records, geography, settings.fault_threshold)
+        case _:
+            return
+    settings.acceptance.refuse_empty(counted.total)
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,7 +22,7 @@ from packaging.specifiers import SpecifierSet
 
 from od_assets.findings import Finding, found
 from od_assets.project import DAGSTER_SETTINGS, dagster_home
-from od_assets.resources.dead_runs import dead_runs
+from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
 from od_core.archive.ledger import look_at_ledger
@@ -230,15 +230,19 @@ def _state(process: int) -> str:
 
 
 def runs(var: Path) -> list[Finding]:
-    """Whether Dagster takes runs for started whose process is gone: they fill the queue of one."""
+    """Whether Dagster takes runs for started, or starting, that no process is behind: they fill the queue of one."""
     what, home = "runs of dead processes", dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return [Finding(f"{what}: nothing was ever run")]
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        dead = [run.run_id for run in dead_runs(instance)]
-    if not dead:
-        return [Finding(what)]
-    return [Finding(what, f"{len(dead)} are taken for started: {_some(dead)}", "run any release: it clears them away")]
+        dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
+    if dead:
+        step = "od-release ui clears them away within a minute, and so does any run of a release"
+        return [Finding(what, f"{len(dead)} are taken for started: {_some(dead)}", step)]
+    if starting:
+        minutes = PATIENCE.total_seconds() / 60
+        return [Finding(f"{what}: none; {starting} is starting, and is dead if it does so for {minutes:.0f} minutes")]
+    return [Finding(what)]
 
 
 def code_location() -> list[Finding]:

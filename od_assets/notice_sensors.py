@@ -61,7 +61,7 @@ def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceP
         after = dg.AssetRecordsFilter(asset_key=key, after_storage_id=seen[name])
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
-            if _is_new(context.instance, key, record):
+            if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
                 said.append(_published(record))
                 notices.published(said[-1], context.log)
     context.update_cursor(json.dumps(seen))
@@ -74,11 +74,27 @@ def _published(record: Any) -> Published:
     return Published(metadata["release"].value, facts)
 
 
-def _is_new(instance: dg.DagsterInstance, key: dg.AssetKey, record: Any) -> bool:
-    """Whether the period had another bundle before, or none."""
-    earlier = dg.AssetRecordsFilter(
-        asset_key=key, asset_partitions=[record.partition_key], before_storage_id=record.storage_id
+def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
+    """Whether a run of that very series made a bundle, and said which.
+
+    Anybody who reaches the UI can report a bundle by hand, and any job can say that it made one; neither is news.
+    """
+    run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
+    return (
+        run is not None
+        and run.tags.get(RELEASE_TAG) == made.asset_key.path[0]
+        and "release" in made.metadata
+        and _DATA_VERSION in (made.tags or {})
+        and made.partition is not None
     )
-    before: list[Any] = list(instance.fetch_materializations(earlier, limit=1).records)
-    versions = [each.asset_materialization.tags[_DATA_VERSION] for each in (*before, record)]
-    return len(set(versions)) == len(versions)
+
+
+def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
+    """Whether the period had another bundle before, or none."""
+    made = record.asset_materialization
+    earlier = dg.AssetRecordsFilter(
+        asset_key=made.asset_key, asset_partitions=[made.partition], before_storage_id=record.storage_id
+    )
+    found = instance.fetch_materializations(earlier, limit=100).records
+    before: Any = next((each.asset_materialization for each in found if _is_of_a_release(instance, each)), None)
+    return before is None or before.tags[_DATA_VERSION] != made.tags[_DATA_VERSION]

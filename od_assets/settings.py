@@ -25,6 +25,7 @@ from od_core.flow_tree import TreeOrder
 from od_core.mechanisms import Mechanism
 from od_core.plan import measured_levels
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.noise import noise_named, refuse_too_wide
 from od_core.publication.columns import Column
 from od_core.publication.flows import FLOWS
@@ -62,6 +63,7 @@ class SeriesSettings(ABC, Generic[P, G]):
         columns: columns of that file; the user id among them for the user units alone.
         record_format: how the records stand in it.
         budget, noise, revision, domain, fault_threshold: see od_core.
+        accepts_empty: whether a period without a counted record is released.
         periods: of the series.
         settled_seconds: so long a file must not have changed before it is taken for whole.
         complete: path of the file that says that a period's records are whole, with ``{period}`` in it, or None.
@@ -79,6 +81,7 @@ class SeriesSettings(ABC, Generic[P, G]):
     revision: int
     domain: PrivacyDomain
     fault_threshold: Fraction
+    accepts_empty: bool
 
     kind: ClassVar[Kind[Any]]
     """What is done with its releases once they are measured."""
@@ -87,6 +90,11 @@ class SeriesSettings(ABC, Generic[P, G]):
     def unit(self) -> PrivacyUnit:
         """The unit of privacy: that of the data set."""
         return self.domain.unit
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """Which records are counted, and which inputs are refused."""
+        return Acceptance(self.fault_threshold, bool(self.record_format.categories), not self.accepts_empty)
 
     def key(self, period: str) -> ReleaseKey:
         """The release of one period."""
@@ -189,7 +197,7 @@ class TreeSettings(SeriesSettings[P, G]):
     @property
     def takes_nowhere(self) -> bool:
         """As :meth:`SeriesSettings.takes_nowhere`."""
-        return any(zones.unknown or zones.unknown_area for zones in self.zone_lists.values())
+        return any(zones.has_unknown for zones in self.zone_lists.values())
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
@@ -229,7 +237,8 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
     @property
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree that are measured, top first."""
-        return measured_levels(self.unit, self.mechanism, self.depth)
+        has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
+        return measured_levels(Neighbours(self.unit, self.acceptance, has_unknown_areas), self.mechanism, self.depth)
 
     @property
     def level_bands(self) -> list[list[int]]:
@@ -300,4 +309,5 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
             mechanism=self.mechanism,
             tree=self.tree,
             bands=self.bands,
+            acceptance=self.acceptance,
         )

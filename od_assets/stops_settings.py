@@ -77,4 +77,6 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
         return 2 * len(self.stages)
 
     def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all have one plan
-        return plan_stops(geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism)
+        return plan_stops(
+            geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism, acceptance=self.acceptance
+        )

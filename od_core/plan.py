@@ -21,8 +21,9 @@ from od_core.mechanisms import Mechanism, mechanism_named
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent, SpentDirectly
 from od_core.privacy.cap import Charge
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.opendp_noise import MAX_VARIANCE
-from od_core.privacy.stability import laplace_scale, stability_threshold
+from od_core.privacy.stability import laplace_scale, sensitivity_of_leaves, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 
 _NO_NOISE = 300
@@ -85,11 +86,13 @@ class ThresholdStep(Step):
 
     Attributes:
         rho: what the draw counts as beside its delta, epsilon^2 / 2.
-        epsilon, delta: the charge.
+        sensitivity: L1 sensitivity of the counts of the leaf pairs.
+        epsilon, delta: the charge; epsilon is sensitivity / scale.
         scale: of the noise, exact: P(k) is proportional to exp(-|k| / scale).
         threshold: least noisy count that is released.
     """
 
+    sensitivity: int
     epsilon: Fraction
     delta: Fraction
     scale: Fraction
@@ -98,6 +101,8 @@ class ThresholdStep(Step):
     def _check_rho(self) -> None:
         if self.rho != self.charge.as_rho:
             raise _defect("a step's rho is not half of its squared epsilon")
+        if self.epsilon * self.scale != self.sensitivity:
+            raise _defect("a step's epsilon is not its sensitivity over its scale")
 
     @property
     def charge(self) -> Charge:
@@ -112,7 +117,7 @@ class ThresholdStep(Step):
     @property
     def law(self) -> dict[str, int | str]:
         """As :attr:`Step.law`."""
-        return {"scale": str(self.scale), "threshold": self.threshold}
+        return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
 
     @property
     def cost(self) -> dict[str, str]:
@@ -125,6 +130,13 @@ class ReleasePlan:
     """The frozen list of steps of one release, and the public facts that it follows from.
 
     ``od-release plan``, the ledger's reservation, the certificate and the check "spend = plan" all read this.
+
+    Attributes:
+        tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
+        steps: the measured levels, top first.
+
+    Raises:
+        OdError: the steps are not those of the unit, its neighbours, the budget and the mechanism.
     """
 
     tree: FlowTree
@@ -133,6 +145,7 @@ class ReleasePlan:
     mechanism: Mechanism
     steps: tuple[Step, ...]
     bands: Bands | None = None
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
     def __post_init__(self) -> None:
         if self.bands is not None:
@@ -145,18 +158,25 @@ class ReleasePlan:
         if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
             raise _defect("a level whose nodes have several children, or the leaves, are not measured")
         if self.has_threshold:
-            if self.charge != Charge(epsilon=self.budget.epsilon or Fraction(0), delta=self.budget.delta):
-                raise _defect("the step does not cost the budget")
+            if self.steps != (_threshold_step(self.unit, self.budget, self.tree.depth),):
+                raise _defect("the step is not that of the unit and the budget")
             return
+        if any(step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level) for step in self.steps):
+            raise _defect("the sensitivities of the steps are not those of the unit and its neighbours")
         shares = tuple(step.rho / self.spent.rho for step in self.steps)
-        allowed = self.budget.total_rho(self.mechanism.default_conversion, shares, self.unit.shifted_cells)
-        if self.spent.rho != allowed:
+        cells = _shifted_cells(self.neighbours, levels)
+        if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, cells):
             raise _defect("the steps do not sum to the budget")
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The relation between inputs that the release does not tell apart."""
+        return Neighbours(self.unit, self.acceptance, _has_unknown_areas(self.tree))
 
     @property
     def publishes_total(self) -> bool:
         """Whether n is an invariant, published exactly: the root of the top-down pass."""
-        return self.unit.publishes_total and self.mechanism.measures == "every_level"
+        return self.neighbours.publishes_total and self.mechanism.measures == "every_level"
 
     @property
     def has_threshold(self) -> bool:
@@ -195,7 +215,7 @@ class ReleasePlan:
     @property
     def conversion(self) -> str:
         """How rho is found from epsilon: as asked for, but ``tight`` where ``exact`` is not defined."""
-        return self.budget.conversion_for(self.mechanism.default_conversion, self.unit.shifted_cells)
+        return self.budget.conversion_for(self.mechanism.default_conversion, self._cells)
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
         """What was spent where the measured levels were charged so much in all, lost draws included."""
@@ -203,7 +223,7 @@ class ReleasePlan:
             draws, once = sum(levels) / self.steps[0].rho, self.charge
             return SpentDirectly(levels, draws * once.delta, promise=draws * once.epsilon)
         drawn_once = levels == tuple(step.rho for step in self.steps)
-        return Spent(levels, self.budget.delta, self.unit.shifted_cells if drawn_once else None)
+        return Spent(levels, self.budget.delta, self._cells if drawn_once else None)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -220,7 +240,11 @@ class ReleasePlan:
 
     @property
     def _shared_levels(self) -> list[int]:
-        return measured_levels(self.unit, self.mechanism, self.tree.depth)
+        return measured_levels(self.neighbours, self.mechanism, self.tree.depth)
+
+    @property
+    def _cells(self) -> tuple[int, ...] | None:
+        return _shifted_cells(self.neighbours, [step.level for step in self.steps])
 
     def level_above(self, step: Step) -> int | None:
         """Level of the nodes below which a step measures: the one measured before it, or the root.
@@ -266,6 +290,7 @@ class ReleasePlan:
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
+            "acceptance": self.acceptance.facts(),
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
             "user_column": self.unit.column,
@@ -300,6 +325,7 @@ def plan_release(
     tree: TreeOrder = "destination",
     destination_geography: Geography | None = None,
     bands: Bands | None = None,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> ReleasePlan:
     """The plan of a release, from public facts alone.
 
@@ -310,6 +336,8 @@ def plan_release(
         mechanism: name or object; its defaults fill what the budget leaves open.
         tree: which side is refined first.
         bands: where the tree is cut, for releases that are worked on part by part.
+        acceptance: which records are counted, and which inputs are refused. Where a record may leave the release by
+            these rules, the total number of trips is measured with noise; see :mod:`od_core.privacy.neighbours`.
 
     Raises:
         OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number; more pairs of
@@ -320,28 +348,40 @@ def plan_release(
     _refuse_too_large(chosen, flow_tree)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")
-        return ReleasePlan(flow_tree, unit, budget, chosen, (_threshold_step(unit, budget, flow_tree.depth),), bands)
-    levels = measured_levels(unit, chosen, flow_tree.depth)
+        step = _threshold_step(unit, budget, flow_tree.depth)
+        return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
+    neighbours = Neighbours(unit, acceptance, _has_unknown_areas(flow_tree))
+    levels = measured_levels(neighbours, chosen, flow_tree.depth)
     shares = budget.level_shares([flow_tree.largest_fan_out(level) for level in levels], chosen.default_shares)
-    measured = tuple(share for share in shares if share > 0)
-    rho = budget.total_rho(chosen.default_conversion, measured, unit.shifted_cells)
+    measured = {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
+    cells = _shifted_cells(neighbours, list(measured))
+    rho = budget.total_rho(chosen.default_conversion, tuple(measured.values()), cells)
     steps = []
-    for level, share in zip(levels, shares, strict=True):
-        if share == 0:
-            continue
-        sensitivity = unit.sensitivity_squared if level > 0 else unit.root_sensitivity_squared
+    for level, share in measured.items():
+        sensitivity = neighbours.sensitivity_squared(level)
         steps.append(Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
-    return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps), bands)
+    return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps), bands, acceptance)
 
 
-def measured_levels(unit: PrivacyUnit, mechanism: Mechanism, depth: int) -> list[int]:
+def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:
     """Levels of a flow tree that a budget is shared over, top first.
 
     All, but the root where n is public; the leaves alone where nothing else is measured.
     """
     if mechanism.measures != "every_level":
         return [depth]
-    return list(range(1 if unit.publishes_total else 0, depth + 1))
+    return list(range(1 if neighbours.publishes_total else 0, depth + 1))
+
+
+def _has_unknown_areas(tree: FlowTree) -> bool:
+    """Whether records from and to places that are not listed have an area."""
+    return tree.origin.unknown is not None and tree.destination.unknown is not None
+
+
+def _shifted_cells(neighbours: Neighbours, levels: list[int]) -> tuple[int, ...] | None:
+    """Cells of every measured level that may change, each by one; None where they change by more."""
+    cells = [neighbours.shifted_cells(level) for level in levels]
+    return None if None in cells else tuple(number for number in cells if number is not None)
 
 
 def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
@@ -359,6 +399,7 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
         unit.sensitivity_squared,
         _laplace_variance(scale),
         charge.as_rho,
+        sensitivity=sensitivity_of_leaves(unit),
         epsilon=charge.epsilon,
         delta=charge.delta,
         scale=scale,

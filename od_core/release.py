@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property, partial
 
 import numpy as np
@@ -25,10 +24,11 @@ from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
 from od_core.plan import ReleasePlan, ThresholdStep, plan_release
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.budget import Budget, Number, Spent
+from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
-from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
+from od_core.trips import TripCounts, count_trips
 
 MEASUREMENT_SCHEMA = pa.schema(
     [
@@ -172,7 +172,7 @@ def release_flows(
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
-    fault_threshold: Fraction = FAULT_THRESHOLD,
+    fault_threshold: Number = FAULT_THRESHOLD,
 ) -> Release:
     """Release the flows of some trips with a differential privacy guarantee.
 
@@ -190,13 +190,23 @@ def release_flows(
         release_id: with a ledger, the key of the release, as ``us_flights/2001-06/r1``.
         noise: name of a backend, or a noise source. The release of a source that is not a backend of this
             library carries no guarantee and cannot be published.
-        fault_threshold: refuse the input when a larger share of its trips is faulty.
+        fault_threshold: refuse the input when a larger share of its trips is faulty. Faulty trips have a zone that is
+            not listed, where the geography has no unknown area; up to this share they are dropped. Under bounded
+            neighbours the total number of trips is exact where none can be dropped (both geographies have an unknown
+            area, or the threshold is 0), and is measured with noise elsewhere.
 
     Raises:
         OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
     """
+    acceptance = Acceptance(fault_share(fault_threshold))
     plan = plan_release(
-        geography, unit=unit, budget=budget, mechanism=mechanism, tree=tree, destination_geography=destination_geography
+        geography,
+        unit=unit,
+        budget=budget,
+        mechanism=mechanism,
+        tree=tree,
+        destination_geography=destination_geography,
+        acceptance=acceptance,
     )
     source = noise_named(noise)
     refuse_too_wide(source, (step.widest for step in plan.steps))
@@ -205,7 +215,7 @@ def release_flows(
     charged = charged_to(ledger, release_id, source)
     key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
     period = "" if charged is None else charged.key.period
-    trips = count_trips(flows, plan.tree, unit=unit, key=key, period=period, fault_threshold=fault_threshold)
+    trips = count_trips(flows, plan.tree, unit=unit, key=key, period=period, fault_threshold=acceptance.fault_threshold)
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 

@@ -36,12 +36,6 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
     )
 
 
-def check_fault_threshold(share: Fraction) -> None:
-    """Refuse a fault threshold that is no share of the trips. Raises OdError."""
-    if not 0 <= share <= 1:
-        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
-
-
 def usual_length(codes: Sequence[str]) -> int:
     """How long most of the codes of a list are; the greater length where two are as usual."""
     lengths = Counter(map(len, codes))
@@ -59,7 +53,7 @@ def refuse_too_many_faults(
 ) -> None:
     """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults").
 
-    Also where the share is none; the message names no record.
+    The message names no record.
 
     Args:
         faulty, trips: faulty ones, and all.
@@ -67,7 +61,6 @@ def refuse_too_many_faults(
         lost_zeros: whether most of the codes that are not listed would be, with zeros before them; asked only once
             the trips are refused.
     """
-    check_fault_threshold(fault_threshold)
     if faulty <= fault_threshold * trips:
         return
     raise OdError(

@@ -21,6 +21,7 @@ from od_core.contribution_bound import bounded_counts, texts, user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.flow_tree import Families, FlowTree, Pairs
 from od_core.geography import Geography, Numbers
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.trip_faults import (
     FRACTION,
@@ -34,9 +35,6 @@ from od_core.trip_faults import (
     usual_length,
 )
 from od_core.weights import check_weight_column, weighed
-
-FAULT_THRESHOLD = Fraction(1, 1000)
-"""Share of the trips that may be faulty before the whole input is refused (spec 6)."""
 
 FEW_PAIRS = 16
 """Up to so many leaf pairs a child, each is placed for itself; else the ends of the children's runs are searched."""

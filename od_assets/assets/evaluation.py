@@ -11,6 +11,7 @@ import pandas as pd
 from od_assets.assets.failures import public_failures
 from od_assets.assets.metadata import allowed
 from od_assets.project import var_folder
+from od_assets.resources.dead_runs import mark_process
 from od_core.archive.files import PUBLIC_FILE_MODE, file_digest, write_durably
 from od_core.evaluation.comparison import Run, compare, planned_runs
 from od_core.evaluation.comparison_table import TABLE_COLUMNS, refusals, table
@@ -85,6 +86,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
         **common,
     )
     def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        mark_process(context.instance, context.run.run_id)  # no resource does
         planned = settings.planned(context.partition_key)
         done = [0]
 
@@ -106,7 +108,8 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
         description="Errors by level, times and memory of all runs that are there. With least and largest values.",
         **common,
     )
-    def tables() -> dg.MaterializeResult:
+    def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        mark_process(context.instance, context.run.run_id)
         path = settings.folder / "comparison.parquet"
         with public_failures():
             results = table(settings.folder / "runs")
@@ -125,7 +128,8 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
         description="The figures of Boninsegna & Silvestri, section 5, made of the runs that are there.",
         **common,
     )
-    def figures() -> dg.MaterializeResult:
+    def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        mark_process(context.instance, context.run.run_id)
         with public_failures():
             written = draw_figures(pd.read_parquet(settings.folder / "comparison.parquet"), settings.folder)
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))

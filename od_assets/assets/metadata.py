@@ -16,6 +16,7 @@ from od_core.group_sizes.release import GroupSizeRelease
 from od_core.plan import Step
 from od_core.privacy.accounting import float_above
 from od_core.publication.bundle import REPORT
+from od_core.publication.certificate import promise
 from od_core.publication.circumstances import Circumstances
 from od_core.publication.flows import FLOWS
 from od_core.publication.kind import Kind, R
@@ -118,7 +119,7 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
         release=certificate["release"],
         report=dg.MetadataValue.path(str(folder / REPORT)),
         **shown,
-        guarantee=certificate["guarantee"]["protected"],
+        guarantee=promise(certificate["guarantee"]),
         bundle=dg.MetadataValue.path(str(folder)),
     )
 

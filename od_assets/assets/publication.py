@@ -130,7 +130,6 @@ def bundle_asset(
                 settings.domain.name,
                 results,
                 record=ledger.record(key),
-                fault_threshold=settings.fault_threshold,
                 records=settings.reading,
                 intervals=intervals,
             )
@@ -143,7 +142,7 @@ def bundle_asset(
                 lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
             ):
                 kind.store(warehouse.database, release, key, facts)
-            ledger.publish(key, certificate_digest(facts))
+            ledger.publish(key, certificate_digest(facts), facts["exact"])
             balance = ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),

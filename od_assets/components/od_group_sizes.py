@@ -15,7 +15,6 @@ from od_assets.components.series import (
     Series,
     Zones,
     example_domain,
-    share,
 )
 from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.project import project_root
@@ -27,6 +26,7 @@ from od_core.group_sizes.listed_groups import ListedGroups
 from od_core.group_sizes.mechanisms import mechanism_named
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
+from od_core.privacy.neighbours import fault_share
 from od_core.readers.record_columns import ColumnName, RecordColumns
 from od_core.readers.record_format import RecordFormat
 
@@ -123,7 +123,8 @@ class OdGroupSizes(Series):
             noise=self.noise,
             revision=self.revision,
             domain=domain,
-            fault_threshold=share(self.trips.fault_threshold),
+            fault_threshold=fault_share(self.trips.fault_threshold),
+            accepts_empty=self.trips.accept_empty,
             grouping=grouping,
             mechanism=None if self.mechanism is None else mechanism_named(self.mechanism, **self.mechanism_options),
             top_code=self._top_code(),

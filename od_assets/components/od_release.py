@@ -12,13 +12,14 @@ from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
-from od_assets.components.series import Records, Series, Zones, example_domain, share
+from od_assets.components.series import Records, Series, Zones, example_domain
 from od_assets.engines import SparkEngine
 from od_assets.settings import ReleaseSettings
 from od_core import Budget
 from od_core.bands import PART_TRIPS, Bands
 from od_core.errors import OdError, nearest_known
 from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from od_core.privacy.neighbours import fault_share
 
 
 class Columns(Section):
@@ -153,7 +154,8 @@ class OdRelease(Series):
             noise=self.noise,
             revision=self.revision,
             domain=domain,
-            fault_threshold=share(self.trips.fault_threshold),
+            fault_threshold=fault_share(self.trips.fault_threshold),
+            accepts_empty=self.trips.accept_empty,
         )
 
     def _engine(self) -> SparkEngine | None:

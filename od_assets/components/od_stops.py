@@ -10,10 +10,11 @@ from pydantic import Field
 from od_assets.assets.stops import stops_assets
 from od_assets.checks.stops_checks import stops_checks
 from od_assets.components.section import Section
-from od_assets.components.series import PureEpsilon, Records, Series, example_domain, share
+from od_assets.components.series import PureEpsilon, Records, Series, example_domain
 from od_assets.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
+from od_core.privacy.neighbours import fault_share
 from od_core.stops.mechanisms import mechanism_named
 from od_core.stops.place_list import PlaceColumns
 
@@ -109,7 +110,8 @@ class OdStops(Series):
             noise=self.noise,
             revision=self.revision,
             domain=domain,
-            fault_threshold=share(self.trips.fault_threshold),
+            fault_threshold=fault_share(self.trips.fault_threshold),
+            accepts_empty=self.trips.accept_empty,
             place_list=places.file,
             places=PlaceColumns(places.code, places.longitude, places.latitude),
             side=places.side,

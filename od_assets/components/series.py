@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,12 @@ from od_assets.resources.run_tags import release_tags
 from od_assets.settings import SeriesSettings
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.privacy.budget import exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.noise import noise_named
 from od_core.readers.formats import format_named
 from od_core.readers.record_format import RecordFormat
 from od_core.readers.zones import ZoneList
-from od_core.trip_faults import check_fault_threshold
-from od_core.trips import FAULT_THRESHOLD
 
 _DOMAIN_EXAMPLE = """\
 # The privacy domain of this data set: declared once, charged by all its releases.
@@ -65,8 +62,9 @@ class Records(Section):
         None, description="refuse or drop records of other periods; if left out, drop them where one file has several."
     )
     fault_threshold: Number = Field(
-        str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused."
+        str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused; 0 refuses the first."
     )
+    accept_empty: bool = Field(False, description="Whether a period of which no record is counted is released.")
 
     def record_format(self) -> RecordFormat:
         """How the records stand in the files. Raises OdError for a reader or an option that there is not."""
@@ -258,10 +256,3 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
             return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec
 
         return [asset.map_asset_specs(due) for asset in assets]
-
-
-def share(value: Number) -> Fraction:
-    """A fault threshold, exact. Raises OdError for what is no share."""
-    exact = exact_fraction("the fault threshold", value)
-    check_fault_threshold(exact)
-    return exact

@@ -19,7 +19,7 @@ def release_tags(name: str, revision: int, every: str) -> dict[str, str]:
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """Write into a run's tags which period it is of, and of chosen assets, which have no job of ours, which series."""
     marks = {}
-    series = {key.path[0] for key in run.asset_selection or ()}
+    series = chosen_series(run)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
     if _PARTITION_TAG in run.tags:
@@ -27,3 +27,8 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         marks[PERIOD_TAG] = partition if every is None else period_of(partition, every).text
     if marks:
         instance.add_run_tags(run.run_id, marks)
+
+
+def chosen_series(run: dg.DagsterRun) -> set[str]:
+    """Return the series, or prefixes of others' keys, that a run of chosen assets has; none for a whole job."""
+    return {key.path[0] for key in run.asset_selection or ()}

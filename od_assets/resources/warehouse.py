@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,7 +201,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         Raises:
             OdError: it was; what its certificate would say of the records is not what was done.
         """
-        hold_to_reading(self.staged(key).folder, key, _stated(settings), drawn=self.ledger.is_drawn(key))
+        hold_to_reading(self.staged(key).folder, key, settings.reading, drawn=self.ledger.is_drawn(key))
 
     def count(
         self,
@@ -220,23 +221,18 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             save: keeps what was counted.
 
         Raises:
-            OdError: as ``count`` says, with the name of the file; the input is not what was drawn from; the records
-                were read with other settings.
+            OdError: as ``count`` says, with the name of the file; nothing is counted, where such an input is refused;
+                the input is not what was drawn from; the records were read with other settings.
         """
         drawn = self.ledger.is_drawn(key)
-        hold_to_reading(staged.folder, key, _stated(settings) if drawn else settings.reading, drawn=drawn)
+        hold_to_reading(staged.folder, key, settings.reading, drawn=drawn)
         try:
             counted = count()
+            plan.acceptance.refuse_empty(counted.total)
         except OdError as error:
             raise error.in_file(settings.records_path(key.period).name) from None
         hold_to_input(self.confidential, key, counted, drawn=drawn)
-
-        def keep() -> None:
-            save(counted)
-            if not drawn:
-                keep_reading(staged.folder, _stated(settings))
-
-        staged.keep_counted(plan, keep)
+        staged.keep_counted(plan, partial(save, counted))
         return counted
 
     def begin(
@@ -310,8 +306,3 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             yield self
-
-
-def _stated(settings: SeriesSettings[Any, Any]) -> dict[str, Any]:
-    """What a certificate states of reading and counting the records."""
-    return {**settings.reading, "fault_threshold": str(settings.fault_threshold)}

@@ -24,7 +24,7 @@ from od_core.archive.same_series import is_reserved, refuse_moved_series, refuse
 from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap
+from od_core.privacy.cap import Cap, refuse_other_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 
 
@@ -122,8 +122,10 @@ class Ledger:
 
         Raises:
             OdError: the cap does not allow it (nothing is spent); the release was set aside with another plan;
-                its unit is not the domain's; another period of its revision was set aside with other areas.
+                its unit is not the domain's; another period of its revision was set aside with other areas; a charge
+                is not what its noise and the unit's sensitivity cost, or all of them are not the plan's.
         """
+        _refuse_other_charges(plan)
         with self._transaction() as entries:
             if is_reserved(entries, key, domain, plan):
                 return
@@ -202,8 +204,13 @@ class Ledger:
                 )
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
-    def publish(self, key: ReleaseKey, certificate: str) -> None:
+    def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
         """Record that a release is public, with the digest of its certificate; once.
+
+        Args:
+            key: the release.
+            certificate: its digest.
+            exact: numbers that come from the records and are published without noise, by name.
 
         Raises:
             OdError: not all of its levels are measured.
@@ -217,7 +224,8 @@ class Ledger:
                     "OD-LEDGER-STATE", f"not every level of {key} is measured", next_step="run the release again"
                 )
             domain = next(iter(levels.values()))["domain"]
-            entries.append(PUBLISHED, domain, key, content={"certificate": certificate})
+            content = {"certificate": certificate, **({"exact": dict(exact)} if exact else {})}
+            entries.append(PUBLISHED, domain, key, content=content)
 
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Newest state of a level; None where it was never set aside."""
@@ -266,6 +274,12 @@ class Ledger:
             row = entries.newest(PUBLISHED, release=str(key))
         return None if row is None else str(row["content"]["certificate"])
 
+    def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
+        """Return the numbers of a release that were published without noise, by name; none where it is not public."""
+        with self._transaction() as entries:
+            row = entries.newest(PUBLISHED, release=str(key))
+        return {} if row is None else dict(row["content"].get("exact", {}))
+
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """What a certificate says from the ledger. Raises OdError where the release is not measured."""
         with self._transaction() as entries:
@@ -290,9 +304,12 @@ class Ledger:
             _hold_to(entries, witnesses)
 
     def verify(self) -> int:
-        """Number of entries, once the chain of all of them is found whole and as new as its head. Raises OdError."""
+        """Number of entries, once the chain of all of them is found whole and as new as its head. Raises OdError.
+
+        Also where a charge is not what its noise costs.
+        """
         with self._transaction() as entries:
-            return entries.verify()
+            return _verify(entries)
 
     def published(self, until: int = NEWEST) -> list[ReleaseKey]:
         """All releases that were published by an entry up to the number ``until``, oldest first."""
@@ -343,7 +360,39 @@ def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
     """
     with _chain(path).look() as entries:
         _hold_to(entries, witnesses)
-        return entries.verify()
+        return _verify(entries)
+
+
+def _verify(entries: Entries) -> int:
+    """As :meth:`Ledger.verify`."""
+    number = entries.verify()
+    for row in entries.select("kind = ?", RESERVED):
+        refuse_other_charge(_noise_of(row["content"]), charge_of(row))
+    return number
+
+
+def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
+    """The facts of the noise among those of a step."""
+    named = ("sensitivity_squared", "sensitivity", "variance", "scale")
+    return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
+
+
+def _refuse_other_charges(plan: Planned) -> None:
+    """Refuse a plan whose charges are not what its noise costs. Raises OdError."""
+    for step in plan.steps:
+        refuse_other_charge(_noise_of(step.law), step.charge)
+        expected = plan.unit.sensitivity_squared if step.level > 0 else plan.unit.contribution_bound**2
+        if step.law.get("sensitivity_squared", expected) != expected:
+            raise _wrong(f"the sensitivity of level {step.level} is not that of the unit")
+    charges = [step.charge for step in plan.steps]
+    stated, asked = plan.charge, sum((charge.as_rho for charge in charges), start=Fraction(0))
+    if (stated.as_rho, stated.delta) != (asked, sum((charge.delta for charge in charges), start=Fraction(0))):
+        raise _wrong("the charge of the whole plan is not the sum of its steps")
+
+
+def _wrong(message: str) -> OdError:
+    step = "make plans by the functions of this library; if you did, report this defect"
+    return OdError("OD-CHARGE", message, next_step=step)
 
 
 def _chain(path: Path) -> Chain:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Charge
+from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -45,6 +46,11 @@ class Planned(Protocol):
     @property
     def unit(self) -> PrivacyUnit:
         """What is protected."""
+        ...
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """Which records are counted, and which inputs are refused."""
         ...
 
     @property
@@ -82,6 +88,11 @@ class Planned(Protocol):
 
 class Counted(Protocol):
     """Confidential: a counted input."""
+
+    @property
+    def total(self) -> int:
+        """Number of the records, or trips, that are counted."""
+        ...
 
     def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
         """What it consists of: equal inputs have equal columns, however these are cut into consecutive pieces."""

@@ -15,7 +15,7 @@ _FILE = "read_as.json"
 
 
 def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Remember how records were read: which rows of a file, in which time zone; and, once counted, the threshold.
+    """Remember how records were read: which rows of a file, in which time zone.
 
     Args:
         folder: of the release, in the confidential folder.

@@ -8,6 +8,7 @@ from od_core.geography import Geography
 from od_core.mechanisms import Mechanism
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
 
 DELTA = "1e-8"
@@ -29,12 +30,13 @@ class Contender:
     conversion: str | None = None
 
     def plan(self, geography: Geography, epsilon: str) -> ReleasePlan:
-        """The plan of its release: one trip is protected, neighbours are bounded, delta is 1e-8."""
+        """The plan of its release: one trip is protected, neighbours are bounded, n is an invariant, delta is 1e-8."""
         return plan_release(
             geography,
             unit=PrivacyUnit("trip"),
             budget=Budget(epsilon, DELTA, conversion=self.conversion),
             mechanism=self.mechanism,
+            acceptance=NO_FAULTS,  # as in the papers, where n is an invariant
         )
 
 

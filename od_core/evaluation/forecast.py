@@ -110,6 +110,7 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
         mechanism=plan.mechanism,
         tree=plan.tree.order,
         destination_geography=plan.tree.destination,
+        acceptance=plan.acceptance,
     )
 
 

@@ -15,7 +15,7 @@ from od_core.group_sizes.counting import count_by_group
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
 from od_core.periods import Period
-from od_core.trips import FAULT_THRESHOLD
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 
 
 @dataclass(frozen=True)

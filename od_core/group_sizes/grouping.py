@@ -10,7 +10,7 @@ from typing import Protocol
 from od_core.geography import Geography
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
-from od_core.trips import FAULT_THRESHOLD
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 
 
 class Grouping(Protocol):

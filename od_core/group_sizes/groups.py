@@ -38,6 +38,11 @@ class GroupSizes:
     def __repr__(self) -> str:
         return "GroupSizes(confidential)"
 
+    @property
+    def total(self) -> int:
+        """Confidential: number of members of all groups."""
+        return int(self.size.sum())
+
     def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
         """Both arrays."""
         yield self.area.astype(np.int64), self.size

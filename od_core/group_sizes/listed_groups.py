@@ -17,8 +17,8 @@ from od_core.geography import Geography, Numbers
 from od_core.group_sizes.counting import count_by_group
 from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.groups import GroupSizes
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.readers.zones import read_zones
-from od_core.trips import FAULT_THRESHOLD
 
 
 @dataclass(frozen=True)

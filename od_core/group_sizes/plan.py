@@ -19,6 +19,7 @@ from od_core.group_sizes.top_code import SENSITIVITY_OF_LARGEST, TopCodeEstimate
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.unit import PrivacyUnit
 
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
@@ -80,6 +81,10 @@ class GroupSizePlan:
         mechanism: what makes a table of the noisy values.
         steps: everything that is drawn: the largest size where the top code is estimated, then the levels, top first.
         top_code_estimate: how K is estimated; None where it is public.
+        acceptance: which records are members, and which inputs are refused.
+
+    Raises:
+        OdError: the steps are not those of the unit, the budget and the mechanism.
     """
 
     frame: Frame
@@ -88,6 +93,7 @@ class GroupSizePlan:
     mechanism: GroupSizeMechanism
     steps: tuple[LaplaceStep, ...]
     top_code_estimate: TopCodeEstimate | None = None
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
     def __post_init__(self) -> None:
         estimate, measured = self.top_code_estimate, measured_levels(self.frame, self.mechanism)
@@ -99,6 +105,8 @@ class GroupSizePlan:
             self.frame.top_code != estimate.most or self.steps[0].epsilon != estimate.share * (self.budget.epsilon or 0)
         ):
             raise _defect("the estimate of the top code has not its bound or its share")
+        if any(step.sensitivity != _sensitivity(step.level, self.mechanism, self.unit) for step in self.steps):
+            raise _defect("the sensitivities of the steps are not those of the unit")
         if sum(step.epsilon for step in self.steps) != self.budget.epsilon:
             raise _defect("the steps do not sum to the budget")
 
@@ -145,6 +153,7 @@ class GroupSizePlan:
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
+            "acceptance": self.acceptance.facts(),
             "mechanism": self.mechanism.name,
             "mechanism_options": self.mechanism.options,
             "query": self.mechanism.query,
@@ -172,6 +181,7 @@ def plan_group_sizes(
     budget: Budget,
     mechanism: str | GroupSizeMechanism | None = None,
     top_code: int | TopCodeEstimate | None = None,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> GroupSizePlan:
     """The plan of a group-size table.
 
@@ -183,6 +193,7 @@ def plan_group_sizes(
         mechanism: name of a mechanism, or one with its options; left out, the one that
             :func:`od_core.group_sizes.mechanisms.chosen` finds.
         top_code: K, public; or how it is estimated from the data. Larger sizes count as K.
+        acceptance: which records are members, and which inputs are refused.
 
     Raises:
         OdError: a user unit; a budget that is not a pure epsilon; no top code, or one that is no number of members; an
@@ -207,12 +218,18 @@ def plan_group_sizes(
     used = mechanism_for(mechanism, frame, unit, budget)
     for_top_code = Fraction(0) if estimate is None else estimate.share * promised
     levels = measured_levels(frame, used)
-    sensitivity = SENSITIVITY[used.query] * (2 if unit.neighbours == "bounded" else 1)
     epsilon = (promised - for_top_code) / len(levels)
-    steps = [_step(level, sensitivity, epsilon) for level in levels]
+    steps = [_step(level, _sensitivity(level, used, unit), epsilon) for level in levels]
     if estimate is not None:
-        steps.insert(0, _step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, for_top_code))
-    return GroupSizePlan(frame, unit, budget, used, tuple(steps), estimate)
+        steps.insert(0, _step(TOP_CODE_LEVEL, _sensitivity(TOP_CODE_LEVEL, used, unit), for_top_code))
+    return GroupSizePlan(frame, unit, budget, used, tuple(steps), estimate, acceptance)
+
+
+def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -> int:
+    """Return the L1 sensitivity of what is measured of a level, or of the largest size of all groups."""
+    if level == TOP_CODE_LEVEL:
+        return SENSITIVITY_OF_LARGEST
+    return SENSITIVITY[mechanism.query] * (2 if unit.neighbours == "bounded" else 1)
 
 
 def _refuse_unusable(frame: Frame) -> None:

@@ -20,6 +20,7 @@ from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of
 from od_core.group_sizes.top_code import MISSED, TopCodeEstimate, margin
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication import columns
 from od_core.publication.bundle import CERTIFICATE
@@ -55,10 +56,10 @@ def group_size_facts(release: GroupSizeRelease) -> dict[str, Any]:
     }
 
 
-def group_size_sentences(plan: GroupSizePlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+def group_size_sentences(plan: GroupSizePlan, spent: Spent) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
     public = "which groups there are, and in which areas"
-    sentences = pure_sentences(plan.unit, spent, fault_threshold, public=public)
+    sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public)
     return sentences | {"input": sentences["input"] + _top_coded(plan)}
 
 
@@ -148,6 +149,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, vers
         budget=Budget(facts["epsilon"]),
         mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
         top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
+        acceptance=Acceptance.from_facts(facts["acceptance"]),
     )
     if json.loads(json.dumps(plan.facts())) != facts:
         raise _changed("plan")

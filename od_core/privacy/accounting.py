@@ -96,6 +96,13 @@ def float_above(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
+def exp_above(exponent: Fraction) -> Fraction:
+    """A number that is not below e^exponent, by less than one part in 10^28; for an exponent of at most 10^4."""
+    context = decimal.Context(prec=30, rounding=decimal.ROUND_CEILING)
+    rounded = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    return Fraction(context.next_plus(context.exp(rounded)))  # exp itself is rounded to the nearest
+
+
 def text_above(value: Fraction, digits: int = 6) -> str:
     """A short decimal text that is not below an exact value, for sentences that state an upper bound."""
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)

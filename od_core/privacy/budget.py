@@ -72,26 +72,30 @@ class Budget:
         object.__setattr__(self, "conversion", conversion)
         object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
 
-    def conversion_for(self, default: str, shifted_cells: int | None) -> str:
+    def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """The conversion that is used: the budget's own, else the default; ``tight`` where ``exact`` is not defined.
 
         Args:
             default: the mechanism's.
-            shifted_cells: see :attr:`od_core.privacy.unit.PrivacyUnit.shifted_cells`.
+            shifted_cells: of every measured level, how many of its cells neighbours change, each by one; None where
+                they change by more.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
         return "tight" if name == "exact" and not is_exact else name
 
     def total_rho(
-        self, conversion: str, shares: tuple[Fraction, ...] = (Fraction(1),), shifted_cells: int | None = None
+        self,
+        conversion: str,
+        shares: tuple[Fraction, ...] = (Fraction(1),),
+        shifted_cells: tuple[int, ...] | None = None,
     ) -> Fraction:
         """Rho of the whole release; from epsilon by :meth:`conversion_for`.
 
         Args:
             conversion: where the budget names none.
             shares: of the measured levels, which ``exact`` looks at.
-            shifted_cells: see :attr:`od_core.privacy.unit.PrivacyUnit.shifted_cells`.
+            shifted_cells: as :meth:`conversion_for`.
 
         Raises:
             OdError: delta is 0 (Gaussian noise is never pure).
@@ -150,13 +154,13 @@ class Spent:
     Attributes:
         levels: rho of every measured level.
         delta: at which epsilon is stated.
-        shifted_cells: where every level was drawn once, and neighbours change its cells by one: how many of them;
-            else None, and there is no exact epsilon.
+        shifted_cells: where every level was drawn once, and neighbours change its cells by one: how many cells of each
+            level; else None, and there is no exact epsilon.
     """
 
     levels: tuple[Fraction, ...]
     delta: Fraction
-    shifted_cells: int | None = None
+    shifted_cells: tuple[int, ...] | None = None
 
     @property
     def rho(self) -> Fraction:
@@ -186,10 +190,10 @@ class Spent:
         return min(tight, accounting.epsilon_bun_steinke(self.rho, self.delta), self._exact() or tight)
 
     def _exact(self) -> Fraction | None:
-        cells = self.shifted_cells
-        if cells is None or not privacy_loss.is_defined(self.delta):
+        if self.shifted_cells is None or not privacy_loss.is_defined(self.delta):
             return None
-        variances = tuple(Fraction(cells) / (2 * rho) for rho in self.levels for _ in range(cells))
+        levels = zip(self.levels, self.shifted_cells, strict=True)
+        variances = tuple(cells / (2 * rho) for rho, cells in levels for _ in range(cells))
         return privacy_loss.epsilon_exact(variances, self.delta)
 
 

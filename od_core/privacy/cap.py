@@ -39,6 +39,36 @@ class Charge:
         return self.rho or self.epsilon**2 / 2
 
 
+def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
+    """Refuse a charge that is not what its noise costs: whoever adds charges up does not take them on trust.
+
+    A Gaussian costs sensitivity^2 / (2 variance) of rho, a Laplace sensitivity / scale of epsilon. A mechanism that
+    chooses its later noise by its earlier noise states the scales that it surely draws with, ``scale_of_...``, which
+    cost a part of the whole. A delta is the plan's, which holds it to a threshold.
+
+    Args:
+        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.archive.planned.PlannedStep.law`.
+        stated: the charge.
+
+    Raises:
+        OdError: the charge is another one; what the noise was is not stated.
+    """
+    sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
+    if "variance" in noise:
+        agrees = stated == Charge(rho=sensitivity / (2 * Fraction(noise["variance"])))
+    elif "scale" in noise:
+        agrees = stated.rho == 0 and stated.epsilon == sensitivity / Fraction(noise["scale"])
+    else:
+        parts = [sensitivity / Fraction(scale) for name, scale in noise.items() if name.startswith("scale_of_")]
+        agrees = stated.rho == 0 and 0 < sum(parts) <= stated.epsilon
+    if not agrees or sensitivity <= 0:
+        raise OdError(
+            "OD-CHARGE",
+            f"a charge is not what its noise costs: {', '.join(f'{name} {fact}' for name, fact in noise.items())}",
+            next_step="make plans by the functions of this library; if you did, report this defect",
+        )
+
+
 @dataclass(frozen=True)
 class Cap:
     """Most that all releases of a data set may spend on one elementary period: rho, or (epsilon, delta).

@@ -101,16 +101,18 @@ def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def rho_for_epsilon_exact(epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: int) -> Fraction:
+def rho_for_epsilon_exact(
+    epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...]
+) -> Fraction:
     """Largest rho found whose release is (epsilon, delta)-differentially private; a multiple of 2^-64.
 
-    The release measures a level of share s with variance cells / (2 rho s), and neighbours differ by one in at most
-    ``cells`` of its cells. The release at the rho returned has been checked: :func:`delta_exact` is at most delta.
+    The release measures a level of share s with variance c / (2 rho s), and neighbours differ by one in at most c of
+    its cells. The release at the rho returned has been checked: :func:`delta_exact` is at most delta.
 
     Args:
         epsilon, delta: the promise.
         shares: of rho, one a measured level; above 0, sum 1.
-        cells: 2 for bounded neighbours, 1 for unbounded.
+        cells: of each measured level: 2 for bounded neighbours, 1 for unbounded, and for the root.
 
     Raises:
         OdError: as ``accounting.rho_for_epsilon``; also where delta is below 1e-12.
@@ -122,7 +124,10 @@ def rho_for_epsilon_exact(epsilon: Fraction, delta: Fraction, shares: tuple[Frac
     less = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed what was asked for
 
     def delta_at(steps: int) -> float:
-        return delta_exact([cells / (2 * steps * unit * share) for share in shares for _ in range(cells)], less)
+        levels = zip(shares, cells, strict=True)
+        return delta_exact(
+            [shifted / (2 * steps * unit * share) for share, shifted in levels for _ in range(shifted)], less
+        )
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # of ln delta by ln rho in a Gaussian's tail
     return _last_within(delta_at, delta, slope, int(tight / unit)) * unit

@@ -30,8 +30,12 @@ def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
     """
     if not SMALLEST <= epsilon <= LARGEST:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
-    changed_trips = (2 if unit.neighbours == "bounded" else 1) * unit.contribution_bound
-    return changed_trips / epsilon
+    return sensitivity_of_leaves(unit) / epsilon
+
+
+def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
+    """Return the L1 sensitivity of the counts of the leaf pairs: the trips that neighbours have more and fewer."""
+    return (2 if unit.neighbours == "bounded" else 1) * unit.contribution_bound
 
 
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -> int:

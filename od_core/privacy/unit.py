@@ -69,31 +69,14 @@ class PrivacyUnit:
         return self.max_weight or self.max_trips or 1
 
     @property
-    def publishes_total(self) -> bool:
-        """Whether n is an invariant: for one trip that counts 1, under substitution alone (spec 6)."""
-        return self.kind == "trip" and self.neighbours == "bounded" and self.max_weight is None
-
-    @property
     def sensitivity_squared(self) -> int:
-        """Squared L2 sensitivity of the counts of one measured level (spec 1, table "Noise variance").
+        """Squared L2 sensitivity of the counts of one level below the root (spec 1, table "Noise variance").
 
         All m trips of a unit may fall into one cell of a level, so adding it moves that cell by m, and
         replacing it moves two cells by m each; so does a record that counts up to m trips.
         """
         m = self.contribution_bound
         return 2 * m * m if self.neighbours == "bounded" else m * m
-
-    @property
-    def shifted_cells(self) -> int | None:
-        """Cells of a level that neighbours may change, each by one; None for users and weights, who change by more."""
-        if self.kind != "trip" or self.max_weight is not None:
-            return None
-        return 2 if self.neighbours == "bounded" else 1
-
-    @property
-    def root_sensitivity_squared(self) -> int:
-        """Squared sensitivity of n: 0 where it is an invariant, else m^2 (spec 1, column "root")."""
-        return 0 if self.publishes_total else self.contribution_bound**2
 
     def refuse_users(self, code: str, reason: str) -> None:
         """Refuse the user units where single trips alone can be protected, for a stated reason. Raises OdError."""

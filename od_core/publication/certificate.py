@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
@@ -12,8 +13,9 @@ from typing import Any
 from od_core.archive.ledger import ReleaseRecord
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.privacy.accounting import epsilon_tight, float_above, text_above
-from od_core.privacy.budget import Spent
+from od_core.privacy.accounting import epsilon_tight, exp_above, float_above, text_above
+from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.kind import Certified, Kind, R
 
@@ -36,6 +38,9 @@ SOFTWARE = (
 
 TRIPS_OF_A_PERSON = 40
 """A person with so many trips stands as the example of what unit ``trip`` does not protect."""
+
+_MOST_EXPONENT = Fraction(10_000)
+"""Of the growth of delta in a group; beyond it every delta above 10^-4000 has become 1."""
 
 PERIODS_OF_A_YEAR = 12
 """A person in every month of a year stands as the example of what a promise for one period does not say."""
@@ -71,7 +76,6 @@ def certificate(
     checks: list[CheckResult],
     *,
     record: ReleaseRecord,
-    fault_threshold: Fraction,
     records: dict[str, Any] | None = None,
     intervals: bool = True,
 ) -> dict[str, Any]:
@@ -84,7 +88,6 @@ def certificate(
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: what the ledger says of the release.
-        fault_threshold: share of faulty records above which the input is refused.
         records: how they were read, as JSON-ready public facts: which of a file's rows are records, in which time zone
             days begin; None where they were handed over.
         intervals: whether flows are published with their intervals, where their mechanism has any.
@@ -101,16 +104,17 @@ def certificate(
         "format": kind.format,
         **_identity(key, data_set, record),
         "records": json.loads(json.dumps(records, sort_keys=True)),  # in the order in which the file is read back
-        "guarantee": kind.guarantee(plan, spent, fault_threshold),
+        "guarantee": kind.guarantee(plan, spent),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
         "spent": _spent(spent, plan.spent, record),
         "mechanism": {"name": planned["mechanism"], "options": planned["mechanism_options"]},
         "noise": release.noise,
+        "exact": {},
         "plan": planned,
         "plan_digest": plan.digest,
-        "fault_threshold": str(fault_threshold),
+        "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [{"subject": c.subject, "check": c.check, "passed": c.passed} for c in checks],
         "software": {name: version(name) for name in SOFTWARE},
         "known_limitations": list(KNOWN_LIMITATIONS),
@@ -162,32 +166,20 @@ def certificate_digest(certificate: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
-    """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
-    epsilon = text_above(spent.epsilon)
+def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[str]) -> dict[str, str]:
+    """Return what is protected, against whom, and what is not, in sentences that say their numbers, rounded up.
+
+    Args:
+        neighbours: the relation between inputs that the release does not tell apart.
+        spent: what the release has spent.
+        public: what is published exactly, beside settings and areas; clauses.
+    """
+    unit = neighbours.unit
     sentences = {
-        "protected": (
-            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {change_of(unit)}: the release is ({epsilon}, {text_above(spent.delta)})-differentially"
-            " private for that change."
-        ),
-        "not_protected": (
-            "the period itself; "
-            + (
-                "the total number of valid trips, which is published exactly; that all other records are valid ones, of"
-                " the period and of this release's categories; "
-                if unit.publishes_total
-                else ""
-            )
-            + _person(unit, spent)
-            + "; what other releases from the same records reveal, beyond the cap of the privacy domain."
-        ),
-        "input": (
-            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the"
-            + (" trips were faulty, or that hold counts that are no whole numbers" if unit.max_weight is None else "")
-            + (" records were faulty" if unit.max_weight is not None else "")
-            + "; the promise holds between inputs that are both accepted."
-        ),
+        "protected": _protected(neighbours.change(), spent),
+        "public": _public(["the period, the areas and all settings of the release", *public]),
+        "not_protected": _not_protected([*public, _person(unit, spent)]),
+        "input": neighbours.acceptance.sentence("records" if unit.max_weight is not None else "trips"),
     }
     if unit.max_weight is not None:
         sentences["contribution"] = (
@@ -204,60 +196,89 @@ def guarantee_sentences(unit: PrivacyUnit, spent: Spent, fault_threshold: Fracti
 
 
 def pure_sentences(
-    unit: PrivacyUnit, spent: Spent, fault_threshold: Fraction, *, public: str, with_it: str = ""
+    unit: PrivacyUnit, spent: Spent, acceptance: Acceptance, *, public: str, with_it: str = ""
 ) -> dict[str, str]:
-    """The sentences of a release of single trips that promises a pure epsilon; see :func:`guarantee_sentences`.
+    """Return the sentences of a release of single trips that promises a pure epsilon; see :func:`guarantee_sentences`.
 
     Args:
-        unit, spent, fault_threshold: as there.
-        public: what is public beforehand, in words that end a list.
+        unit, spent: as there.
+        acceptance: which records are counted, and which inputs are refused.
+        public: what is public beforehand; a clause.
         with_it: what a trip has beside itself that is protected with it.
     """
-    many, year = (text_above(times * spent.epsilon, digits=4) for times in (TRIPS_OF_A_PERSON, PERIODS_OF_A_YEAR))
+    anywhere = ", counted in this release or not" if unit.neighbours == "bounded" else ""
     return {
-        "protected": (
-            "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing"
-            f" about whether {change_of(unit)}{with_it}: the release is {text_above(spent.epsilon)}-differentially"
-            " private for that change."
-        ),
-        "not_protected": (
-            f"the period itself; {public}, which is public beforehand; a person with many trips as a whole (one with"
-            f" {TRIPS_OF_A_PERSON} trips in the period: epsilon {many}; one with a trip in each of {PERIODS_OF_A_YEAR}"
-            f" such periods, all released like this one: epsilon {year}); what other releases from the same records"
-            " reveal, beyond the cap of the privacy domain."
-        ),
-        "input": (
-            f"Inputs are refused in which more than {text_above(100 * fault_threshold)} % of the trips were faulty;"
-            " the promise holds between inputs that are both accepted."
-        ),
+        "protected": _protected(change_of(unit, anywhere) + with_it, spent),
+        "public": _public([f"{public}, which was public beforehand", "the period and all settings of the release"]),
+        "not_protected": _not_protected([f"{public}, which is public beforehand", _person(unit, spent)]),
+        "input": acceptance.sentence("trips"),
     }
 
 
-def change_of(unit: PrivacyUnit) -> str:
-    """What may have happened to the data without anybody learning it."""
-    if unit.kind == "trip":
-        change = "replaced by any other of the same period" if unit.neighbours == "bounded" else "added or removed"
-        weight = "" if unit.max_weight is None else f", which counts at most {unit.max_weight} trips,"
-        return f"one trip record{weight} was {change}"
-    period = " in one elementary period" if unit.kind == "user_period" else ""
-    within = " in the same period" if unit.kind == "user_period" else ""
-    change = f"replaced by any of another user{within}" if unit.neighbours == "bounded" else "added or removed"
-    return f"all trips of one user{period}, of which at most {unit.contribution_bound} are counted, were {change}"
+def promise(guarantee: dict[str, str]) -> str:
+    """Return what is protected and what is public, for every place that quotes the promise in short."""
+    return f"{guarantee['protected']} {guarantee['public']}"
+
+
+def _protected(change: str, spent: Spent) -> str:
+    epsilon, delta = text_above(spent.epsilon), text_above(spent.delta)
+    measure = f"({epsilon}, {delta})" if spent.delta else epsilon
+    return (
+        "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing about"
+        f" whether {change}: the release is {measure}-differentially private for that change."
+    )
+
+
+def _public(facts: Sequence[str]) -> str:
+    return f"Public without noise: {'; '.join(facts)}."
+
+
+def _not_protected(facts: Sequence[str]) -> str:
+    others = "what other releases from the same records reveal, beyond the cap of the privacy domain"
+    return f"{'; '.join(['the period itself', *facts, others])}."
 
 
 def _person(unit: PrivacyUnit, spent: Spent) -> str:
-    """What the unit does not protect of a person, with the numbers of those who have more than one unit."""
+    """Return what the unit does not protect of a person, with the numbers of those who have more than one unit."""
     if unit.kind == "user":
         return (
             "a person with several user ids as a whole; a user in this and other releases together: those of all"
             " periods of the data set add up"
         )
-    year = text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)
-    every_month = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: epsilon {year}"
+    year = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: {_in_periods(spent)}"
     if unit.kind == "user_period":
-        return f"a person with several user ids as a whole; a user in several periods as a whole (one {every_month})"
-    many = text_above(epsilon_tight(spent.rho * TRIPS_OF_A_PERSON**2, spent.delta), digits=4)
+        return f"a person with several user ids as a whole; a user in several periods as a whole (one {year})"
     return (
-        f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: epsilon {many};"
-        f" one with a trip {every_month})"
+        f"a person with many trips as a whole (one with {TRIPS_OF_A_PERSON} trips in the period: {_of_a_group(spent)};"
+        f" one with a trip {year})"
     )
+
+
+def _of_a_group(spent: Spent) -> str:
+    """Return what is promised to the trips of a person with :data:`TRIPS_OF_A_PERSON` in the period.
+
+    Of k units, rho becomes k^2 rho (Bun & Steinke 2016, Proposition 1.9), and (epsilon, delta) becomes
+    (k epsilon, k e^((k - 1) epsilon) delta) (Dwork & Roth 2014, Theorem 2.2, by summing the geometric series).
+    """
+    units = TRIPS_OF_A_PERSON
+    if not isinstance(spent, SpentDirectly):
+        return f"epsilon {text_above(epsilon_tight(spent.rho * units**2, spent.delta), digits=4)}"
+    if spent.delta == 0:
+        return _directly(units * spent.epsilon, spent.delta)
+    exponent = min((units - 1) * spent.epsilon, _MOST_EXPONENT)
+    return _directly(units * spent.epsilon, units * exp_above(exponent) * spent.delta)
+
+
+def _in_periods(spent: Spent) -> str:
+    """Return what is promised to a person with a unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
+    if not isinstance(spent, SpentDirectly):
+        return f"epsilon {text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)}"
+    return _directly(PERIODS_OF_A_YEAR * spent.epsilon, PERIODS_OF_A_YEAR * spent.delta)
+
+
+def _directly(epsilon: Fraction, delta: Fraction) -> str:
+    """Return a promise of (epsilon, delta) in words; there is none once delta reaches 1."""
+    if delta >= 1:
+        return "no promise"
+    stated = f"epsilon {text_above(epsilon, digits=4)}"
+    return stated if delta == 0 else f"{stated} with delta {text_above(delta, digits=4)}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate import promise
 from od_core.publication.checksums import CHECKSUMS
 from od_core.publication.columns import Table
 from od_core.publication.markdown import in_markdown
@@ -103,7 +104,7 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
     report = any(file.name == "report.html" for file in files)
     return (
         f"{certificate['release']}: {contents}, published with differential privacy\n\n"
-        f"{certificate['guarantee']['protected']}\n\n"
+        f"{promise(certificate['guarantee'])}\n\n"
         "Where to begin\n"
         + ("  report.html          the release in pictures and tables\n" if report else "")
         + f"  {first:<20} the figures, as text\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 from od_core.archive.checked_file import Written
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
 from od_core.publication.markdown import in_markdown
 
@@ -35,7 +36,7 @@ def datapackage(
         "name": certificate["release"].replace("/", "-"),
         "id": certificate["release"],
         "title": f"{certificate['data_set']}: {contents} of {certificate['period']}",
-        "description": in_markdown(certificate["guarantee"]["protected"]),
+        "description": in_markdown(promise(certificate["guarantee"])),
         "version": str(certificate["revision"]),
         "created": certificate["measured_at"],
         "licenses": [LICENCE],

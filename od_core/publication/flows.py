@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ def _facts(release: Release) -> dict[str, Any]:
             }
             for m in release.measured
         ],
+        "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
         "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
         "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
         "geography_versions": {"origin": plan.tree.origin.version, "destination": plan.tree.destination.version},
@@ -63,11 +63,12 @@ def _facts(release: Release) -> dict[str, Any]:
     }
 
 
-def _guarantee(plan: ReleasePlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+def _guarantee(plan: ReleasePlan, spent: Spent) -> dict[str, str]:
     """What is protected, in sentences, and which levels stand twice."""
+    public = plan.neighbours.public() if plan.publishes_total else []
     repetition = repetition_sentence(plan.tree)
     levels = {} if repetition is None else {"levels": repetition}
-    return guarantee_sentences(plan.unit, spent, fault_threshold) | levels
+    return guarantee_sentences(plan.neighbours, spent, public) | levels
 
 
 def _interval(release: Release) -> str | None:

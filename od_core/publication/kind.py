@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -53,8 +52,7 @@ class Kind(Generic[R]):
     Attributes:
         contents: what its releases hold, as summaries name it.
         format: what its certificates say of themselves.
-        guarantee: what a plan that has spent so much protects, in sentences, with the share of faulty records above
-            which an input is refused.
+        guarantee: what a plan that has spent so much protects, in sentences.
         summary: a release in a few lines: its levels, and their noise.
         facts: what certificates of this kind alone say: contents, levels, invariants and the like.
         files: what a bundle has of it: the files of its tables.
@@ -72,7 +70,7 @@ class Kind(Generic[R]):
 
     contents: str
     format: str
-    guarantee: Callable[[Any, Spent, Fraction], dict[str, str]]
+    guarantee: Callable[[Any, Spent], dict[str, str]]
     summary: Callable[[R], pd.DataFrame]
     facts: Callable[[R], dict[str, Any]]
     files: Callable[[R, dict[str, Any]], Sequence[BundleFile]]

@@ -23,6 +23,7 @@ from od_core.geography import Geography, Numbers
 from od_core.mechanisms import MECHANISMS
 from od_core.plan import ReleasePlan, plan_release
 from od_core.privacy.budget import Budget
+from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import AREAS_FILE, CERTIFICATE, FLOWS_FILE, MEASUREMENTS_FILE
 from od_core.publication.store import CLOSED, named_releases
@@ -202,6 +203,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         mechanism=MECHANISMS[facts["mechanism"]](**facts["mechanism_options"]),
         tree=facts["tree"],
         bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
+        acceptance=Acceptance.from_facts(facts["acceptance"]),
     )
     if json.loads(json.dumps(plan.facts())) != facts:
         raise _changed("plan")

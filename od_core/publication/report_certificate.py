@@ -18,6 +18,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
     """The certificate's sentences."""
     names = {
         "protected": "Protected",
+        "public": "Public",
         "not_protected": "Not protected",
         "input": "What went in",
         "contribution": "What is counted of one user",

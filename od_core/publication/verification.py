@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -120,7 +119,6 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
         stated["data_set"],
         checks,
         record=ledger.record(published.key),
-        fault_threshold=Fraction(stated["fault_threshold"]),
         records=stated["records"],
         intervals=stated.get("interval") is not None,
     )
@@ -149,6 +147,8 @@ def _ledger(published: Published, public: Certified, stated: dict[str, Any]) -> 
         yield "the ledger does not have it as published"
     elif digest != certificate_digest(stated):
         yield "its certificate is not the one that it was published with"
+    if ledger.published_exactly(key) != stated["exact"]:
+        yield "the ledger has other exact numbers"
     if ledger.spent(key, public.plan) != public.spent:
         yield "it was charged something else"
     if ledger.noise(key) != public.noise:

@@ -21,6 +21,7 @@ from od_core.archive.count_files import CountFiles, Ranked, finish_count_files, 
 from od_core.archive.store import LocalStore, Store
 from od_core.contribution_bound import IS_USER_ID, check_user_column, set_secret
 from od_core.flow_tree import FlowTree
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.readers.rank_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
 from od_core.readers.scratch import file_name, quoted_text, scratch_database
@@ -35,7 +36,7 @@ from od_core.trip_faults import (
     not_counted,
     refuse_too_many_faults,
 )
-from od_core.trips import FAULT_THRESHOLD, TripCounts
+from od_core.trips import TripCounts
 from od_core.weights import check_weight_column
 
 _BATCH = 1 << 17

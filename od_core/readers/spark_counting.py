@@ -24,6 +24,7 @@ from od_core.contribution_bound import check_user_column, secret_table
 from od_core.errors import OdError
 from od_core.flow_tree import FlowTree
 from od_core.periods import Period
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.readers.rank_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
 from od_core.readers.record_columns import RecordColumns
@@ -39,7 +40,6 @@ from od_core.trip_faults import (
     bad_count,
     refuse_too_many_faults,
 )
-from od_core.trips import FAULT_THRESHOLD
 from od_core.weights import check_weight_column
 
 if TYPE_CHECKING:

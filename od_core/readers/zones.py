@@ -77,6 +77,11 @@ class ZoneList:
         path = folder / self.file
         return _geography(self, path, file_digest(path) if path.is_file() else None)
 
+    @property
+    def has_unknown(self) -> bool:
+        """Whether the list has an area for records from places that are not in it."""
+        return self.unknown is not None or self.unknown_area is not None
+
     def kept_as(self, file: str) -> ZoneList:
         """How a geography of this list is read again once it is kept, by ``Geography.to_frame``, in another file."""
         return ZoneList(

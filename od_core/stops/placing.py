@@ -9,11 +9,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.readers.scratch import file_name, quoted_text, scratch_database
 from od_core.stops.place_list import PlaceList
 from od_core.stops.trajectories import Trajectories
 from od_core.trip_faults import not_counted, refuse_too_many_faults
-from od_core.trips import FAULT_THRESHOLD
 
 
 def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = FAULT_THRESHOLD) -> Trajectories:

@@ -14,6 +14,7 @@ from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.grid import Grid
 from od_core.stops.map_grid import MapGrid
@@ -64,6 +65,10 @@ class StopsPlan:
         grid, unit, budget, mechanism: see :func:`plan_stops`.
         step: the one draw.
         map: that the grid is of; None where its dimensions are something else.
+        acceptance: see :func:`plan_stops`.
+
+    Raises:
+        OdError: the step is not that of the unit, the budget and the mechanism.
     """
 
     grid: Grid
@@ -72,10 +77,11 @@ class StopsPlan:
     mechanism: StopsMechanism
     step: StopsStep
     map: MapGrid | None = None
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
     def __post_init__(self) -> None:
-        if self.step.epsilon != self.budget.epsilon or self.step.sensitivity != _sensitivity(self.unit):
-            raise _defect("the step is not that of the budget and the unit")
+        if self.budget.epsilon is None or self.step != _step(self.unit, self.budget.epsilon, self.mechanism):
+            raise _defect("the step is not that of the unit, the budget and the mechanism")
 
     @property
     def steps(self) -> tuple[StopsStep, ...]:
@@ -106,6 +112,7 @@ class StopsPlan:
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
+            "acceptance": self.acceptance.facts(),
             "mechanism": self.mechanism.name,
             "mechanism_options": self.mechanism.options,
             "epsilon": str(self.budget.epsilon),
@@ -127,6 +134,7 @@ def plan_stops(
     unit: PrivacyUnit,
     budget: Budget,
     mechanism: str | StopsMechanism = "privtree",
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> StopsPlan:
     """The plan of a release of trips with stops.
 
@@ -135,6 +143,7 @@ def plan_stops(
         unit: a trip: one trip more or less (unbounded) or replaced (bounded).
         budget: pure epsilon.
         mechanism: name of a mechanism, or one with its options.
+        acceptance: which records are trips of the release, and which inputs are refused.
 
     Raises:
         OdError: a user unit; a budget that is not a pure epsilon; a bad grid, or one that the mechanism refuses.
@@ -151,9 +160,13 @@ def plan_stops(
     space = of_space if isinstance(of_space, Grid) else Grid(of_space)
     used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
     used.refuse(space)
+    return StopsPlan(space, unit, budget, used, _step(unit, epsilon, used), on_map, acceptance)
+
+
+def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> StopsStep:
+    """Return the one draw of a mechanism. Raises OdError where its noise would cost more than it is charged for."""
     sensitivity = _sensitivity(unit)
-    scales = tuple(used.scales(epsilon, sensitivity).items())
-    return StopsPlan(space, unit, budget, used, StopsStep(sensitivity, epsilon, scales), on_map)
+    return StopsStep(sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
 
 
 def _sensitivity(unit: PrivacyUnit) -> int:

@@ -15,6 +15,7 @@ from od_core.archive.noisy_vector import NoisyVector
 from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.bundle_file import BundleFile
@@ -47,9 +48,9 @@ def stops_facts(release: StopsRelease) -> dict[str, Any]:
     }
 
 
-def stops_sentences(plan: StopsPlan, spent: Spent, fault_threshold: Fraction) -> dict[str, str]:
+def stops_sentences(plan: StopsPlan, spent: Spent) -> dict[str, str]:
     """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
-    return pure_sentences(plan.unit, spent, fault_threshold, public="the grid", with_it=", with all its stops")
+    return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
 
 
 def stops_files(release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
@@ -131,6 +132,7 @@ def _plan(facts: dict[str, Any]) -> StopsPlan:
         unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
         budget=Budget(facts["epsilon"]),
         mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
+        acceptance=Acceptance.from_facts(facts["acceptance"]),
     )
     if json.loads(json.dumps(plan.facts())) != facts:
         raise _changed("plan")

@@ -43,6 +43,11 @@ class Trajectories:
     def __repr__(self) -> str:
         return "Trajectories(confidential)"
 
+    @property
+    def total(self) -> int:
+        """Confidential: number of trips."""
+        return len(self.points)
+
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
         """The cells in order, whatever order the trips are given in; see :class:`od_core.archive.planned.Counted`."""
         words = keys(self.points, self.grid)

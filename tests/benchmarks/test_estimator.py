@@ -24,6 +24,7 @@ from benchmarks.estimator import (
 from od_core import Budget, PrivacyUnit, evaluate, plan_release, release_flows
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.synthetic import binary
+from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.doubles import no_noise
 
 TRIP = PrivacyUnit("trip")
@@ -45,7 +46,12 @@ def test_errors_are_those_of_evaluate():
     truth, other = binary(1, levels=2, trips=50), binary(2, levels=2, trips=50)
     data = KnownFlows.synthetic(truth)
     release = release_flows(
-        other.to_frame(), truth.geography, unit=TRIP, budget=Budget(rho=1, delta="1e-8"), noise=no_noise()
+        other.to_frame(),
+        truth.geography,
+        unit=TRIP,
+        budget=Budget(rho=1, delta="1e-8"),
+        noise=no_noise(),
+        fault_threshold=0,
     )
     by_evaluate = evaluate(release, truth.to_frame())
     assert by_evaluate["max_abs_error"].max() > 0
@@ -84,6 +90,7 @@ def test_the_reference_is_the_paper():
                 unit=TRIP,
                 budget=Budget(epsilon, "1e-8", conversion="bun_steinke", shares="uniform"),
                 mechanism="inftda",
+                acceptance=NO_FAULTS,
             ).digest
         )
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.servers import free_port, serving
+from od_assets.project import DAGSTER_SETTINGS
+from tests.servers import UI, free_port, printed_address, serving, wait_until
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "var" / "screenshots"
 """Kept, so that somebody may look at them."""
 
 PERIOD = "2001-06"
+ARGUMENTS = ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
+"""The name of somebody else, whose owner lets it point to this machine."""
+
 CLI = "import sys; from od_assets.cli import main; sys.argv = ['od-release', *sys.argv[1:]]; main()"
 
 
@@ -49,7 +51,7 @@ def browser():
 
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield running
         running.close()
 
@@ -91,22 +93,53 @@ def bundle(environment) -> Path:
     return Path(environment["OD_VAR"]) / "releases" / "us_flights" / PERIOD / "r1"
 
 
+@dataclass(frozen=True)
+class Ui:
+    """A Dagster UI that runs.
+
+    Attributes:
+        address: of its host and port.
+        home: of its Dagster instance.
+        token: what opens it; None where nothing guards it.
+    """
+
+    address: str
+    home: Path
+    token: str | None = None
+
+    def at(self, path: str) -> str:
+        """Address of a page that may be opened first."""
+        separator = "&" if "?" in path else "?"
+        return f"{self.address}{path}" + (f"{separator}token={self.token}" if self.token else "")
+
+
 @pytest.fixture(scope="session")
-def ui(environment, tmp_path_factory) -> Iterator[str]:
-    """Address of a Dagster UI on that folder; it ends with all of its children."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "dagster_webserver", "-w", str(ROOT / "workspace.yaml"), "-h", "127.0.0.1", "-p"]
+def ui(environment, tmp_path_factory) -> Iterator[Ui]:
+    """``od-release ui`` on that folder; it ends with all of its children."""
     log = tmp_path_factory.mktemp("ui") / "log"
-    with serving([*command, str(port)], ROOT, environment, log) as server:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{address}/server_info", timeout=5).close()  # noqa: S310  # our own server
-                break
-            except (urllib.error.URLError, OSError):
-                assert server.poll() is None, log.read_text(encoding="utf-8")[-2000:]
-                time.sleep(0.1)
-        yield address
+    with serving(UI, ROOT, environment, log):
+        address, token = printed_address(log)
+        yield Ui(address, Path(environment["DAGSTER_HOME"]), token)
+
+
+@pytest.fixture(scope="session")
+def unguarded_ui(tmp_path_factory) -> Iterator[Ui]:
+    """Dagster's own web server on a new folder, without a daemon: what it launches waits in the queue."""
+    var, port = tmp_path_factory.mktemp("unguarded"), free_port()
+    home, log = var / "dagster", var / "log"
+    home.mkdir()
+    shutil.copy(DAGSTER_SETTINGS, home)
+    given = os.environ | {"OD_PROJECT": str(ROOT), "OD_VAR": str(var), "DAGSTER_HOME": str(home)}
+    command = [sys.executable, "-m", "dagster_webserver", "-w", str(ROOT / "workspace.yaml"), "-h", "127.0.0.1", "-p"]
+    with serving([*command, str(port)], ROOT, given, log):
+        wait_until(lambda: _answers(port), log)
+        yield Ui(f"http://localhost:{port}", home)
+
+
+def _answers(port: int) -> bool:
+    """Whether somebody listens at a port of this machine."""
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def outside(asked: list[str], address: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
@@ -76,7 +75,6 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             "commuters",
             [CheckResult("flows", "sum to n", True)],
             record=ledger.record(key),
-            fault_threshold=Fraction(1, 1000),
         )
         around = circumstances(FLOW_KIND, ledger, key, "commuters", folder / "releases")
         report = FLOW_KIND.report(release, facts, around)
@@ -84,7 +82,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)
             reached("after the store")
-        ledger.publish(key, certificate_digest(facts))
+        ledger.publish(key, certificate_digest(facts), facts["exact"])
     finally:
         bundle.json_text, store._insert, bundle.sync = text, insert, sync
         bundle.write_zip, bundle._zip = write_zip, zipped

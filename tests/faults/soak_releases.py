@@ -32,7 +32,7 @@ from od_core.privacy import keystream
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.noise import BACKENDS, noise_named
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.circumstances import circumstances
 from od_core.publication.flows import FLOWS
@@ -130,12 +130,15 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
         kind,
         [CheckResult("release", "made by a soak", True)],
         record=ledger.record(key),
-        fault_threshold=Fraction(1, 1000),
     )
+    published = ledger.published_certificate(key)
+    facts = as_published(facts, place.bundle, published)
     report = published_as.report(release, facts, circumstances(published_as, ledger, key, kind, place.releases))
-    with staged_folder(lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle):
+    with staged_folder(
+        lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle, published
+    ):
         published_as.store(place.database, release, key, facts)
-    ledger.publish(key, certificate_digest(facts))
+    ledger.publish(key, certificate_digest(facts), facts["exact"])
     return place
 
 

@@ -118,7 +118,7 @@ class Outcome:
         ended: of each disturbed run, how it ended.
         places: of each of its faults that was met, where: as :func:`places`.
         violations: what did not hold, a line each; empty where all did.
-        draws: how many were begun, in all runs.
+        draws: how many were begun, in all runs; of a level in parts, those of the part that was drawn most often.
         charges: how many were set aside.
     """
 
@@ -356,11 +356,15 @@ def _count(root: Path, kind: str, runs: Sequence[Sequence[Operation]], outcome: 
     with closing(sqlite3.connect(root / "ledger.sqlite")) as ledger:
         query = "SELECT level, count(*) FROM entries WHERE kind = 'RESERVED' AND release = ? GROUP BY level"
         charges = dict(ledger.execute(query, [str(ReleaseKey(kind, PERIOD))]).fetchall())
-    outcome.draws, outcome.charges = draws.total(), sum(charges.values())
+    most: dict[int, int] = {}
     for name, number in draws.items():
-        charged = charges.get(int(name.partition(".")[0]), 0)
-        if number > charged:
-            outcome.violations.append(f"level {name} was drawn {number} times, and charged {charged} times")
+        level = int(name.partition(".")[0])
+        most[level] = max(number, most.get(level, 0))
+        if number > charges.get(level, 0):
+            outcome.violations.append(
+                f"level {name} was drawn {number} times, and charged {charges.get(level, 0)} times"
+            )
+    outcome.draws, outcome.charges = sum(most.values()), sum(charges.values())
 
 
 def _met(done: Operation) -> bool:

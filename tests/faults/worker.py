@@ -91,7 +91,9 @@ def declare(folder: Path, cap: Fraction, reason: str = "a table and some lost dr
 
 
 def released(ledger: Ledger, release_id: str = R1, flows: pd.DataFrame = FLOWS) -> Release:
-    return release_flows(flows, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id)
+    return release_flows(
+        flows, GEOGRAPHY, unit=TRIP, budget=BUDGET, ledger=ledger, release_id=release_id, fault_threshold=0
+    )
 
 
 def side_file(folder: Path, release_id: str = R1) -> Path:

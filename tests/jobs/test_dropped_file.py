@@ -1,24 +1,20 @@
-"""For real: ``dg dev`` runs, the file of a month is dropped in, and its release appears without a hand on it."""
+"""For real: ``od-release ui`` runs, the file of a month is dropped in, and its release appears without a hand on it."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, records
-from tests.servers import free_port, serving
+from tests.servers import UI, serving, wait_until
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
-"""Seconds, at most, for what takes a tenth of them on a machine that does nothing else."""
 
 
 @pytest.fixture
@@ -49,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(project: Path) -> Iterator[Path]:
-    """What ``dg dev`` says, while it runs."""
+    """What ``od-release ui`` says, while it runs."""
     home, said = project / "var" / "dagster", project / "log"
     home.mkdir(parents=True)
     shutil.copy(ROOT / "od_assets" / "dagster.yaml", home)
@@ -59,17 +55,8 @@ def log(project: Path) -> Iterator[Path]:
         "DAGSTER_HOME": str(home),
         "PYTHONPATH": f"{project}:{ROOT}",
     }
-    command = [Path(sys.executable).parent / "dg", "dev", "--host", "127.0.0.1", "--port", str(free_port())]
-    with serving(command, project, given, said):
+    with serving(UI, project, given, said):
         yield said
-
-
-def wait_until(is_so: Callable[[], bool], log: Path) -> None:
-    for _ in range(PATIENCE * 4):
-        if is_so():
-            return
-        time.sleep(0.25)
-    pytest.fail(log.read_text(encoding="utf-8")[-3000:])
 
 
 def test_a_month_is_waited_for_and_released_once_its_file_is_there(project: Path, log: Path) -> None:

@@ -22,9 +22,12 @@ from od_assets.components.series import Series
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
 from od_core.group_sizes.mechanism import Query
+from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
+from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import bundle_faults
 from tests.od_assets.conftest import ZONES, Project, records
 from tests.od_core.archive.ledger_rows import rows
+from tests.od_core.mutants import forget_that_a_record_may_leave
 
 TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
 
@@ -67,6 +70,24 @@ def neighbours(protected: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return one, other
 
 
+LEAVING: dict[str, dict[str, Any]] = {
+    "unlisted zone": {"trips__fault_threshold": "1/1000"},
+    "other category": {"trips__categories": {"kind": ["counted"]}},
+}
+"""Declarations under which one record may leave the release, by how it does."""
+
+
+def one_leaves(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Two inputs that differ in one record, which only the first counts."""
+    one = records().assign(person=PEOPLE, kind="counted")
+    other = one.copy()
+    column, value = ("origin", "nowhere") if how == "unlisted zone" else ("kind", "another")
+    other.loc[0, column] = value
+    unit, leaves = PrivacyUnit("trip"), Standing.FAULTY if column == "origin" else Standing.OTHER_CATEGORY
+    assert Neighbours(unit, Acceptance(has_categories=column == "kind")).are([Standing.COUNTED], [leaves])
+    return one, other
+
+
 def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list[np.ndarray]:
     """Noisy values that depend on level and position alone, as if the noise had made up for the difference."""
     cells = 1 if parents is None else sum(map(len, plan.tree.families(parents)))
@@ -91,7 +112,7 @@ def outside(project: Project) -> dict[str, Any]:
     found["certificate.json"] = {**json.loads((bundle / "certificate.json").read_text(encoding="utf-8")), **hidden}
     found["ledger"] = [
         {name: value for name, value in row.items() if name not in ("at", "hash", "previous")}
-        | ({"content": None} if row["kind"] == "PUBLISHED" else {})  # digest of the certificate, with its times
+        | ({"content": json.loads(row["content"]).get("exact")} if row["kind"] == "PUBLISHED" else {})
         for row in rows(var / "ledger.sqlite")
     ]
     for path in (var / "data_docs").rglob("*.html"):
@@ -156,6 +177,25 @@ def test_neighbouring_inputs_leave_the_same_traces(
     changes = DOMAINS[protected]
     traces = traces_of(neighbours(protected), lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_record_that_leaves_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Under bounded neighbours n is one less: it is measured with noise like every level."""
+    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    traces = traces_of(one_leaves(how), lambda project: project.component(**LEAVING[how]), tmp_path, monkeypatch)
+    assert differences(traces) == []
+
+
+def test_a_relation_that_forgets_that_a_record_may_leave_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect seeded: n is published exactly, and tells the two inputs apart."""
+    inputs, changes = one_leaves("unlisted zone"), LEAVING["unlisted zone"]
+    forget_that_a_record_may_leave(monkeypatch)
+    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    traces = traces_of(inputs, lambda project: project.component(**changes), tmp_path, monkeypatch)
+    assert {"certificate.json", "ledger"} <= set(differences(traces))
 
 
 @pytest.mark.parametrize("protected", ["trip, bounded", "trip, unbounded"])

@@ -26,7 +26,7 @@ ZONES = pd.DataFrame(
 ATTRIBUTES: dict[str, Any] = {
     "name": "trips",
     "owners": ["team:statistics"],
-    "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
+    "trips": {"files": "{period}.csv", "columns": {"date": "date"}, "fault_threshold": "0"},
     "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
     "periods": {"first": "2001-01", "last": "2001-02"},
     "domain": "trips",

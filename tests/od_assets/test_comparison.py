@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pandas as pd
 import pytest
 
 from od_assets import declarations
 from od_assets.comparing import run_comparison
 from od_assets.components import OdComparison
+from od_assets.resources.dead_runs import PROCESS_TAG
 from od_core.errors import OdError
 
 from .test_cli import od_release
@@ -72,6 +74,8 @@ def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     assert "### commuters, epsilon 1" in text
     assert "| commuters | public | 770 | 2 | 9 | 4 |" in text
     assert len(list((root / "docs").glob("*.svg"))) == len(list((root / "docs").glob("*.png"))) > 0
+    with dg.DagsterInstance.get() as instance:  # else nobody would see that the process of one is gone
+        assert [PROCESS_TAG in run.tags for run in instance.get_runs()] == [True, True]
     assert run_comparison(declared, root / "docs").failures == ()
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
 

@@ -174,6 +174,48 @@ def test_runs_of_a_dead_process_are_reported_and_others_left(project: Project) -
     assert statuses == [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED]
 
 
+def left_behind(project: Project, status: str, *, of_ours: bool = True, minutes: int = 60) -> str:
+    """A run that was last heard of so long ago, as a kill leaves it before it says which process it is."""
+    job = project.definitions(project.component()).resolve_job_def("trips_release")
+    run = project.instance.create_run_for_job(job, tags=dict(job.tags) if of_ours else {})
+    return last_heard_of(project, run, status, minutes)
+
+
+def last_heard_of(project: Project, run: dg.DagsterRun, status: str, minutes: int = 60) -> str:
+    kind = dg.DagsterEventType[f"PIPELINE_{status}"].value
+    heard = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=minutes)
+    event = dg.DagsterEvent(event_type_value=kind, job_name=run.job_name)
+    project.instance.run_storage.handle_run_event(run.run_id, event, heard)
+    return run.run_id
+
+
+def test_runs_that_never_said_which_process_they_are_go_by_their_age(
+    project: Project, project_definitions: dg.Definitions
+) -> None:
+    """All was killed while they started: nobody else ever frees the queue of one."""
+    chosen = project.instance.create_run_for_job(
+        project_definitions.resolve_implicit_global_asset_job_def(),
+        asset_selection=frozenset({dg.AssetKey(["us_flights", "geography"])}),
+    )
+    dead = [
+        left_behind(project, "STARTING"),
+        left_behind(project, "STARTING", of_ours=False),
+        left_behind(project, "START"),
+        left_behind(project, "CANCELING"),
+        last_heard_of(project, chosen, "START"),
+    ]
+    others = [
+        left_behind(project, "STARTING", minutes=1),
+        left_behind(project, "START", minutes=1),
+        left_behind(project, "START", of_ours=False),  # it is not for us to say how long it takes
+    ]
+    before = [project.instance.get_run_by_id(run).status for run in others]
+    assert sorted(sweep_dead_runs(project.instance)) == sorted(dead)
+    assert {project.instance.get_run_by_id(run).status for run in dead} == {dg.DagsterRunStatus.FAILURE}
+    assert [project.instance.get_run_by_id(run).status for run in others] == before
+    assert sweep_dead_runs(project.instance) == []
+
+
 def test_the_sensor_that_sweeps_runs(project: Project) -> None:
     sensor = defs().get_repository_def().get_sensor_def("dead_runs")
     with dg.build_sensor_context(instance=project.instance) as context:

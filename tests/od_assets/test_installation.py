@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import shutil
@@ -290,6 +291,23 @@ def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
         gone = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED, tags=dead)
     finding = only(installation.runs(tmp_path))
     assert finding.fault == f"1 are taken for started: {gone.run_id}"
+    assert "od-release ui" in str(finding.next_step)
+
+
+def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> None:
+    home = tmp_path / "dagster"
+    home.mkdir()
+    shutil.copy(DAGSTER_SETTINGS, home)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        run = instance.create_run_for_job(work)
+        event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name)
+        instance.run_storage.handle_run_event(run.run_id, event)
+        finding = only(installation.runs(tmp_path))
+        assert finding.ok
+        assert "1 is starting" in finding.what
+        long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+        instance.run_storage.handle_run_event(run.run_id, event, long_ago)
+    assert only(installation.runs(tmp_path)).fault == f"1 are taken for started: {run.run_id}"
 
 
 def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.events import StepMaterializationData
 
 from od_assets.resources.notices import Failed, Notices, Published
+from od_assets.resources.run_tags import RELEASE_TAG
 
 from .conftest import Project, records
 from .watch import Kept, Watch
@@ -33,17 +35,30 @@ def executed(example: str, folder: Path, **given: Any) -> dict[str, Any]:
     return runpy.run_path(str(folder / "example.py"), init_globals=given)
 
 
-def reported(project: Project, period: str, revision: int) -> None:
+def bundle_of(period: str, revision: int) -> dg.AssetMaterialization:
     """A bundle as its asset reports it, with metadata that no notice takes along."""
     release = f"trips/{period}/r{revision}"
-    project.instance.report_runless_asset_event(
-        dg.AssetMaterialization(
-            ["trips", "bundle"],
-            partition=period,
-            metadata={"release": release, "rho": 0.5, "pictures": dg.MetadataValue.md("![](data:)")},
-            tags={"dagster/data_version": release},
-        )
+    return dg.AssetMaterialization(
+        ["trips", "bundle"],
+        partition=period,
+        metadata={"release": release, "rho": 0.5, "pictures": dg.MetadataValue.md("![](data:)")},
+        tags={"dagster/data_version": release},
     )
+
+
+def reported(project: Project, period: str, revision: int, series: str = "trips") -> None:
+    """A bundle is made by a run of a release series."""
+    run = project.instance.create_run_for_job(_others, tags={RELEASE_TAG: series})
+    said_by(project, run.run_id, bundle_of(period, revision))
+
+
+def said_by(project: Project, run_id: str, materialization: dg.AssetMaterialization) -> None:
+    event = dg.DagsterEvent(
+        event_type_value="ASSET_MATERIALIZATION",
+        job_name="others",
+        event_specific_data=StepMaterializationData(materialization),
+    )
+    project.instance.report_dagster_event(event, run_id)
 
 
 def test_each_published_release_is_said_once_whatever_was_there_before(project: Project) -> None:
@@ -63,6 +78,27 @@ def test_each_published_release_is_said_once_whatever_was_there_before(project: 
     reported(project, "2001-02", 1)
     assert "none" in watch.look().skip_message
     assert expected == kept.said
+
+
+def test_what_is_reported_from_outside_is_no_news_and_silences_none(project: Project) -> None:
+    """Anybody who reaches the UI can report a bundle by hand, and any job can say that it made one."""
+    reported(project, "2001-01", 1)
+    watch = Watch(project, "release_published", kept := Kept())
+    watch.look()
+    forged = bundle_of("2001-02", 1)
+    project.instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "bundle"]))
+    project.instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "bundle"], partition="2001-01"))
+    project.instance.report_runless_asset_event(forged)
+    said_by(project, project.instance.create_run_for_job(_others).run_id, forged)
+    reported(project, "2001-02", 1, series="another")
+    foreign = project.instance.create_run_for_job(_others, tags={RELEASE_TAG: "trips"})
+    said_by(project, foreign.run_id, dg.AssetMaterialization(["trips", "bundle"], partition="2001-02"))
+    assert "none" in watch.look().skip_message
+
+    reported(project, "2001-01", 1)  # read back, the same bytes: what was said between does not make it news
+    reported(project, "2001-02", 1)  # what was said before does not make it old
+    watch.look()
+    assert [notice.release for notice in kept.said] == ["trips/2001-02/r1"]
 
 
 def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project: Project) -> None:

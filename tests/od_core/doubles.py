@@ -80,4 +80,5 @@ def released(world, order, neighbours, noise, mechanism="inftda_refined"):
         mechanism=mechanism,
         tree=order,
         noise=ListedNoise(noise) if isinstance(noise, list) else noise,
+        fault_threshold=0,
     )

@@ -25,6 +25,7 @@ from od_assets.components import OdRelease, domain
 from od_assets.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.archive.measurements import MemoryMeasurements
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns, load_records
 from od_core.release import Release, run_plan
@@ -380,7 +381,7 @@ BAD = [
     call("budget: shares", lambda: Budget(1, "1e-8", shares=["1/2", "1/3"]), "OD-BUDGET-SHARES", "5/6"),
     call("budget: share of 0", lambda: Budget(1, "1e-8", shares=[1, 0]), "OD-BUDGET-SHARES", "above 0"),
     call("budget: one share alone", lambda: Budget(1, "1e-8", shares=1), "OD-BUDGET-SHARES"),
-    option("shares of another depth", "OD-BUDGET-SHARES", "for 4", budget=Budget(1, "1e-8", shares=["1/2", "1/2"])),
+    option("shares of another depth", "OD-BUDGET-SHARES", "for 5", budget=Budget(1, "1e-8", shares=["1/2", "1/2"])),
     # The privacy unit.
     *(
         call(
@@ -607,7 +608,7 @@ def test_what_looks_bad_and_is_valid(table, geography, expected):
 def test_what_looks_bad_in_a_file_and_is_valid(tmp_path, text, pairs):
     (tmp_path / "trips.csv").write_text(text, encoding="utf-8", newline="")
     load_records(tmp_path / "trips.csv", RecordColumns(trips="n"), "2001-06", tmp_path / "records.parquet")
-    plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
+    plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, acceptance=NO_FAULTS)
     counts = trip_counts_of(tmp_path / "records.parquet", plan.tree)
     flows = run_plan(plan, counts, no_noise(), MemoryMeasurements()).flows
     assert {(o, d): n for o, d, n in flows.itertuples(index=False)} == pairs

@@ -32,7 +32,13 @@ def test_every_month_keeps_the_invariants(month, epsilon, order, flights, airpor
     records = flights[month]
     budget = Budget(epsilon=epsilon, delta=1e-8)
     release = release_flows(
-        records, airport_geography, unit=UNIT, budget=budget, tree=order, noise=SeededNoise(int(month[-1]))
+        records,
+        airport_geography,
+        unit=UNIT,
+        budget=budget,
+        tree=order,
+        noise=SeededNoise(int(month[-1])),
+        fault_threshold=0,
     )
     assert_invariants(release, len(records), airports)
     shares = tuple(step.rho / release.plan.spent.rho for step in release.plan.steps)
@@ -43,7 +49,13 @@ def test_every_month_keeps_the_invariants(month, epsilon, order, flights, airpor
 def test_a_month_without_noise_is_the_month(order, flights, airports, airport_geography):
     records = flights["2001-06"]
     release = release_flows(
-        records, airport_geography, unit=UNIT, budget=Budget(epsilon=1, delta=1e-8), tree=order, noise=no_noise()
+        records,
+        airport_geography,
+        unit=UNIT,
+        budget=Budget(epsilon=1, delta=1e-8),
+        tree=order,
+        noise=no_noise(),
+        fault_threshold=0,
     )
     areas = areas_by_zone(airports, AIRPORT_LEVELS)
     for pair in release.levels:

@@ -193,6 +193,7 @@ def test_a_repeated_level_is_said_costs_nothing_and_has_the_flows_of_the_level_a
         unit=PrivacyUnit("trip"),
         budget=Budget(1, "1e-8"),
         noise=SeededNoise(1),
+        fault_threshold=0,
     )
     tree = release.plan.tree
     assert repetition_sentence(tree) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release
+from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
 from od_core.mechanisms.inftda_refined import InfTDARefined
 from od_core.plan import ReleasePlan, Step
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
+from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, geography_of, zone_lists
 
@@ -44,28 +47,34 @@ def shares(draw, levels: int):
     return (None if kind == "default" else kind), [Fraction(1, levels)] * levels
 
 
+def has_exact_total(unit: PrivacyUnit, acceptance: Acceptance) -> bool:
+    """Of generated geographies, which have no unknown area."""
+    return (unit.kind, unit.neighbours, acceptance.fault_threshold) == ("trip", "bounded", 0)
+
+
 @given(
     zones=zone_lists(max_fan_out=2),
     unit=st.sampled_from(UNITS),
     order=st.sampled_from(TREES),
     promise=st.sampled_from(PROMISES),
+    acceptance=st.sampled_from([NO_FAULTS, DEFAULT_ACCEPTANCE]),
     data=st.data(),
 )
-def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, data):
+def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, acceptance, data):
     """Every allocation, relation, unit and tree: the charges are the shares, and they are Delta^2 / (2 sigma^2)."""
     geography = geography_of(zones)
-    levels = 2 * geography.depth + (0 if unit.publishes_total else 1)
+    levels = 2 * geography.depth + (0 if has_exact_total(unit, acceptance) else 1)
     given_shares, exact = data.draw(shares(levels))
     budget = Budget(**promise, delta=1e-8, shares=given_shares)
-    plan = plan_release(geography, unit=unit, budget=budget, tree=order, mechanism="inftda")
+    plan = plan_release(geography, unit=unit, budget=budget, tree=order, mechanism="inftda", acceptance=acceptance)
 
     total = promise.get("rho") or budget.total_rho("tight")
     assert plan.spent.rho == sum(plan.spent.levels) == total
     assert list(plan.spent.levels) == [step.rho for step in plan.steps] == [total * share for share in exact]
     assert [step.level for step in plan.steps] == list(range(2 * geography.depth + 1))[-levels:]
     for step in plan.steps:
-        root = step.level == 0
-        assert step.sensitivity_squared == (unit.root_sensitivity_squared if root else unit.sensitivity_squared)
+        m = unit.contribution_bound
+        assert step.sensitivity_squared == (m**2 if step.level == 0 else unit.sensitivity_squared)
         assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
         assert plan.step(step.level) is step
     if "epsilon" in promise:
@@ -75,20 +84,75 @@ def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, data):
 
 @pytest.mark.parametrize("order", TREES)
 def test_published_variances_of_the_uniform_split(order):
-    """One trip: sigma^2 = T / rho under substitution, (T + 1) / (2 rho) where n is noised."""
+    """One trip: sigma^2 = T / rho under substitution; of T + 1 levels (T + 1) Delta^2 / (2 rho), where n is noised."""
     rho = Fraction(3, 100)
-    bounded, unbounded = (
-        plan_release(SMALL, unit=unit, budget=Budget(rho=rho, delta=1e-8, shares="uniform"), tree=order)
-        for unit in UNITS[:2]
+    bounded, unbounded, leaving = (
+        plan_release(
+            SMALL, unit=unit, budget=Budget(rho=rho, delta=1e-8, shares="uniform"), tree=order, acceptance=acceptance
+        )
+        for unit, acceptance in ((UNITS[0], NO_FAULTS), (UNITS[1], NO_FAULTS), (UNITS[0], DEFAULT_ACCEPTANCE))
     )
     assert [step.variance for step in bounded.steps] == [Fraction(4) / rho] * 4
     assert [step.variance for step in unbounded.steps] == [Fraction(5) / (2 * rho)] * 5
-    assert bounded.publishes_total is True
-    assert unbounded.publishes_total is False
+    assert [step.variance for step in leaving.steps] == [Fraction(5) / (2 * rho)] + [Fraction(5) / rho] * 4
+    assert [plan.publishes_total for plan in (bounded, unbounded, leaving)] == [True, False, False]
+
+
+def measures_a_total_that_may_change() -> None:
+    """Where a record may leave, by zone or category, and only there, the root is measured."""
+    unknown = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
+    listed = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+    default, no_faults = Acceptance(), Acceptance(Fraction(0))
+    no_categories, categories = (replace(no_faults, has_categories=has) for has in (False, True))
+    for origin, destination, acceptance, publishes in (
+        (listed, listed, default, False),
+        (listed, listed, no_categories, True),
+        (listed, listed, categories, False),
+        (unknown, unknown, default, True),
+        (unknown, unknown, replace(default, has_categories=True), False),
+        (unknown, listed, default, False),
+        (listed, unknown, default, False),
+    ):
+        budget = Budget(rho=1, delta=1e-8)
+        plan = plan_release(
+            origin, destination_geography=destination, unit=UNITS[0], budget=budget, acceptance=acceptance
+        )
+        assert plan.publishes_total is publishes
+        assert (plan.steps[0].level == 0) is not publishes
+
+
+def test_the_total_is_measured_where_a_record_may_leave():
+    measures_a_total_that_may_change()
+
+
+def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
+    forget_that_a_record_may_leave(monkeypatch)
+    with pytest.raises(AssertionError):
+        measures_a_total_that_may_change()
+
+
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "vanilla_gauss", "stability_histogram"])
+def test_no_plan_has_the_sensitivity_of_another_unit(mechanism):
+    """A plan whose unit, relation or acceptance is exchanged would promise what its noise does not keep."""
+    budget = Budget(1, "1e-8")
+    plan = plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
+    many = PrivacyUnit("user_period", column="person", max_trips=50)
+    changes = [{"unit": many}, {"unit": UNITS[1]}, {"unit": PrivacyUnit("user", column="person", max_trips=2)}]
+    if mechanism.startswith("inftda"):
+        changes.append({"acceptance": DEFAULT_ACCEPTANCE})
+    for change in changes:
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            replace(plan, **change)
+    if mechanism != "stability_histogram":
+        first = replace(plan.steps[0], sensitivity_squared=4, rho=2 / plan.steps[0].variance)
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            replace(plan, steps=(first, *plan.steps[1:]))
 
 
 def test_the_table_of_a_plan_says_what_is_measured():
-    plan = plan_release(SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), mechanism="inftda")
+    plan = plan_release(
+        SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), mechanism="inftda", acceptance=NO_FAULTS
+    )
     expected = pd.DataFrame(
         {
             "level": [1, 2, 3, 4],
@@ -111,12 +175,17 @@ def test_geography_shares_follow_the_largest_fan_outs(zones, others, unit, order
     destinations = others.draw(zone_lists(depth=len(zones[0])))
     budget = Budget(rho=Fraction(1, 7), delta=1e-8, shares="geography")
     plan = plan_release(
-        geography_of(zones), destination_geography=geography_of(destinations), unit=unit, budget=budget, tree=order
+        geography_of(zones),
+        destination_geography=geography_of(destinations),
+        unit=unit,
+        budget=budget,
+        tree=order,
+        acceptance=NO_FAULTS,
     )
     reference = Tree(zones, destinations, order)
     largest = [max(len(reference.children(node)) for node in level) for level in reference.levels()[:-1]]
     weights = dict(enumerate([*(1 - Fraction(1, k) for k in largest), Fraction(3, 2)]))
-    if unit.publishes_total:
+    if has_exact_total(unit, NO_FAULTS):
         del weights[0]
     whole = sum(weights.values())
     assert {step.level: step.rho * 7 for step in plan.steps} == {k: w / whole for k, w in weights.items() if w > 0}
@@ -158,7 +227,7 @@ def test_geography_shares_follow_the_largest_fan_outs(zones, others, unit, order
 def test_geography_shares_by_hand(zones, bounded, unbounded, order):
     budget = Budget(rho=1, delta=1e-8, shares="geography")
     for unit, shares in ((UNITS[0], bounded), (UNITS[1], unbounded)):
-        plan = plan_release(geography_of(zones), unit=unit, budget=budget, tree=order)
+        plan = plan_release(geography_of(zones), unit=unit, budget=budget, tree=order, acceptance=NO_FAULTS)
         assert {step.level: step.rho for step in plan.steps} == {k: Fraction(share) for k, share in shares.items()}
 
 
@@ -170,21 +239,25 @@ def test_geography_shares_of_the_flights_are_the_refined_mechanisms_default(airp
     largest = [int(tops.groupby(above)[name].nunique().max()) for above, name in pairwise(["all", *names])]
     weights = [*(1 - Fraction(1, k) for k in largest for _ in "od"), Fraction(3, 2)][1:]
     budget = Budget(epsilon=1, delta=1e-8)
-    plan = plan_release(airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda_refined", tree=order)
+    plan = plan_release(
+        airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda_refined", tree=order, acceptance=NO_FAULTS
+    )
     shares = tuple(weight / sum(weights) for weight in weights)
-    rho = budget.total_rho("exact", shares, 2)
+    rho = budget.total_rho("exact", shares, (2,) * len(shares))
     assert rho > budget.total_rho("tight")
     assert [step.level for step in plan.steps] == list(range(1, 9))
     assert [step.rho for step in plan.steps] == [rho * share for share in shares]
     assert plan.facts()["shares"] == "geography"
-    uniform = plan_release(airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda", tree=order)
+    uniform = plan_release(
+        airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda", tree=order, acceptance=NO_FAULTS
+    )
     assert [step.rho for step in uniform.steps] == [budget.total_rho("tight") / 8] * 8
 
 
 def test_every_public_fact_changes_the_digest_and_nothing_else_does():
     def digest(zones=SMALL, **changed) -> str:
         usual = {"unit": UNITS[0], "budget": Budget(epsilon=1, delta=1e-8), "mechanism": "inftda"}
-        return plan_release(zones, **usual | changed).digest
+        return plan_release(zones, **usual | changed, acceptance=NO_FAULTS).digest
 
     other = geography_of([("a", "aa"), ("a", "ab"), ("b", "bb")])
     changes = [
@@ -217,10 +290,14 @@ def test_every_public_fact_changes_the_digest_and_nothing_else_does():
 def test_all_nodes_are_kept_up_to_so_many_leaf_pairs(cap):
     """SMALL has 3 zones, so 9 pairs. The option is a public fact of the plan."""
     budget = Budget(rho=1, delta=1e-8)
-    plan = plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism=InfTDARefined(keep_all_cap=cap))
+    plan = plan_release(
+        SMALL, unit=UNITS[0], budget=budget, mechanism=InfTDARefined(keep_all_cap=cap), acceptance=NO_FAULTS
+    )
     assert plan.keeps_all is (cap >= 9)
     assert plan.facts()["mechanism_options"] == {"order": "ascending", "keep_all_cap": str(cap)}
-    assert plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism="inftda").keeps_all is False
+    assert (
+        plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism="inftda", acceptance=NO_FAULTS).keeps_all is False
+    )
 
 
 @pytest.mark.parametrize("cap", [-1, 1.0, "five", True, None, Fraction(3)])
@@ -234,7 +311,7 @@ def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
 @settings(max_examples=30)
 @given(unit=st.sampled_from(UNITS), level=st.integers(0, 4), data=st.data())
 def test_a_plan_that_does_not_add_up_cannot_be_made(unit, level, data):
-    plan = plan_release(SMALL, unit=unit, budget=Budget(rho=1, delta=1e-8))
+    plan = plan_release(SMALL, unit=unit, budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)
     at = data.draw(st.integers(0, len(plan.steps) - 1))
     step = plan.steps[at]
     with pytest.raises(OdError, match="OD-PLAN-INVALID"):
@@ -251,7 +328,7 @@ def test_a_plan_that_does_not_add_up_cannot_be_made(unit, level, data):
 
 
 def test_plans_cannot_be_changed():
-    plan = plan_release(SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8))
+    plan = plan_release(SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.steps = ()
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -271,6 +348,6 @@ def test_plans_cannot_be_changed():
 )
 def test_refuses_what_cannot_be_planned(changed, error):
     with pytest.raises(OdError, match=error):
-        plan_release(SMALL, **{"unit": UNITS[0], "budget": Budget(rho=1, delta=1e-8)} | changed)
+        plan_release(SMALL, **{"unit": UNITS[0], "budget": Budget(rho=1, delta=1e-8)} | changed, acceptance=NO_FAULTS)
     with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
         InfTDA(order="up")

@@ -15,7 +15,7 @@ from od_core.archive.ledger import Ledger
 from od_core.privacy.accounting import float_above
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, released
+from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
 
 ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba")]
@@ -76,7 +76,7 @@ def test_measurements_are_true_counts_plus_the_injected_noise(neighbours, order,
     noise = SeededNoise(3)
     unit = PrivacyUnit("trip", neighbours)
     flows = FLOWS.assign(trips=FLOWS["trips"] * times)
-    release = release_flows(flows, GEOGRAPHY, **USUAL | {"unit": unit}, tree=order, noise=noise)
+    release = release_flows(flows, GEOGRAPHY, **USUAL | {"unit": unit}, tree=order, noise=noise, fault_threshold=0)
     table = release.measurements
     assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
     assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
@@ -101,7 +101,7 @@ def test_measurements_are_true_counts_plus_the_injected_noise(neighbours, order,
 
 
 def test_what_was_not_measured_has_no_table():
-    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
     for level in (0, 5, -1):
         with pytest.raises(OdError, match=f"OD-LEVEL-UNMEASURED.*level {level} "):
             release.measurements_at(level)
@@ -111,7 +111,7 @@ def test_what_was_not_measured_has_no_table():
 
 
 def test_spent_is_the_plan_and_the_representation_holds_no_count():
-    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
     assert release.spent.rho == release.plan.spent.rho == sum(release.spent.levels)
     assert len(release.spent.levels) == 4
     assert release.spent.epsilon_exact <= 1 < release.spent.epsilon_tight < release.spent.epsilon_bun_steinke
@@ -121,8 +121,8 @@ def test_spent_is_the_plan_and_the_representation_holds_no_count():
 
 
 def test_only_noise_of_the_library_carries_a_guarantee():
-    assert release_flows(FLOWS, GEOGRAPHY, **USUAL).has_guarantee
-    double = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1))
+    assert release_flows(FLOWS, GEOGRAPHY, **USUAL, fault_threshold=0).has_guarantee
+    double = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
     assert not double.has_guarantee
     assert double.noise is None
 
@@ -165,7 +165,7 @@ def test_noise_that_breaks_its_contract_is_refused_and_the_charge_stands(answer,
     """Saturated values are among them: they would be added to a count in silence."""
     unit = PrivacyUnit("trip", neighbours)
     with pytest.raises(OdError, match="OD-NOISE-CONTRACT") as error:
-        release_flows(FLOWS, GEOGRAPHY, **USUAL | {"unit": unit}, noise=Returns(answer))
+        release_flows(FLOWS, GEOGRAPHY, **USUAL | {"unit": unit}, noise=Returns(answer), fault_threshold=0)
     assert error.value.spent == "the level's charge stands"
 
 
@@ -174,7 +174,7 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
     nearly = ListedNoise([(1 << 61) - 1])
     wide = geography_of([(f"z{k}",) for k in range(4)])
     with pytest.raises(OdError, match="OVERFLOW") as error:
-        release_flows(frame_of({(("z0",), ("z1",)): 5}), wide, **USUAL, noise=nearly)
+        release_flows(frame_of({(("z0",), ("z1",)): 5}), wide, **USUAL, noise=nearly, fault_threshold=0)
     assert error.value.spent != "nothing was spent"
 
 
@@ -190,14 +190,14 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
 )
 def test_a_plan_that_cannot_be_is_refused_before_the_records_are_read(changed, code):
     with pytest.raises(OdError, match=code):
-        release_flows(Untouchable(), GEOGRAPHY, **USUAL | {"noise": NoiseNotWanted()} | changed)
+        release_flows(Untouchable(), GEOGRAPHY, **USUAL | {"noise": NoiseNotWanted()} | changed, fault_threshold=0)
 
 
 def test_bad_records_are_refused_before_anything_is_drawn():
     too_many_faults = FLOWS.assign(origin=["aa", "ab", "zz"])
     with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*nothing was spent"):
-        release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=NoiseNotWanted())
-    release = release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=Fraction(1, 48))
+        release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=NoiseNotWanted(), fault_threshold=0)
+    release = release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=no_noise(), fault_threshold=Fraction(1, 48))
     assert int(release.flows["trips"].sum()) == 47
 
 
@@ -206,7 +206,7 @@ def test_no_trips_and_a_single_zone_are_released(order):
     single = geography_of([("region", "zone")])
     for trips in (0, 3):
         flows = frame_of({(("region", "zone"), ("region", "zone")): trips})
-        release = release_flows(flows, single, **USUAL, tree=order)
+        release = release_flows(flows, single, **USUAL, tree=order, fault_threshold=0)
         assert release.flows["trips"].tolist() == ([3] if trips else [])
         assert release.flows_at("all", "level_1")["trips"].tolist() == ([3] if trips else [])
 
@@ -217,9 +217,9 @@ def test_noise_too_wide_for_a_table_is_refused_before_anything_is_charged(tmp_pa
     ledger.declare(PrivacyDomain("commuters", USUAL["unit"], Cap(rho=Fraction(1)), "a test"))
     asked = {"unit": USUAL["unit"], "budget": budget, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
     with pytest.raises(OdError, match=r"OD-NOISE-TOO-WIDE.*nothing was spent.*opendp"):
-        release_flows(FLOWS, GEOGRAPHY, **asked, noise="table")
+        release_flows(FLOWS, GEOGRAPHY, **asked, noise="table", fault_threshold=0)
     assert ledger.balance("commuters", "2001-06").spent == 0
-    assert release_flows(FLOWS, GEOGRAPHY, **asked, noise="opendp").spent.rho == Fraction(1, 10**9)
+    assert release_flows(FLOWS, GEOGRAPHY, **asked, noise="opendp", fault_threshold=0).spent.rho == Fraction(1, 10**9)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -236,6 +236,6 @@ def test_counts_are_never_added_to_what_a_noise_source_keeps(read_only):
             return self.values[size]
 
     source = Kept()
-    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=source)
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=source, fault_threshold=0)
     assert not any(values.any() for values in source.values.values())
     assert release.flows["trips"].tolist() == sorted(FLOWS["trips"])[::-1]

@@ -1,10 +1,14 @@
 """Sensitivity: between neighbouring records no level changes by more than its noise was made for (spec 6).
 
 The neighbours are sets of raw records, with faults among them and more trips of a user than are counted; what is
-compared is what is measured: all public nodes of every level, the root where it is noised, in exact integers.
+compared is what is measured or published: all public nodes of every level, the root among them, in exact integers. A
+record is replaced by any other of the same period, as the promise says it, whether that one is counted or not; the
+relation in the code has to agree that these are neighbours.
 """
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -14,7 +18,9 @@ from hypothesis import strategies as st
 
 from od_core import Geography, PrivacyUnit
 from od_core.flow_tree import FlowTree, Pairs
+from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.trips import TripCounts, count_trips
+from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.strategies import TREES, World, geography_of, level_names, worlds
 
 UNITS = [
@@ -58,9 +64,14 @@ def squared_changes(tree: FlowTree, before: list[Row], after: list[Row], unit: P
     return [int(((a - b) ** 2).sum()) for a, b in pairs]
 
 
-def most(unit: PrivacyUnit, depth: int) -> list[int]:
-    """Squared sensitivity of levels 0 to T, as the noise is made for it."""
-    return [unit.root_sensitivity_squared] + [unit.sensitivity_squared] * depth
+def most(neighbours: Neighbours, depth: int) -> list[int]:
+    """Squared sensitivity of levels 0 to T, as the noise is made for it; 0 of a root that is published exactly."""
+    return [neighbours.sensitivity_squared(level) for level in range(depth + 1)]
+
+
+def relation(tree: FlowTree, unit: PrivacyUnit, threshold: int) -> Neighbours:
+    has_unknown = tree.origin.unknown is not None and tree.destination.unknown is not None
+    return Neighbours(unit, Acceptance(Fraction(threshold)), has_unknown)
 
 
 @st.composite
@@ -88,32 +99,95 @@ def trips(world: World) -> st.SearchStrategy[tuple[str | None, str | None, bool 
     )
 
 
-def is_counted(tree: FlowTree, row: Row) -> bool:
-    sides = zip(row[1:3], (tree.origin, tree.destination), strict=True)
-    return row[3] is True and all(code in side.zones or side.unknown is not None for code, side in sides)
+def standing(tree: FlowTree, row: Row, unit: PrivacyUnit) -> Standing:
+    """How a release treats a record, by the words of docs/privacy.md."""
+    user, origin, destination, in_period, weight = row
+    sides = ((origin, tree.origin), (destination, tree.destination))
+    is_whole = (unit.kind == "trip" or bool(user and user.strip())) and (
+        unit.max_weight is None or (weight is not None and 0 <= weight < np.inf)
+    )
+    if in_period is not True:
+        return Standing.OTHER_PERIOD
+    has_areas = all(code in side.zones or side.unknown is not None for code, side in sides)
+    return Standing.COUNTED if is_whole and has_areas else Standing.FAULTY
+
+
+def is_faultless(tree: FlowTree, row: Row, unit: PrivacyUnit) -> bool:
+    """Whether the record is counted, and in areas that are listed."""
+    listed = row[1] in tree.origin.zones and row[2] in tree.destination.zones
+    return listed and standing(tree, row, unit) is Standing.COUNTED
 
 
 @settings(max_examples=40)
 @given(world=worlds(), data=st.data())
 @pytest.mark.parametrize("unit", UNITS, ids=NAMES)
 def test_no_neighbour_moves_a_level_by_more_than_its_sensitivity(unit, world, data):
-    """One record, or all records of one user: replaced, or added and removed."""
-    tree, trip = data.draw(trees(world)), trips(world)
-    other_users = st.sampled_from(["u1", "u2", " ", None])
-    others = [(user, *row) for user, row in data.draw(st.lists(st.tuples(other_users, trip), max_size=8))]
+    """One record, or all records of one user: replaced by any of the same period, or added and removed.
+
+    Under a fault threshold of 0 both inputs hold records without a fault alone, since any other is refused.
+    """
+    tree, threshold = data.draw(trees(world)), data.draw(st.sampled_from([0, 1]))
+    same_period = unit.neighbours == "bounded" and unit.kind != "user"
+
+    def of(user: str | None, *, changes: bool = False) -> st.SearchStrategy[Row]:
+        rows = trips(world).map(lambda row: (user, *row))
+        if changes and same_period:
+            rows = rows.map(lambda row: (*row[:3], True, row[4]))
+        return rows.filter(lambda row: threshold > 0 or is_faultless(tree, row, unit))
+
+    other_users = ["u1", "u2", " ", None] if threshold else ["u1", "u2"]
+    others = data.draw(st.lists(st.sampled_from(other_users).flatmap(of), max_size=8))
     if unit.kind == "trip":
-        one, another = ([("p", *data.draw(trip))] for _ in range(2))
-        if unit.publishes_total and is_counted(tree, one[0]) != is_counted(tree, another[0]):
-            another = one  # n is published: whether a record is valid is not protected
+        one, another = ([data.draw(of("p", changes=True))] for _ in range(2))
     else:
-        many = st.lists(trip, max_size=9)
-        one, another = [[(user, *row) for row in data.draw(many)] for user in ("p", data.draw(st.sampled_from("pq")))]
+        users = ("p", data.draw(st.sampled_from("pq")))
+        one, another = (data.draw(st.lists(of(user, changes=True), max_size=9)) for user in users)
     if unit.neighbours == "unbounded":
         another = []
     place = data.draw(st.integers(0, len(others)))
     before, after = (others[:place] + changed + others[place:] for changed in (one, another))
+    neighbours = relation(tree, unit, threshold)
+    assert neighbours.are(*([standing(tree, row, unit) for row in rows] for rows in (one, another)))
     changes = squared_changes(tree, before, data.draw(st.permutations(after)), unit)
-    assert all(change <= limit for change, limit in zip(changes, most(unit, tree.depth), strict=True))
+    assert all(change <= limit for change, limit in zip(changes, most(neighbours, tree.depth), strict=True))
+
+
+def a_record_leaves(unit: PrivacyUnit) -> tuple[list[int], Neighbours]:
+    """Squared changes of all levels where a record gets a zone that is not listed, and the relation."""
+    tree = FlowTree(*[geography_of([(region, region + zone) for region in "ab" for zone in "xy"])] * 2)
+    one, another = ([("p", "ax", zone, True, 1.0)] for zone in ("by", "nowhere"))
+    neighbours = relation(tree, unit, 1)
+    assert neighbours.are(*([standing(tree, row, unit) for row in rows] for rows in (one, another)))
+    return squared_changes(tree, one, another, unit), neighbours
+
+
+def test_a_record_that_leaves_moves_every_level_by_one():
+    """Under bounded neighbours, too: so n is measured, at a sensitivity of 1, and no level needs more noise."""
+    changes, neighbours = a_record_leaves(PrivacyUnit("trip"))
+    assert changes == [1] * 5
+    assert most(neighbours, 4) == [1, 2, 2, 2, 2]
+
+
+def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
+    forget_that_a_record_may_leave(monkeypatch)
+    with pytest.raises(AssertionError):
+        a_record_leaves(PrivacyUnit("trip"))
+
+
+def test_n_is_an_invariant_where_no_record_can_leave():
+    """No categories; an unknown area on both sides, or a threshold of 0; and one record that counts 1 is replaced."""
+    trip, one = PrivacyUnit("trip"), Fraction(1, 1000)
+    invariant = [
+        Neighbours(trip, Acceptance(one), has_unknown_areas=True),
+        Neighbours(trip, Acceptance(Fraction(0)), has_unknown_areas=False),
+    ]
+    noisy = [
+        Neighbours(trip, Acceptance(one), has_unknown_areas=False),
+        Neighbours(trip, Acceptance(one, has_categories=True), has_unknown_areas=True),
+        Neighbours(trip, Acceptance(Fraction(0), has_categories=True), has_unknown_areas=True),
+        *(Neighbours(unit, Acceptance(Fraction(0)), has_unknown_areas=True) for unit in UNITS if unit != trip),
+    ]
+    assert [each.publishes_total for each in invariant + noisy] == [True] * 2 + [False] * len(noisy)
 
 
 @pytest.mark.parametrize("order", TREES)
@@ -127,10 +201,10 @@ def test_a_worst_case_attains_the_sensitivity_at_every_level(unit, order):
     heavy = unit.contribution_bound + 0.6
     one, another = ([(user, zone, zone, True, heavy)] * number for user, zone in (("p", "ax"), ("q", "by")))
     after = another if unit.neighbours == "bounded" else []
-    limits = most(unit, tree.depth)
+    limits = most(relation(tree, unit, 1), tree.depth)
     assert squared_changes(tree, others + one, others + after, unit)[1:] == limits[1:]
-    root = squared_changes(tree, others + one, others + (another if unit.publishes_total else []), unit)[0]
-    assert root == limits[0]
+    gone: list[Row] = [("q", "nowhere", "by", True, None)] if unit.neighbours == "bounded" else []
+    assert squared_changes(tree, others + one, others + gone, unit)[0] == limits[0]
 
 
 def test_m_distinct_trips_may_share_a_cell_above_the_leaves():

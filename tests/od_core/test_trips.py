@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError, flow_tree, trips
 from od_core.flow_tree import Pairs
-from od_core.trips import FAULT_THRESHOLD, TripCounts, count_trips
+from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.trips import TripCounts, count_trips
 from tests.od_core.strategies import TREES, worlds
 from tests.od_core.truth import trips_of
 

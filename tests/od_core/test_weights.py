@@ -19,6 +19,7 @@ from od_core.errors import OdError
 from od_core.flow_tree import FlowTree
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.privacy.domain import unit_facts
+from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certificate import guarantee_sentences
 from od_core.readers.counting import trip_counts_of
@@ -178,22 +179,27 @@ def test_who_refuses_weights_says_so_by_name() -> None:
     with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: trips with stops"):
         plan_stops((4, 4), unit=BOUNDED, budget=Budget(1))
     with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: stability histograms"):
-        plan_release(GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-6"), mechanism="stability_histogram")
+        plan_release(
+            GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-6"), mechanism="stability_histogram", acceptance=NO_FAULTS
+        )
 
 
 def test_the_unit_says_its_bound_everywhere() -> None:
     """n is noised, also where a record counts at most 1; the domain is that of the data set."""
-    assert not PrivacyUnit("trip", max_weight=1).publishes_total
-    assert PrivacyUnit("trip", max_weight=1).shifted_cells is None
+    assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).publishes_total
+    assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).shifted_cells(1) is None
     assert unit_facts(BOUNDED) == unit_facts(PrivacyUnit("trip"))
     budget = Budget(1, "1e-8")
-    plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=budget)
+    plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=budget, acceptance=NO_FAULTS)
     assert [step.level for step in plan.steps] == [0, 1, 2, 3, 4]
     assert [step.sensitivity_squared for step in plan.steps] == [25, 50, 50, 50, 50]
     assert plan.conversion == "tight"
     assert plan.facts()["max_weight"] == plan.facts()["contribution_bound"] == 5
-    assert "max_weight" not in plan_release(GEOGRAPHY, unit=PrivacyUnit("trip"), budget=budget).facts()
-    sentences = guarantee_sentences(BOUNDED, plan.spent, Fraction(1, 1000))
+    assert (
+        "max_weight"
+        not in plan_release(GEOGRAPHY, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS).facts()
+    )
+    sentences = guarantee_sentences(Neighbours(BOUNDED), plan.spent, [])
     assert (
         "one trip record, which counts at most 5 trips, was replaced by any other of the same period"
         in (sentences["protected"])
@@ -201,14 +207,19 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert "rounded to the nearest whole number (halves up), and at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
     assert "0.1 % of the records were faulty; the promise" in sentences["input"]
-    assert "contribution" not in guarantee_sentences(PrivacyUnit("trip"), plan.spent, Fraction(1, 1000))
+    assert "contribution" not in guarantee_sentences(Neighbours(PrivacyUnit("trip")), plan.spent, [])
 
 
 def test_weights_are_released_with_the_library() -> None:
     """At a budget without noise to speak of, the total is that of the cut weights."""
     records = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1"] * 3, "weight": [2.4, 99, 0.5]})
     release = release_flows(
-        records, GEOGRAPHY, unit=BOUNDED, budget=Budget(rho=Fraction(10**9), delta="1e-8"), noise="opendp"
+        records,
+        GEOGRAPHY,
+        unit=BOUNDED,
+        budget=Budget(rho=Fraction(10**9), delta="1e-8"),
+        noise="opendp",
+        fault_threshold=0,
     )
     flows = {(row.origin, row.destination): row.trips for row in release.flows.itertuples()}
     assert flows == {("a1", "b1"): 2, ("a2", "b1"): 5, ("b1", "b1"): 1}

@@ -51,6 +51,7 @@ def make_release(flights, airports, airport_geography):
             budget=Budget(epsilon=epsilon, delta=1e-8, shares="uniform"),  # one law for all levels
             tree=order,
             noise=noise,
+            fault_threshold=0,
         )
         residuals, empty = {}, {}
         for measurement in release.measured:

@@ -30,6 +30,7 @@ from scipy import stats
 
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.archive.measurements import MemoryMeasurements
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import noise_named
 from od_core.release import run_plan
 from od_core.trips import count_trips
@@ -83,7 +84,9 @@ def measured_levels(unit: PrivacyUnit, *, depth: int = 8, trips: int | None = No
     """
     zones = pd.DataFrame({f"level_{k}": [f"a{k}", f"b{k}"] for k in range(1, depth + 1)})
     geography = Geography.from_frame(zones, list(zones.columns))
-    plan = plan_release(geography, unit=unit, budget=Budget(rho=1, delta="1e-8"), mechanism="inftda")
+    plan = plan_release(
+        geography, unit=unit, budget=Budget(rho=1, delta="1e-8"), mechanism="inftda", acceptance=NO_FAULTS
+    )
     a, b = geography.zones
     trips = unit.contribution_bound if trips is None else trips
     units = [(a, a, trips if unit.neighbours == "bounded" else 0)], [(b, b, trips)]

@@ -29,6 +29,7 @@ from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.flow_tree import Nodes
 from od_core.mechanisms.inftda_refined import InfTDARefined
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import noise_named
 from od_core.release import run_plan
 from tests.statistical.laws import ALPHA
@@ -67,6 +68,7 @@ def runs_of(name: str, data: KnownFlows, judged: Callable[[Release], Any] = lamb
         unit=PrivacyUnit("trip"),
         budget=Budget(epsilon=epsilon, delta="1e-8"),
         mechanism=InfTDARefined(keep_all_cap=cap),
+        acceptance=NO_FAULTS,
     )
     pairs = data.truth.tree.pairs_at(data.trips.rank)
     truth = Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))

@@ -16,6 +16,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.published import BINARY_COMPLETE
 from od_core.evaluation.synthetic import binary, italy
 from od_core.privacy.accounting import rho_for_epsilon
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.release import run_plan
 from tests.od_core.doubles import SeededNoise
 
@@ -31,7 +32,9 @@ SEED = 20010101
 def errors_of_runs(data: KnownFlows, mechanism: str, rho: Fraction, runs: int, metric: str) -> np.ndarray:
     """Shape (runs, levels)."""
     budget = Budget(rho=rho, delta=DELTA)
-    plan = plan_release(data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+    plan = plan_release(
+        data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
+    )
     releases = (run_plan(plan, data.trips, SeededNoise(seed), MemoryMeasurements()) for seed in range(runs))
     return np.array([[level[metric] for level in data.truth.errors(release.leaves)] for release in releases])
 

@@ -17,6 +17,7 @@ from od_core.archive.ledger import Ledger
 from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
 
 ZONES = pd.DataFrame(
     [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")], columns=["region", "zone"], dtype="str"
@@ -31,10 +32,10 @@ FLOWS = pd.DataFrame(
 def small_plan(rho: object = Fraction(3, 7), **changes: Any) -> ReleasePlan:
     """Four levels (five when n is noised) of unequal charges that no float holds."""
     unit = changes.pop("unit", TRIP)
-    levels = 4 if unit.publishes_total else 5
+    levels = 4 if unit == TRIP else 5
     shares = changes.pop("shares", [Fraction(k + 1, levels * (levels + 1) // 2) for k in range(levels)])
     budget = Budget(rho=rho, delta=changes.pop("delta", "1e-8"), shares=shares)
-    return plan_release(changes.pop("geography", GEOGRAPHY), unit=unit, budget=budget, **changes)
+    return plan_release(changes.pop("geography", GEOGRAPHY), unit=unit, budget=budget, **changes, acceptance=NO_FAULTS)
 
 
 def domain(cap: object, reason: str = "decided by the board", unit: PrivacyUnit = TRIP) -> PrivacyDomain:

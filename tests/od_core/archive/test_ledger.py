@@ -6,15 +6,16 @@ import json
 import tempfile
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError, PrivacyUnit
-from od_core.archive.ledger import Ledger
+from od_core.archive.ledger import Ledger, look_at_ledger
 from od_core.archive.release_key import ReleaseKey
-from od_core.privacy.cap import Cap
+from od_core.privacy.cap import Cap, Charge
 from tests.od_core.archive.ledger_rows import (
     ZONES,
     assert_chain,
@@ -78,6 +79,66 @@ def test_all_levels_are_set_aside_exactly_and_once(tmp_path, key, neighbours):
         assert Fraction(content["sensitivity_squared"]) / (2 * Fraction(content["variance"])) == Fraction(row["rho"])
     assert charged(ledger.path) == Fraction(3, 7) == ledger.balance("commuters", "2001-06").spent
     assert ledger.balance("commuters", "2001-07").spent == 0
+
+
+class Claims:
+    """A plan that states other steps or another charge than it has."""
+
+    def __init__(self, plan: Any, **stated: Any) -> None:
+        self._plan, self._stated = plan, stated
+
+    def __getattr__(self, name: str) -> Any:
+        return self._stated[name] if name in self._stated else getattr(self._plan, name)
+
+
+def cheaper(step: Any, **noise: Any) -> Claims:
+    """The step at half its charge, or with other noise."""
+    return Claims(step, law=step.law | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
+
+
+PLAN = small_plan()
+FIRST, *OTHERS = PLAN.steps
+LIES = {
+    "a step that costs less than its noise": Claims(PLAN, steps=[cheaper(FIRST), *OTHERS]),
+    "noise that costs more": Claims(PLAN, steps=[cheaper(FIRST, variance=str(FIRST.variance / 2)), *OTHERS]),
+    "the sensitivity of another unit": Claims(PLAN, unit=PrivacyUnit("trip", max_weight=3)),
+    "a whole that is less than its steps": Claims(PLAN, charge=Charge(rho=PLAN.spent.rho / 2)),
+    "no noise": Claims(PLAN, steps=[Claims(FIRST, law={}), *OTHERS]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_charge_that_is_not_what_its_noise_costs_is_refused(ledger, key, lie):
+    """The ledger recomputes every charge from sensitivity and variance, and the whole from its steps."""
+    before = rows(ledger.path)
+    with pytest.raises(OdError) as refused:
+        ledger.reserve(key, "commuters", LIES[lie])
+    assert code_of(refused) == "OD-CHARGE"
+    assert rows(ledger.path) == before
+
+
+def test_a_row_that_was_charged_too_little_is_found(ledger, key):
+    """Whatever wrote it, with the hash that it should have."""
+    ledger.reserve(key, "commuters", PLAN)
+    whole = ledger.verify()
+    content = json.loads(reservations(ledger.path)[0]["content"])
+    with ledger._transaction() as entries:
+        entries.append("RESERVED", "commuters", key, level=1, draw=2, charge=Charge(rho=FIRST.rho / 2), content=content)
+    with pytest.raises(OdError, match="OD-CHARGE"):
+        ledger.verify()
+    with pytest.raises(OdError, match="OD-CHARGE"):
+        look_at_ledger(ledger.path, {})
+    assert len(rows(ledger.path)) == whole + 1
+
+
+def test_exact_numbers_are_entered_with_the_publication(ledger, key):
+    ledger.reserve(key, "commuters", PLAN)
+    for step in PLAN.steps:
+        ledger.start_draw(key, step.level)
+        finish(ledger, key, step.level, DIGEST)
+    assert ledger.published_exactly(key) == {}
+    ledger.publish(key, DIGEST, {"trips": 348})
+    assert ledger.published_exactly(key) == {"trips": 348}
 
 
 OTHER_PLANS = {

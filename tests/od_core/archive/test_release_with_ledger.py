@@ -22,7 +22,7 @@ R1 = "commuters/2001-06/r1"
 
 def released(ledger, release_id=R1, flows=FLOWS, **changes):
     given = {"unit": TRIP, "budget": Budget(rho=Fraction(3, 7), delta="1e-8", shares="uniform")} | changes
-    return release_flows(flows, GEOGRAPHY, ledger=ledger, release_id=release_id, **given)
+    return release_flows(flows, GEOGRAPHY, ledger=ledger, release_id=release_id, **given, fault_threshold=0)
 
 
 @pytest.fixture

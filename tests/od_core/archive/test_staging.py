@@ -9,10 +9,11 @@ import pytest
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.archive.staging import StagedFiles
 from od_core.errors import OdError
+from od_core.privacy.neighbours import NO_FAULTS
 
 
 def plan(epsilon: str, geography: Geography) -> ReleasePlan:
-    return plan_release(geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon, "1e-8"))
+    return plan_release(geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon, "1e-8"), acceptance=NO_FAULTS)
 
 
 def test_counts_of_a_run_that_died_are_of_no_plan(tmp_path: Path, airport_geography: Geography) -> None:

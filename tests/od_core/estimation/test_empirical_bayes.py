@@ -22,6 +22,7 @@ from od_core.estimation.refinement import refine
 from od_core.estimation.top_down import published_root
 from od_core.mechanisms import InfTDARefined
 from od_core.mechanisms.inftda_refined import KEEP_ALL_CAP
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.release import run_plan
 from od_core.trips import TripCounts
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
@@ -40,6 +41,7 @@ def plan_of(world, tree="destination", u=Fraction(3, 2), epsilon="1", cap=KEEP_A
         budget=Budget(epsilon, "1e-8", conversion="tight"),
         mechanism=InfTDARefined(keep_all_cap=cap, leaves="empirical_bayes", u=u),
         tree=tree,
+        acceptance=NO_FAULTS,
     )
 
 
@@ -105,6 +107,7 @@ def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsi
         budget=Budget(epsilon, "1e-8", conversion="tight"),
         mechanism=InfTDARefined(keep_all_cap=cap),
         tree=tree,
+        acceptance=NO_FAULTS,
     )
     others = run_plan(chebyshev, counts, noise, measurements)
     for mine, other in zip(
@@ -150,6 +153,7 @@ def test_rows_and_bins_lower_the_error_of_flows_between_places_of_different_size
         budget=Budget("0.5", "1e-8", conversion="tight"),
         mechanism=InfTDARefined(),
         tree=tree,
+        acceptance=NO_FAULTS,
     )
     counts = counts_of(plan, GRID)
     truth = dense(plan, run_plan(plan_of(GRID, tree, epsilon="10000"), counts, no_noise(), MemoryMeasurements()))

@@ -14,6 +14,7 @@ from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_rele
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.estimation import expected_error
 from od_core.estimation.expected_error import expected_errors
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import noise_named
 from od_core.projection.chebyshev import project_children
 from od_core.release import run_plan
@@ -220,7 +221,7 @@ def test_releases_have_the_expected_errors(epsilon, mechanism):
     flows = {pair: 5_000 + i * 7_919 % 90_001 for i, pair in enumerate(product(zones, zones))}
     unit = PrivacyUnit("trip")
     budget = Budget(epsilon=epsilon, delta="1e-8")
-    plan = plan_release(geography_of(zones), unit=unit, budget=budget, mechanism=mechanism)
+    plan = plan_release(geography_of(zones), unit=unit, budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
     trips = count_trips(frame_of(flows), plan.tree, unit=unit, key=b"k" * 32)
 
     def levels(noise):
@@ -276,7 +277,7 @@ def test_refined_releases_have_the_expected_errors(epsilon, sizes):
     above, below = sizes
     geography = geography_of([(f"r{r}", f"r{r}z{z}") for r in range(above) for z in range(below)])
     budget = Budget(epsilon=epsilon, delta="1e-8", shares="uniform")
-    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=budget)
+    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
     variances = {step.level: step.variance for step in plan.steps}
     measured = refined_releases([above, above, below, below], variances, 5_000, seed=5)
     assert predicts(measured, plan.tree, variances, refined=True, within=0.1)

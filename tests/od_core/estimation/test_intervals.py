@@ -425,6 +425,7 @@ def test_what_has_no_intervals_says_so(small, monkeypatch):
         budget=Budget(epsilon=1, delta=1e-8),
         mechanism="stability_histogram",
         noise=SeededLaplace(3),
+        fault_threshold=0,
     )
     assert len(hidden.flows_at("t", "z")) <= 1
     for ask in (

@@ -22,6 +22,7 @@ from od_core.estimation.top_down import Measurement, published_root
 from od_core.flow_tree import Nodes, Pairs
 from od_core.mechanisms.inftda_refined import KEEP_ALL_CAP, InfTDARefined
 from od_core.plan import ReleasePlan
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.projection.chebyshev import ORDERS
 from od_core.release import Release, run_plan
 from od_core.trips import TripCounts
@@ -132,6 +133,7 @@ def case_of(random: Random, noise: str = "any", most_trips: int = 12) -> Case:
         budget=random.choice(BUDGETS),
         mechanism=InfTDARefined(random.choice(ORDERS), keep_all_cap=random.choice([0, 0, 12, KEEP_ALL_CAP])),
         tree=random.choice(TREES),
+        acceptance=NO_FAULTS,
     )
     world = World(list(origins), list(destinations), {pair: random.randint(0, most_trips) for pair in pairs})
     return Case(world, plan, NOISES[random.choice(list(NOISES)) if noise == "any" else noise](random))
@@ -216,6 +218,7 @@ def test_where_nothing_is_cut_it_is_the_least_squares_solution(random):
         budget=Budget(epsilon=random.choice([1, 10]), delta=1e-8, shares=shares),
         mechanism=case.plan.mechanism,
         tree=case.plan.tree.order,
+        acceptance=NO_FAULTS,
     )
     queries = case.queries()
     fitted = least_squares(case.reference, queries, case.total)
@@ -244,6 +247,7 @@ def one_level(unit: PrivacyUnit, origins: str, destinations: str) -> ReleasePlan
         unit=unit,
         budget=Budget(rho=1, delta=1e-8, shares="uniform"),
         mechanism=InfTDARefined(keep_all_cap=0),
+        acceptance=NO_FAULTS,
     )
 
 
@@ -294,7 +298,11 @@ def test_a_tree_of_one_cell_is_its_noisy_root(noisy, total, cap):
     """Under geography shares the leaves alone are measured, and they are the root."""
     zone = geography_of([("a", "b")])
     plan = plan_release(
-        zone, unit=UNITS[1], budget=Budget(rho=1, delta=1e-8), mechanism=InfTDARefined("ascending", cap)
+        zone,
+        unit=UNITS[1],
+        budget=Budget(rho=1, delta=1e-8),
+        mechanism=InfTDARefined("ascending", cap),
+        acceptance=NO_FAULTS,
     )
     assert [step.level for step in plan.steps] == [4]
     measured = [Measurement(plan.steps[0], None, NoisyVector.in_memory([np.array([noisy])]))]
@@ -316,6 +324,7 @@ def test_children_of_very_small_variance_beside_others_still_share_what_is_missi
         unit=UNITS[0],
         budget=Budget(rho=1, delta=1e-8, shares=[*shares, 1 - sum(shares)]),
         mechanism=InfTDARefined(keep_all_cap=0),
+        acceptance=NO_FAULTS,
     )
     root = Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([20]))
     kept = [([0, 0], [0, 1]), ([0, 1, 0, 1], [0, 0, 1, 1]), ([0, 1, 0, 1], [0, 0, 1, 1])]

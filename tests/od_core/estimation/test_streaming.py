@@ -18,6 +18,7 @@ from od_core.estimation.top_down import estimate, published_root
 from od_core.mechanisms.inftda_refined import KEEP_ALL_CAP, InfTDARefined
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.release import run_plan
 from od_core.trips import count_trips
 from tests.od_core.doubles import ListedNoise
@@ -34,7 +35,9 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     monkeypatch.setattr(noisy_vector, "ROW_GROUP", 3000)
     noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
     budget = Budget(epsilon=1, delta="1e-8")
-    plan = plan_release(airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", tree=order)
+    plan = plan_release(
+        airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", tree=order, acceptance=NO_FAULTS
+    )
     trips = count_trips(flights["2001-06"], plan.tree)
     found = set()
     for number, (chunk, threads) in enumerate(WORK):
@@ -66,7 +69,9 @@ def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flig
     """Every level of it, with and without the nodes that the first pass puts at 0."""
     noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
     budget, mechanism = Budget(epsilon=1, delta="1e-8"), InfTDARefined(keep_all_cap=cap)
-    plan = plan_release(airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
+    plan = plan_release(
+        airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
+    )
     trips = count_trips(flights["2001-06"], plan.tree)
     found = set()
     for chunk, threads in WORK:
@@ -107,6 +112,7 @@ def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airpor
         ledger=ledger,
         release_id=str(KEY),
         noise="table",
+        fault_threshold=0,
     )
     assert FailsOnce.failed
     assert release.spent.rho == release.plan.spent.rho

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from od_core import Budget, InfTDA, OdError, PrivacyUnit, flow_tree, plan_release, release_flows
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.estimation.top_down import estimate, published_root
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.projection.chebyshev import ORDERS
 from od_core.trips import count_trips
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
@@ -35,6 +36,7 @@ def released(world, noise, order="destination", neighbours="bounded", walk="asce
         mechanism=InfTDA(order=walk),
         tree=order,
         noise=noise,
+        fault_threshold=0,
     )
 
 
@@ -177,6 +179,7 @@ def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, nei
         tree=order,
         mechanism="inftda",
         noise=ListedNoise([noise]),
+        fault_threshold=0,
     )
     assert int(release.flows["trips"].sum()) == total
     assert release.spent.rho == Fraction(1, 2)
@@ -191,7 +194,7 @@ def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, nei
 def test_a_measurement_of_the_wrong_length_is_refused(change):
     """More or fewer values than children of the level above: never cut or filled up in silence."""
     geography = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
-    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=BUDGET)
+    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=BUDGET, acceptance=NO_FAULTS)
     root = published_root(plan, count_trips(count_frame([("aa", "ba", 7)]), plan.tree).total)
     with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level's charge stands"):
         estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.ones(2 + change, dtype=np.int64)]))

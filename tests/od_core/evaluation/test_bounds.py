@@ -25,6 +25,7 @@ from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import binary
 from od_core.flow_tree import Nodes
 from od_core.mechanisms import InfTDA
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.table_noise import TableNoise
 from od_core.projection import intopt
 from od_core.release import run_plan
@@ -40,7 +41,9 @@ TRIP = PrivacyUnit("trip")
 
 
 def planned(geography, **budget):
-    return plan_release(geography, unit=TRIP, budget=Budget(**{"delta": "1e-8", **budget}), mechanism="inftda")
+    return plan_release(
+        geography, unit=TRIP, budget=Budget(**{"delta": "1e-8", **budget}), mechanism="inftda", acceptance=NO_FAULTS
+    )
 
 
 def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
@@ -73,6 +76,7 @@ def test_theorem_4_follows_from_the_largest_noise(world, order, neighbours, dire
         mechanism=InfTDA(direction),
         tree=order,
         noise=noise,
+        fault_threshold=0,
     )
     tree, steps = release.plan.tree, release.plan.steps
     maxima = [np.abs(noise.draw(step.variance, step.level, 0, tree.cells(step.level))).max() for step in steps]
@@ -92,6 +96,7 @@ def test_theorem_4_needs_its_factor_of_two():
         budget=Budget(rho=1, delta="1e-8"),
         mechanism="inftda",
         noise=ListedNoise([-100, *[100] * 39]),
+        fault_threshold=0,
     )
     first = evaluate(release, flows)["max_abs_error"][1]
     assert 190 <= first <= accumulated(release.plan, [100, 100])[1] == 200
@@ -107,7 +112,11 @@ def test_theorem_4_by_its_formula():
 def test_theorem_4_counts_a_noised_root_once():
     geography = binary(1, levels=1, trips=5).geography
     unbounded = plan_release(
-        geography, unit=PrivacyUnit("trip", "unbounded"), budget=Budget(rho=1, delta="1e-8"), mechanism="inftda"
+        geography,
+        unit=PrivacyUnit("trip", "unbounded"),
+        budget=Budget(rho=1, delta="1e-8"),
+        mechanism="inftda",
+        acceptance=NO_FAULTS,
     )
     sigma = math.sqrt(3 / 2)
     levels = [sigma * math.sqrt(2 * math.log(2 * cells * 3 / 0.05)) for cells in (1, 2, 4)]
@@ -274,7 +283,9 @@ def test_bounds_fall_as_more_failures_are_allowed():
 def test_what_no_bound_is_known_for_is_refused():
     geography = binary(1, levels=1, trips=5).geography
     tree, plan = FlowTree(geography, geography), planned(geography, epsilon=1)
-    refined = plan_release(geography, unit=TRIP, budget=Budget(1, "1e-8"), mechanism="inftda_refined")
+    refined = plan_release(
+        geography, unit=TRIP, budget=Budget(1, "1e-8"), mechanism="inftda_refined", acceptance=NO_FAULTS
+    )
     calls = [
         lambda: theorem_4(refined),
         lambda: theorem_4(plan, Fraction(0)),

@@ -21,6 +21,7 @@ from od_core.evaluation.contenders import CONTENDERS, Contender
 from od_core.evaluation.known_flows import KnownFlows, published_data_sets, synthetic
 from od_core.evaluation.synthetic import binary, random_tree
 from od_core.mechanisms import InfTDARefined
+from od_core.privacy.neighbours import NO_FAULTS
 
 SMALL = {
     "small binary": partial(synthetic, "small binary", partial(binary, 5, levels=4, filled=Fraction(1, 10), trips=900)),
@@ -58,6 +59,7 @@ def test_a_file_says_what_was_run_and_with_what_noise(results):
             unit=PrivacyUnit("trip"),
             budget=Budget(run.epsilon, "1e-8"),
             mechanism=run.contender.mechanism,
+            acceptance=NO_FAULTS,
         )
         assert (record["plan_digest"], record["data_digest"]) == (plan.digest, data.digest)
         assert Fraction(record["rho"]) == plan.spent.rho

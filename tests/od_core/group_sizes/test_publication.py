@@ -43,7 +43,6 @@ def published(folder, mechanism="cumulative", **changes):
         "departures",
         [CheckResult("group_sizes", "adds_up", True)],
         record=ledger.record(KEY),
-        fault_threshold=Fraction(1, 1000),
     )
     return release, facts
 
@@ -197,6 +196,4 @@ def test_a_test_doubles_table_is_not_certified(tmp_path):
     double = released(noise=ListedLaplace([0]))
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        certificate(
-            GROUP_SIZES, double, KEY, "departures", [], record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
-        )
+        certificate(GROUP_SIZES, double, KEY, "departures", [], record=ledger.record(KEY))

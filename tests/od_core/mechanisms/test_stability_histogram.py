@@ -20,6 +20,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, relea
 from od_core.archive.ledger import Ledger
 from od_core.privacy.cap import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import BACKENDS
 from od_core.privacy.opendp_noise import OpenDPNoise
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
@@ -50,6 +51,7 @@ def test_a_pair_comes_out_where_its_noisy_count_reaches_the_threshold(world, ord
         mechanism="stability_histogram",
         tree=order,
         noise=ListedLaplace(values),
+        fault_threshold=0,
     )
     tree, reference = world.trees(order)
     with_trips = [node for node in reference.levels()[tree.depth] if world.flows.get(node)]
@@ -72,7 +74,7 @@ def test_the_share_of_pairs_that_come_out(noise):
     zones = [f"{k:03}" for k in range(150)]
     geography = Geography.from_frame(pd.DataFrame({"zone": zones}), levels=["zone"])
     pairs = pd.MultiIndex.from_product([zones, zones], names=["origin", "destination"]).to_frame(index=False)
-    plan = plan_release(geography, unit=TRIP, budget=BUDGET, mechanism="stability_histogram")
+    plan = plan_release(geography, unit=TRIP, budget=BUDGET, mechanism="stability_histogram", acceptance=NO_FAULTS)
     [step] = plan.steps
     flows = pairs.assign(trips=step.threshold - 1)
     release = release_flows(
@@ -82,6 +84,7 @@ def test_the_share_of_pairs_that_come_out(noise):
         budget=BUDGET,
         mechanism="stability_histogram",
         noise=noise,
+        fault_threshold=0,
     )
     a = math.exp(-1 / step.scale)
     assert within(len(release.leaves), len(pairs), a / (1 + a))
@@ -98,7 +101,7 @@ def within(found: int, of: int, share: float) -> bool:
 def released(ledger, release_id=R1, **changes):
     given = {"unit": TRIP, "budget": BUDGET, "mechanism": "stability_histogram"} | changes
     many = FLOWS.assign(trips=FLOWS["trips"] + 100)
-    return release_flows(many, GEOGRAPHY, ledger=ledger, release_id=release_id, **given)
+    return release_flows(many, GEOGRAPHY, ledger=ledger, release_id=release_id, **given, fault_threshold=0)
 
 
 def ledger_with(tmp_path, cap):
@@ -174,14 +177,20 @@ def test_caps_that_cannot_hold_it(tmp_path):
 )
 def test_what_is_refused_before_the_trips_are_read(budget, noise, code):
     with pytest.raises(OdError) as error:
-        release_flows(None, GEOGRAPHY, unit=TRIP, budget=budget, mechanism="stability_histogram", noise=noise)
+        release_flows(
+            None, GEOGRAPHY, unit=TRIP, budget=budget, mechanism="stability_histogram", noise=noise, fault_threshold=0
+        )
     assert error.value.code == code
 
 
 def test_the_plan_states_its_law():
     user = PrivacyUnit("user", column="user", max_trips=4, neighbours="unbounded")
     plan = plan_release(
-        GEOGRAPHY, unit=user, budget=Budget(epsilon="0.5", delta="1e-6"), mechanism="stability_histogram"
+        GEOGRAPHY,
+        unit=user,
+        budget=Budget(epsilon="0.5", delta="1e-6"),
+        mechanism="stability_histogram",
+        acceptance=NO_FAULTS,
     )
     [step] = plan.steps
     assert plan.charge == step.charge == Charge(epsilon=Fraction(1, 2), delta=Fraction(1, 10**6))

@@ -15,6 +15,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, relea
 from od_core.estimation.expected_error import summed_errors
 from od_core.evaluation.synthetic import random_tree
 from od_core.mechanisms.vanilla_gauss import MOST_PAIRS
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released
 from tests.od_core.strategies import TREES, noises, worlds
@@ -50,7 +51,9 @@ def test_every_public_pair_is_its_count_plus_its_noise(world, order, neighbours,
 @pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("trip", "unbounded"), USER])
 def test_the_whole_budget_goes_to_the_leaves(unit):
     geography = Geography.from_frame(pd.DataFrame({"a": ["x", "x", "y"], "b": ["1", "2", "3"]}), levels=["a", "b"])
-    plan = plan_release(geography, unit=unit, budget=Budget(rho="0.02", delta="1e-8"), mechanism="vanilla_gauss")
+    plan = plan_release(
+        geography, unit=unit, budget=Budget(rho="0.02", delta="1e-8"), mechanism="vanilla_gauss", acceptance=NO_FAULTS
+    )
     [step] = plan.steps
     assert step.level == 4
     assert step.rho == plan.spent.rho == Fraction(2, 100)
@@ -64,7 +67,13 @@ def test_it_is_unbiased_with_the_planned_variance():
     data = random_tree(1, levels=2, zones=40, trips=20_000)
     unit, budget = PrivacyUnit("trip"), Budget(epsilon="0.5", delta="1e-8")
     release = release_flows(
-        data.to_frame(), data.geography, unit=unit, budget=budget, mechanism="vanilla_gauss", noise="table"
+        data.to_frame(),
+        data.geography,
+        unit=unit,
+        budget=budget,
+        mechanism="vanilla_gauss",
+        noise="table",
+        fault_threshold=0,
     )
     variance = float(release.plan.steps[0].variance)
     assert fits(errors_of(release, data), variance)
@@ -114,5 +123,6 @@ def test_too_many_pairs_are_refused_before_anything_is_read():
             budget=Budget(epsilon=1, delta="1e-8"),
             mechanism="vanilla_gauss",
             noise=NoiseNotWanted(),
+            fault_threshold=0,
         )
     assert error.value.code == "OD-MECHANISM-TOO-LARGE"

@@ -22,6 +22,7 @@ from od_core.archive.measurements import MemoryMeasurements
 from od_core.geography import Geography
 from od_core.mechanisms import MECHANISMS
 from od_core.mechanisms.inftda_refined import InfTDARefined
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import NoiseSource
 from od_core.release import run_plan
 from od_core.trips import TripCounts
@@ -225,6 +226,7 @@ def made(
         budget=_with_levels(budget, mechanism),
         mechanism=mechanism,
         tree=order,
+        acceptance=NO_FAULTS,
     )
     o, d = (_numbers(g, z) for g, z in ((plan.tree.origin, origins), (plan.tree.destination, destinations)))
     pairs = np.array(list(product(o, d)), dtype=np.int32)

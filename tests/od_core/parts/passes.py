@@ -25,6 +25,7 @@ from od_core.parts.release import PartedRelease, run_in_parts
 from od_core.parts.workers import Threads, Workers
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import NoiseSource
 from od_core.release import Release, run_plan
 from od_core.trips import TripCounts
@@ -40,7 +41,7 @@ def small_italy() -> SyntheticFlows:
 
 def plan_of(flows: SyntheticFlows, bands: Bands | None = None, **changes) -> ReleasePlan:
     asked = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon="1", delta="1e-8"), **changes}
-    return plan_release(flows.geography, bands=bands, **asked)
+    return plan_release(flows.geography, bands=bands, **asked, acceptance=NO_FAULTS)
 
 
 def counted(plan: ReleasePlan, flows: SyntheticFlows) -> TripCounts:

@@ -145,7 +145,9 @@ def test_the_gaussian_formula_alone_is_not_safe_on_integers(levels, too_much, al
     ball = oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(10))
     assert float(ball) * 1e8 == pytest.approx(too_much, abs=1e-4)
     assert delta_exact(variances(rho, uniform(levels), 2), Fraction(10)) > DELTA
-    assert float(rho_for_epsilon_exact(Fraction(10), DELTA, uniform(levels), 2)) == pytest.approx(allowed, rel=3e-4)
+    assert float(rho_for_epsilon_exact(Fraction(10), DELTA, uniform(levels), (2,) * levels)) == pytest.approx(
+        allowed, rel=3e-4
+    )
 
 
 def test_figures_of_the_flights():
@@ -156,7 +158,7 @@ def test_figures_of_the_flights():
         fan_outs.append(int(zones.groupby(above)[level].nunique().max()))
     shares = geography([fan_out for fan_out in fan_outs for _ in "do"])
     for epsilon, figure in (("0.1", 2.3687e-4), ("1", 0.019215), ("10", 1.31814)):
-        rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, shares, 2)
+        rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, shares, (2,) * len(shares))
         assert float(rho) == pytest.approx(figure, rel=3e-4)
         levels = [(1 / (rho * share), 2) for share in shares]
         assert oracle.delta_by_nearest(levels, float(epsilon), float(epsilon) / 2**17) <= 1.0001e-8
@@ -167,7 +169,7 @@ def test_figures_of_the_flights():
 @pytest.mark.parametrize(("levels", "epsilon"), [(2, "0.1"), (2, "1"), (5, "1"), (2, "10"), (4, "10"), (16, "10")])
 def test_uniform_rho_keeps_its_promise_and_is_the_largest(levels, epsilon, delta, cells):
     """By balls; half a percent more breaks the promise."""
-    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), uniform(levels), cells)
+    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), uniform(levels), (cells,) * levels)
     promised = arb(oracle.rational(Fraction(delta)))
     more = rho * Fraction("1.005")
     assert oracle.delta_by_balls(levels * cells / (2 * rho), levels * cells, Fraction(epsilon)) <= promised
@@ -181,7 +183,7 @@ def test_uniform_rho_keeps_its_promise_and_is_the_largest(levels, epsilon, delta
 def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, epsilon, delta):
     """By all pairs of halves; half a percent more breaks the promise."""
     shares = geography(fan_outs)
-    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, 2)
+    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
 
     def recomputed(rho: Fraction) -> float:
         counts = {share: 2 * shares.count(share) for share in shares}
@@ -194,16 +196,16 @@ def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, 
 @pytest.mark.parametrize("shares", [uniform(2), uniform(8), geography([4, 4, 3, 3, 9, 9, 60, 60])])
 def test_rho_grows_with_epsilon_and_with_delta(shares):
     epsilons = [Fraction(epsilon) for epsilon in ("0.001", "0.1", "0.5", "1", "1.1", "4", "10", "30", "300")]
-    rhos = [rho_for_epsilon_exact(epsilon, DELTA, shares, 2) for epsilon in epsilons]
+    rhos = [rho_for_epsilon_exact(epsilon, DELTA, shares, (2,) * len(shares)) for epsilon in epsilons]
     assert all(less < more for less, more in itertools.pairwise(rhos))
     deltas = [Fraction(delta) for delta in ("1e-12", "1e-10", "1e-3", "0.1", "0.9")]
-    rhos = [rho_for_epsilon_exact(Fraction(1), delta, shares, 2) for delta in deltas]
+    rhos = [rho_for_epsilon_exact(Fraction(1), delta, shares, (2,) * len(shares)) for delta in deltas]
     assert all(less < more for less, more in itertools.pairwise(rhos))
 
 
 @pytest.mark.parametrize("epsilon", ["1e-12", "1e-6", "0.1", "1", "10", "1e3", "1e9"])
 def test_rho_is_a_multiple_of_the_unit_with_few_bits_and_not_below_tight(epsilon):
-    rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, uniform(4), 2)
+    rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, uniform(4), (2,) * 4)
     assert rho % RHO_UNIT == 0
     units = int(rho / RHO_UNIT)
     assert (units // (units & -units)).bit_length() <= 15
@@ -222,7 +224,7 @@ def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
 def test_epsilon_of_the_rho_of_an_epsilon():
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(10)):
         shares = geography([4, 4, 3, 3, 9, 9, 60, 60])
-        rho = rho_for_epsilon_exact(epsilon, DELTA, shares, 2)
+        rho = rho_for_epsilon_exact(epsilon, DELTA, shares, (2,) * len(shares))
         assert epsilon * Fraction("0.999") < epsilon_exact(tuple(variances(rho, shares, 2)), DELTA) <= epsilon
 
 
@@ -232,7 +234,7 @@ def test_delta_below_1e_12_is_not_defined():
     assert not is_defined(below)
     assert not is_defined(Fraction(1))
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
-        rho_for_epsilon_exact(Fraction(1), below, uniform(2), 2)
+        rho_for_epsilon_exact(Fraction(1), below, uniform(2), (2,) * 2)
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
         epsilon_exact((Fraction(1),), below)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from od_core import OdError, PrivacyUnit
+from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 
-# unit, m, relation: squared sensitivity of a measured level, of the root (0: n is published, None is drawn).
+# unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [
-    ("trip", None, "bounded", 2, 0),
-    ("trip", 1, "bounded", 2, 0),
+    ("trip", None, "bounded", 2, 1),
+    ("trip", 1, "bounded", 2, 1),
     ("trip", None, "unbounded", 1, 1),
     ("user", 1, "bounded", 2, 1),
     ("user", 1, "unbounded", 1, 1),
@@ -30,8 +31,11 @@ def unit_of(kind, m, relation) -> PrivacyUnit:
 def test_sensitivities_of_the_table(kind, m, relation, level, root):
     unit = unit_of(kind, m, relation)
     assert unit.sensitivity_squared == level
-    assert unit.root_sensitivity_squared == root
-    assert unit.publishes_total is (kind == "trip" and relation == "bounded")
+    leaving, staying = Neighbours(unit), Neighbours(unit, NO_FAULTS)
+    assert [leaving.sensitivity_squared(number) for number in (0, 1, 9)] == [root, level, level]
+    assert not leaving.publishes_total
+    assert staying.publishes_total is (kind == "trip" and relation == "bounded")
+    assert [staying.sensitivity_squared(number) for number in (0, 9)] == [0 if staying.publishes_total else root, level]
     assert unit.contribution_bound == (m or 1)
 
 

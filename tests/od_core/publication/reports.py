@@ -63,7 +63,7 @@ def flows(seed: int = 1, size: int = 60, **changes: Any) -> Any:
         }
     )
     given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8")} | changes
-    return release_flows(trips, given.pop("geography", geography()), **given)
+    return release_flows(trips, given.pop("geography", geography()), **given, fault_threshold=0)
 
 
 def groups() -> Any:
@@ -88,7 +88,7 @@ def stops() -> Any:
 
 def reported(release: Any, kind: Kind[Any], previous: Any = None) -> Reported:
     key = ReleaseKey("small", "2001-06")
-    facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD, fault_threshold=Fraction(1, 1000))
+    facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
     before = None if previous is None else (ReleaseKey("small", "2001-05"), previous)
     return Reported(kind, release, facts, Circumstances("2001-06", Fraction(9), Fraction(5), 2, before))
 

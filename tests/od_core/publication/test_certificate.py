@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
@@ -15,10 +16,15 @@ from od_core.archive.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import guarantee_sentences
+from od_core.publication.codebook import readme
 from od_core.publication.database import store_release
+from od_core.publication.datapackage import datapackage
 from tests.od_core.doubles import SeededNoise
+from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
 from tests.od_core.oracles.privacy_loss import delta_by_halves
 from tests.od_core.publication.examples import (
@@ -106,7 +112,7 @@ def test_it_says_what_was_released_and_how(kind):
     assert ("replaced by any other" if bounded else "added or removed") in said["protected"]
     assert ("which is published exactly" in said["not_protected"]) == bounded
     assert "one with 40 trips in the period: epsilon" in said["not_protected"]
-    assert "more than 0.1 % of the trips" in said["input"]
+    assert "any of the trips was faulty" in said["input"]
 
 
 DELTA = Fraction(1, 3 * 10**8)
@@ -117,7 +123,11 @@ RHOS = [Fraction(1, 100), Fraction(1, 7), Fraction("0.5"), Fraction(1), Fraction
 def test_no_promise_is_rounded_down(rho):
     """Whoever relies on the printed epsilon and delta relies on what was proved; the forty trips' too."""
     made = release_flows(
-        flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=Budget(rho=rho, delta=DELTA)
+        flows(HOMES, HOMES),
+        geography(),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=rho, delta=DELTA),
+        fault_threshold=0,
     )
     certificate = facts(made)
     tight = digits_tight(rho, DELTA)
@@ -152,7 +162,7 @@ YEAR = "in each of 12 such periods, all released like this one: epsilon"
 def test_a_year_is_said_in_numbers(kind, rho):
     """Twelve times this release's rho at the same delta; never rounded down."""
     unit = PrivacyUnit(kind, column=None if kind == "trip" else "person", max_trips=None if kind == "trip" else 3)
-    said = guarantee_sentences(unit, Spent((rho / 3, rho * 2 / 3), DELTA), Fraction(0))
+    said = guarantee_sentences(Neighbours(unit), Spent((rho / 3, rho * 2 / 3), DELTA), [])
     exact = digits_tight(12 * rho, DELTA)
     assert exact <= stated(said["not_protected"], YEAR) <= exact * Fraction(1001, 1000)
 
@@ -161,8 +171,8 @@ def test_a_year_of_epsilon_1_is_3_75():
     """12 months of user_period at epsilon 1 each, delta 1e-8, by the formula of Corollary 13 in plain floats."""
     geography_, delta = geography(), Fraction(1, 10**8)
     unit, budget = PrivacyUnit("user_period", column="person", max_trips=4), Budget(epsilon=1, delta=delta)
-    spent = plan_release(geography_, unit=unit, budget=budget).spent
-    said = stated(guarantee_sentences(unit, spent, Fraction(0))["not_protected"], YEAR)
+    spent = plan_release(geography_, unit=unit, budget=budget, acceptance=NO_FAULTS).spent
+    said = stated(guarantee_sentences(Neighbours(unit), spent, [])["not_protected"], YEAR)
     assert epsilon_tight(float(spent.rho), 1e-8) == pytest.approx(1, abs=1e-9)
     assert float(said) == pytest.approx(epsilon_tight(12 * float(spent.rho), 1e-8), rel=1e-3)
     assert round(float(said), 2) == 3.75
@@ -190,7 +200,8 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     """What is protected, what is cut, who is not covered; what adds up for a user over all releases."""
     of_users = kind != "trip"
     unit = PrivacyUnit(kind, neighbours, "person" if of_users else None, 3 if of_users else None)
-    said = guarantee_sentences(unit, Spent((Fraction(1),), DELTA), Fraction(0))
+    relation = Neighbours(unit, NO_FAULTS)
+    said = guarantee_sentences(relation, Spent((Fraction(1),), DELTA), relation.public())
     assert CHANGES[kind, neighbours] in said["protected"]
     assert ("several user ids" in said["not_protected"]) == of_users
     assert ("one with 40 trips" in said["not_protected"]) == (not of_users)
@@ -204,11 +215,72 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
         assert "without a user id are not counted" in said["contribution"]
 
 
+BUDGET = Budget(rho=2, delta="1e-8")
+FILES = [BundleFile("flows.csv", "The flows.", lambda _: None)]
+
+
+def says_that_a_record_may_leave() -> None:
+    """The sentences of a release that drops faulty records: they promise it, and publish no exact total."""
+    release = release_flows(flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=BUDGET)
+    said = facts(release)
+    assert "replaced by any other of the same period, counted in this release or not:" in said["guarantee"]["protected"]
+    assert "exactly" not in said["guarantee"]["not_protected"]
+    assert "exactly" not in said["guarantee"]["public"]
+    assert (said["invariants"], said["exact"]) == ([], {})
+    assert said["guarantee"]["input"].startswith(
+        "Inputs are refused in which more than 0.1 % of the trips were faulty;"
+    )
+
+
+def test_a_release_that_drops_records_says_so():
+    says_that_a_record_may_leave()
+
+
+def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
+    forget_that_a_record_may_leave(monkeypatch)
+    with pytest.raises(AssertionError):
+        says_that_a_record_may_leave()
+
+
+def test_an_exact_total_is_said_with_its_reason_wherever_the_promise_is_quoted():
+    """Certificate, README, data package: not what is protected alone, but also what is public."""
+    records = flows(HOMES, HOMES)
+    refused = facts(release_flows(records, geography(), unit=PrivacyUnit("trip"), budget=BUDGET, fault_threshold=0))
+    unknown = facts(release_flows(records, geography(unknown="x"), unit=PrivacyUnit("trip"), budget=BUDGET))
+    for certificate, why in ((refused, "any faulty record is refused"), (unknown, "go to the unknown area")):
+        public = certificate["guarantee"]["public"]
+        assert "the total number of trips, which is published exactly" in public
+        assert why in public
+        assert certificate["exact"] == {"trips": int(records["trips"].sum())}
+        assert public in readme("flows", certificate, FILES)
+        assert public in datapackage("flows", certificate, [], {})["description"]
+
+
+SH = {"mechanism": "stability_histogram", "fault_threshold": 0}
+
+
+def test_a_stability_histogram_promises_a_group_what_it_can():
+    """Forty trips: (40 epsilon, 40 e^(39 epsilon) delta), which is no promise once delta reaches 1; and no exact n."""
+    unit, records = PrivacyUnit("trip"), flows(HOMES, HOMES)
+    weak, strong = (
+        facts(release_flows(records, geography(), unit=unit, budget=Budget(epsilon, "1e-8"), **SH))["guarantee"]
+        for epsilon in (1, "0.1")
+    )
+    assert "one with 40 trips in the period: no promise" in weak["not_protected"]
+    assert "all released like this one: epsilon 12 with delta 1.2e-7" in weak["not_protected"]
+    delta = Fraction(Decimal(40) * Decimal("3.9").exp() * Decimal("1e-8"))
+    stated_ = re.search(rf"40 trips in the period: epsilon 4 with delta {NUMBER}", strong["not_protected"])
+    assert delta <= Fraction(stated_[1]) <= delta * Fraction(1001, 1000)
+    assert "exactly" not in weak["not_protected"] + weak["public"]
+
+
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_release_of_users_is_certified_with_its_bound(neighbours):
     records = flows(HOMES, HOMES)[["origin", "destination"]].assign(person=[f"p{k % 7}" for k in range(60)])
     unit = PrivacyUnit("user_period", neighbours, "person", 3)
-    certificate = facts(release_flows(records, geography(), unit=unit, budget=Budget(rho=2, delta="1e-8")))
+    certificate = facts(
+        release_flows(records, geography(), unit=unit, budget=Budget(rho=2, delta="1e-8"), fault_threshold=0)
+    )
     assert (certificate["unit"], certificate["contribution_bound"]) == ("user_period", 3)
     assert certificate["invariants"] == []
     level = 18 if neighbours == "bounded" else 9
@@ -228,7 +300,7 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     def released():
         budget = Budget(rho=Fraction("1.5"), delta="1e-8", shares="uniform")
         given = {"unit": unit, "budget": budget, "ledger": ledger, "release_id": str(KEY)}
-        return release_flows(flows(HOMES, HOMES), geography(), **given)
+        return release_flows(flows(HOMES, HOMES), geography(), **given, fault_threshold=0)
 
     def fails(self, variance, level, first, size):
         raise MemoryError
@@ -262,6 +334,7 @@ def test_a_release_without_guarantee_is_not_certified():
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=2, delta="1e-8"),
         noise=SeededNoise(1),
+        fault_threshold=0,
     )
     assert not made.has_guarantee
     with pytest.raises(OdError) as refused:

@@ -14,6 +14,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_fl
 from od_core.archive.measurements import MemoryMeasurements
 from od_core.flow_tree import FlowTree
 from od_core.plan import plan_release
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.noise import noise_named
 from od_core.publication.changes import _changes, changes
 from od_core.release import run_plan
@@ -42,7 +43,9 @@ def table(counts: np.ndarray) -> pd.DataFrame:
 
 @cache
 def released(seed: int, geography: Geography = GEOGRAPHY, rho: str = "0.1") -> Release:
-    return release_flows(table(trips(seed)), geography, unit=UNIT, budget=Budget(rho=rho, delta="1e-8"), noise="table")
+    return release_flows(
+        table(trips(seed)), geography, unit=UNIT, budget=Budget(rho=rho, delta="1e-8"), noise="table", fault_threshold=0
+    )
 
 
 def test_every_public_pair_stands_once_the_largest_change_first():
@@ -161,7 +164,9 @@ def test_intervals_hold_the_true_change(truths, rhos):
     tree = FlowTree(GEOGRAPHY, GEOGRAPHY)
     origin, destination = (part.ravel().astype(np.int32) for part in np.indices((len(ZONES), len(ZONES))))
     counts = [TripCounts.from_pairs(tree, origin, destination, truth) for truth in truths]
-    plans = [plan_release(GEOGRAPHY, unit=UNIT, budget=Budget(rho=rho, delta="1e-8")) for rho in rhos]
+    plans = [
+        plan_release(GEOGRAPHY, unit=UNIT, budget=Budget(rho=rho, delta="1e-8"), acceptance=NO_FAULTS) for rho in rhos
+    ]
     noise, held = noise_named("table"), {levels: [] for levels in LEVEL_PAIRS}
     expected = {levels: at(truths[1], levels) - at(truths[0], levels) for levels in LEVEL_PAIRS}
     for _ in range(RUNS):
@@ -203,7 +208,9 @@ def test_other_areas_are_named(message):
 
 def _empty(geography: Geography) -> Release:
     flows = pd.DataFrame({"origin": [], "destination": [], "trips": []}).astype({"origin": "str", "destination": "str"})
-    return release_flows(flows, geography, unit=UNIT, budget=Budget(rho=1, delta="1e-8"), noise="table")
+    return release_flows(
+        flows, geography, unit=UNIT, budget=Budget(rho=1, delta="1e-8"), noise="table", fault_threshold=0
+    )
 
 
 def test_another_zone_for_unknown_places_is_another_geography():
@@ -220,7 +227,15 @@ def test_a_level_that_does_not_exist_is_refused():
 def of_mechanism(mechanism: str) -> list[Release]:
     budget = Budget(1, "1e-8")
     return [
-        release_flows(table(trips(seed)), GEOGRAPHY, unit=UNIT, budget=budget, mechanism=mechanism, noise="table")
+        release_flows(
+            table(trips(seed)),
+            GEOGRAPHY,
+            unit=UNIT,
+            budget=budget,
+            mechanism=mechanism,
+            noise="table",
+            fault_threshold=0,
+        )
         for seed in (1, 2)
     ]
 

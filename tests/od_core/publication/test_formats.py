@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import zipfile
-from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -45,7 +44,7 @@ COLUMNS = ["origin_level", "destination_level", "origin", "destination", "trips"
 
 
 def facts(release, **changes):
-    return certificate(FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, fault_threshold=Fraction(0), **changes)
+    return certificate(FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, **changes)
 
 
 def bundled(release, place, **changes):
@@ -57,7 +56,12 @@ def bundled(release, place, **changes):
 @pytest.fixture(scope="module")
 def release(flights, airport_geography):
     return release_flows(
-        flights["2001-06"], airport_geography, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"), noise="table"
+        flights["2001-06"],
+        airport_geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(1, "1e-8"),
+        noise="table",
+        fault_threshold=0,
     )
 
 
@@ -378,6 +382,7 @@ def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path
         unit=PrivacyUnit("trip"),
         budget=Budget(rho="0.01", delta="1e-8"),
         mechanism="vanilla_gauss",
+        fault_threshold=0,
     )
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
@@ -413,6 +418,7 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
         destination_geography=there,
         unit=PrivacyUnit("trip"),
         budget=Budget(1, "1e-8"),
+        fault_threshold=0,
     ).plan
     names = open_matrix.matrix_names(plan.tree)
     assert names[1, 2] == "flows_1_2.omx"

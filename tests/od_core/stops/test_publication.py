@@ -39,9 +39,7 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
         POINTS, grid, unit=unit, budget=Budget(2), mechanism=mechanism, ledger=ledger, release_id=str(KEY)
     )
     checks = [CheckResult("boxes", "fill_the_grid", True)]
-    facts = certificate(
-        STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY), fault_threshold=Fraction(1, 1000)
-    )
+    facts = certificate(STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY))
     bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
     report = STOPS.report(release, facts, circumstances(STOPS, ledger, KEY, "journeys", folder / "releases"))
     with staged_folder(lambda place: write_bundle(STOPS, release, facts, report, place), bundle):
@@ -149,7 +147,7 @@ def test_a_test_double_is_never_certified(tmp_path):
         POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="uniform", noise=ListedLaplace([0])
     )
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        certificate(STOPS, release, KEY, "journeys", [], record=None, fault_threshold=Fraction(1))
+        certificate(STOPS, release, KEY, "journeys", [], record=None)
 
 
 def test_queries_of_a_release_are_sums_over_its_boxes(tmp_path):

@@ -1,0 +1,299 @@
+"""Recompute what every release has spent, from the ledger and the certificates alone.
+
+    python3 verify_spending.py var/ledger.sqlite var/releases
+
+A second verifier: it needs Python 3.11 alone, shares no line with od-release, and does its own arithmetic, in fractions
+and in decimals that are rounded against the release. It ends with 0 where it finds no fault, else with 1. It sees
+neither records nor draws: ``od-release verify`` rebuilds the published tables from the measurements.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import hashlib
+import json
+import math
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Facts = dict[str, Any]
+ZERO, HAIR, UNIT = Fraction(0), Decimal(10) ** -50, 10**30
+EXACT = decimal.Context(prec=60)
+LENGTHS = {"day": 10, "week": 8, "quarter": 7, "month": 7, "year": 4}
+QUERIES = {"histogram": 2, "cumulative": 1, "sizes": 1}  # values of a level that a member more changes, by one each
+MOST_VALUES = 1_000_000  # of noise, that the exact privacy loss is summed over; wider noise is not recomputed
+
+
+def ledger_entries(path: Path) -> list[Facts]:
+    """All entries, oldest first; ``facts`` is their content. Nothing is written, not even by SQLite."""
+    alone = "" if Path(f"{path}-wal").exists() else "&immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{alone}", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = connection.execute("SELECT * FROM entries ORDER BY number").fetchall()
+    return [{**row, "row": {**row}, "facts": json.loads(row["content"])} for row in rows]
+
+
+def chain_faults(entries: list[Facts]) -> Iterator[str]:
+    """The chain of hashes is whole; a draw is charged first, and made once; what is published is measured."""
+    previous, states = "", dict[str, dict[int, tuple[str, int]]]()
+    before = {"RESERVED": ("", "DRAWING"), "DRAWING": ("RESERVED",), "MEASURED": ("DRAWING",)}
+    for number, entry in enumerate(entries, start=1):
+        text = json.dumps({name: value for name, value in entry["row"].items() if name != "hash"}, sort_keys=True)
+        own = hashlib.sha256(text.encode()).hexdigest()
+        if (entry["number"], entry["previous"], entry["hash"]) != (number, previous, own):
+            yield f"entry {entry['number']}: the chain of hashes is broken"
+        previous, kind, levels = entry["hash"], entry["kind"], states.setdefault(entry["release"], {})
+        if kind in before:
+            last, draw = levels.get(entry["level"], ("", 0))
+            if last not in before[kind] or entry["draw"] != draw + (kind == "RESERVED"):
+                yield f"entry {entry['number']}: {kind} after {last or 'nothing'}, a draw that has no charge of its own"
+            levels[entry["level"]] = kind, entry["draw"]
+        elif kind == "PUBLISHED":
+            if not levels or {last for last, _ in levels.values()} != {"MEASURED"}:
+                yield f"entry {entry['number']}: {entry['release']} was published twice, or before it was measured"
+            states[entry["release"]] = {0: ("PUBLISHED", 0)}
+
+
+def cost(entry: Facts) -> tuple[Fraction, ...]:
+    """Rho, epsilon, delta of one draw from unit and noise alone, and the rho as which it adds up."""
+    law, plan, delta = entry["facts"], entry["facts"]["plan"], ZERO
+    most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
+    if "variance" in law:  # what is replaced leaves one cell and enters another; at the root there is one cell
+        rho = Fraction(most * most * (sides if entry["level"] else 1)) / (2 * Fraction(law["variance"]))
+        return rho, ZERO, ZERO, rho
+    if "scale" in law:  # the largest size of all groups, at the root, moves by one at most
+        scale, sensitivity = Fraction(law["scale"]), sides * most * QUERIES.get(plan.get("query"), 1)
+        epsilon = (sensitivity if entry["level"] else 1) / scale
+        with decimal.localcontext(EXACT):
+            for trips in (1, most) if "threshold" in law else ():  # all on one pair, or one on each of as many
+                reach, a = law["threshold"] - trips, (-1 / real(scale)).exp()
+                below = 1 - a**reach / (1 + a) if reach >= 1 else a ** (1 - reach) / (1 + a)
+                delta = max(delta, Fraction(entry["delta"]), Fraction(1 - below ** (most // trips) - HAIR))
+    else:
+        epsilon = max(Fraction(plan["epsilon"]), stops_cost(law, sides))
+    return ZERO, epsilon, delta, epsilon**2 / 2  # Bun & Steinke 2016, Proposition 1.4
+
+
+def stops_cost(law: Facts, sides: int) -> Fraction:
+    """Epsilon of the noise that is drawn on every path of a tree of boxes; proof in docs/stops-privtree.md."""
+    scales = {name.removeprefix("scale_of_"): Fraction(text) for name, text in law.items() if "scale_of_" in name}
+    times = {"splits": 0, "root_choice": 4}  # a choice compares scores that move by 2 each
+    epsilon = sum((times.get(name, 1) * sides / scale for name, scale in scales.items()), ZERO)
+    if "splits" in scales:
+        with decimal.localcontext(EXACT):
+            a, decay = (-1 / real(scales["splits"])).exp(), math.ceil(scales["splits"] * Fraction(6931471806, 10**10))
+            steps = sum(((1 + a - a ** (x + 1)) / (1 + a - a**x)).ln() for x in range(decay, 60 * decay, decay))
+            epsilon += Fraction((sides + 1) / real(scales["splits"]) + steps - HAIR)
+    return epsilon
+
+
+def charge_faults(entries: list[Facts]) -> Iterator[str]:
+    """Every charge is what its noise costs, and what was planned; every planned level is charged."""
+    planned: dict[str, list[Facts]] = {}
+    for entry in (entry for entry in entries if entry["kind"] == "RESERVED"):
+        steps = planned.setdefault(entry["release"], [*entry["facts"]["plan"]["steps"]])
+        own = {**entry, **entry["facts"]}
+        if entry["draw"] == 1 and (not steps or any(str(own[key]) != str(fact) for key, fact in steps.pop(0).items())):
+            yield f"entry {entry['number']}: the plan of {entry['release']} has another level or noise here"
+        stated = tuple(Fraction(entry[name]) for name in ("rho", "epsilon", "delta"))
+        if cost(entry)[:3] != stated:
+            amounts = "; it costs ".join(", ".join(map(str, each)) for each in (stated, cost(entry)[:3]))
+            yield f"entry {entry['number']}: {entry['release']} was charged rho, epsilon and delta {amounts}"
+    yield from (f"{release}: a planned level was never charged" for release, steps in planned.items() if steps)
+
+
+def cap_faults(entries: list[Facts]) -> Iterator[str]:
+    """After every charge, each elementary period of its data set is within the cap of that moment."""
+    domains: dict[str, Facts] = {}
+    caps: dict[str, dict[str, Fraction]] = {}
+    spent: dict[tuple[str, str], tuple[Fraction, Fraction]] = {}
+    for entry in entries:
+        domain, facts, name = entry["domain"], entry["facts"], f"entry {entry['number']}"
+        if entry["kind"] == "DOMAIN" and domains.setdefault(domain, facts) != facts:
+            yield f"{name}: the data set {domain} is declared again, as another"
+        elif entry["kind"] == "CAP":
+            caps[domain] = {key: Fraction(facts[key]) for key in ("rho", "epsilon", "delta") if key in facts}
+        elif entry["kind"] == "RESERVED":
+            unit, plan = domains[domain], facts["plan"]
+            if (unit["unit"], unit["neighbours"]) != (plan["unit"], plan["neighbours"]):
+                yield f"{name}: the release protects another unit than its data set"
+            periods, period = facts["periods"], entry["release"].split("/")[1]
+            if periods != ["all"] if unit["unit"] == "user" else not right_periods(periods, period, unit):
+                yield f"{name}: {entry['release']} is charged to other periods than its own"
+            for period in periods:
+                rho, delta = spent.get((domain, period), (ZERO, ZERO))
+                spent[domain, period] = rho, delta = rho + cost(entry)[3], delta + cost(entry)[2]
+                cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
+                in_rho = "rho" in cap and rho <= cap["rho"] and not delta
+                if not in_rho and ("rho" in cap or left <= 0 or epsilons(rho, left)[0] > cap["epsilon"]):
+                    yield f"{name}: the cap of {domain} in {period} is exceeded"
+    for (domain, period), (rho, delta) in spent.items():
+        told = ", ".join(f"{name} {float(value):.6g}" for name, value in caps[domain].items())
+        print(f"{domain} {period}: spent rho {float(rho):.6g}, delta {float(delta):.3g}; the cap is {told}")
+
+
+def right_periods(charged: list[str], period: str, domain: Facts) -> bool:
+    """Whether these are the elementary periods that make up a period."""
+    ends, length = [end for text in charged for end in days(text)], domain["elementary_period"]
+    form = all(len(text) == LENGTHS[length] and ("Q" in text) == (length == "quarter") for text in charged)
+    return form and (ends[:1] + ends[-1:], ends[1:-1:2]) == ([*days(period)], ends[2::2])
+
+
+def days(text: str) -> tuple[datetime.date, datetime.date]:
+    """First day of a period, and the day after: 2001-06-30, 2001-W23, 2001-06, 2001-Q2, 2001; or a span, with --."""
+    if "--" in text:
+        return days(text.split("--")[0])[0], days(text.split("--")[1])[1]
+    if len(text) in (8, 10):
+        first = datetime.date.fromisoformat(text)
+        return first, first + datetime.timedelta(1 if len(text) == 10 else 7)
+    months = 12 if len(text) == 4 else 3 if "Q" in text else 1
+    year, month = int(text[:4]), months * int(text[5:].strip("Q") or 1) - months
+    after = month + months
+    return datetime.date(year, month + 1, 1), datetime.date(year + after // 12, after % 12 + 1, 1)
+
+
+def certificate_faults(entries: list[Facts], certificates: dict[str, Facts]) -> Iterator[str]:
+    """Every certificate is the one that was published, and claims no less than was spent."""
+    published = {entry["release"]: entry["facts"] for entry in entries if entry["kind"] == "PUBLISHED"}
+    yield from (f"{name} was published, and has no certificate" for name in published if name not in certificates)
+    for name, facts in certificates.items():
+        told = json.dumps({key: fact for key, fact in facts.items() if key != "software"}, sort_keys=True)
+        known = published.get(name, {})
+        if known.get("certificate") != hashlib.sha256(told.encode()).hexdigest():
+            yield f"{name}: the ledger has no such certificate as published"
+        if known.get("exact", {}) != facts.get("exact", {}):
+            yield f"{name}: the ledger has other numbers that are published exactly"
+        mine = [entry for entry in entries if entry["release"] == name]
+        yield from (f"{name}: {fault}" for fault in claim_faults(name, facts, mine))
+
+
+def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]:
+    """What a certificate claims, held against the entries of its release."""
+    charges = [entry for entry in entries if entry["kind"] == "RESERVED"]
+    *_, last = (entry for entry in entries if entry["kind"] == "MEASURED")
+    plan, spent = facts["plan"], facts["spent"]
+    own = plan["unit"], plan["neighbours"], plan.get("contribution_bound", 1), facts["data_set"], name
+    stated = tuple(facts[key] for key in ("unit", "neighbours", "contribution_bound", "data_set", "release"))
+    if own != stated or any((entry["facts"]["plan"], entry["domain"]) != (plan, own[3]) for entry in charges):
+        yield "it was charged to another data set, or by another plan"
+    if facts["ledger"] != {"entry": last["number"], "hash": last["hash"]}:
+        yield "the ledger lacks the entry that the certificate names: it is older, or was written anew"
+    moves_by_one = plan["unit"] == "trip" and "max_weight" not in plan
+    rules, areas = plan.get("acceptance", {}), (plan.get("origin_unknown_zone"), plan.get("destination_unknown_zone"))
+    may_leave = rules.get("has_categories") or (rules.get("fault_threshold") != "0" and None in areas)
+    if facts.get("exact") and (may_leave or not moves_by_one or plan["neighbours"] != "bounded"):
+        yield "a number is published exactly that a record may change"
+    by_level = dict.fromkeys((entry["level"] for entry in charges), ZERO)
+    for entry in charges:
+        by_level[entry["level"]] += cost(entry)[3]
+    rho, epsilon = sum(by_level.values(), ZERO), sum((cost(entry)[1] for entry in charges), ZERO)
+    once = [cost(entry)[3] for entry in charges if entry["draw"] == 1]
+    sums = {"rho_exact": str(rho), "rho_planned_exact": str(sum(once, ZERO)), "lost_draws": len(charges) - len(once)}
+    sums["rho_by_level_exact"] = list(map(str, by_level.values()))
+    yield from (f"its {key} is {spent[key]}, and not {value}" for key, value in sums.items() if spent[key] != value)
+    least = {"epsilon": epsilon, "delta": sum((cost(entry)[2] for entry in charges), ZERO), "rho": rho}
+    if not epsilon:
+        delta = Fraction(plan["delta"])
+        tight, bun_steinke = epsilons(rho, delta)
+        least |= {"delta": delta, "epsilon_tight": tight, "epsilon_bun_steinke": bun_steinke}
+        least["epsilon"] = min(tight, bun_steinke)
+        if spent["epsilon_exact"] is not None:
+            claim = Fraction(spent["epsilon_exact"])
+            noise = ((Fraction(entry["facts"]["variance"]), cost(entry)[0]) for entry in charges)
+            kept = moves_by_one and keeps_delta(
+                tuple(sorted((v, int(2 * v * part)) for v, part in noise)), claim, delta
+            )
+            least["epsilon"] = min(least["epsilon"], claim)
+            if kept is None:
+                print(f"{name}: the noise is too wide for its exact privacy loss to be recomputed here")
+            elif not kept:
+                yield f"its epsilon_exact {float(claim)} is too low"
+    yield from (f"its {key} {spent[key]} is too low" for key, value in least.items() if Fraction(spent[key]) < value)
+
+
+def real(value: Fraction) -> Decimal:
+    """A fraction as a decimal of 60 digits."""
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+@cache
+def epsilons(rho: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
+    """Epsilon from rho, from above: by Canonne, Kamath & Steinke 2020, Proposition 12, and by Bun & Steinke 2016."""
+    with decimal.localcontext(EXACT):
+        r, target = real(rho), -real(delta).ln()
+        low, high = Decimal(0), (target / r).sqrt()
+        for _ in range(150):  # alpha = 1 + u is best where rho u^2 + ln(1 + u) = ln(1 / delta)
+            u = (low + high) / 2
+            low, high = (u, high) if r * u * u + (1 + u).ln() < target else (low, u)
+        tight = r * (1 + u) + (target + u * u.ln() - (1 + u) * (1 + u).ln()) / u
+        return max(ZERO, Fraction(tight + HAIR)), Fraction(r + 2 * (r * target).sqrt() + HAIR)
+
+
+@cache
+def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, delta: Fraction) -> bool | None:
+    """Whether the exact privacy loss keeps delta at an epsilon; None where the noise is too wide to sum over.
+
+    Each cell that moves by one adds X / v to the loss, X discrete Gaussian; spread over a grid such that the mean of
+    exp(-loss) stays, it can only raise delta (docs/exact-accounting.md). Laws are convolved as long numbers' products.
+    """
+    cells = Counter(v for v, number in levels for _ in range(number))
+    mean_square, first, masses = sum(k / v for v, k in cells.items()) / sum(cells.values()), 0, [UNIT]
+    step = Fraction(1, math.ceil(128 / math.sqrt(mean_square)))
+    step = max(step, 1 / min(cells)) if len(cells) == 1 else step  # losses of one variance lie on a grid of their own
+    with decimal.localcontext(EXACT):
+        size = real(step)
+        for v in cells:
+            reach = math.isqrt(math.ceil(144 * v)) + 1  # beyond 12 sigma lies less than 10^-30
+            if reach > MOST_VALUES:
+                return None
+            weights = [(-Decimal(x * x) / (2 * real(v))).exp() for x in range(reach + 1)]
+            total, begin = 2 * sum(weights) - 1, math.floor(-reach / (v * step))
+            law = [0] * (2 - 2 * begin)
+            for x in range(-reach, reach + 1):
+                dot, mass = math.floor(x / (v * step)), weights[abs(x)] / total * UNIT
+                upper = mass * (1 - (dot * size - real(x / v)).exp()) / (1 - (-size).exp())
+                law[dot - begin] += int(mass - upper) + 1
+                law[dot - begin + 1] += int(upper) + 1
+            for _ in range(cells[v]):
+                first, masses = first + begin, convolved(masses, law)
+        least = real(epsilon - sum(k / (2 * v) for v, k in cells.items()))
+        losses = ((dot * size - least, mass) for dot, mass in enumerate(masses, start=first))
+        above = sum((mass * (1 - (-excess).exp()) for excess, mass in losses if excess > 0), Decimal(0))
+        return above / UNIT + Decimal(sum(cells.values())) / UNIT <= real(delta)
+
+
+def convolved(one: list[int], other: list[int]) -> list[int]:
+    """Coefficients of a product of polynomials, each in so many digits of one product; rounded up."""
+    width, size = 75, len(one) + len(other) - 1
+    context = decimal.Context(prec=width * (size + 1), Emax=decimal.MAX_EMAX)
+    factors = (Decimal("".join(f"{mass:0{width}d}" for mass in masses)) for masses in (one, other))
+    digits = f"{context.multiply(*factors):f}".zfill(width * size)
+    return [int(digits[k : k + width]) // UNIT + 1 for k in range(0, len(digits), width)]
+
+
+def main(ledger: Path, releases: Path) -> int:
+    """Print what is found; 0 where no fault is among it."""
+    entries, files = ledger_entries(ledger), sorted(releases.rglob("certificate.json"))
+    certificates = {str(file.parent.relative_to(releases)): json.loads(file.read_text("utf-8")) for file in files}
+    faults: list[str] = []
+    try:
+        for look in (chain_faults, charge_faults, cap_faults, lambda rows: certificate_faults(rows, certificates)):
+            faults.extend(look(entries))
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:  # of a forged entry or certificate
+        faults.append(f"an entry or a certificate lacks something, or holds what cannot be: {error!r}")
+    print(f"{len(entries)} entries of the ledger and {len(certificates)} certificates were recomputed")
+    print(*(f"FAULT: {fault}" for fault in faults), f"{len(faults)} faults", sep="\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(Path, sys.argv[1:])) if len(sys.argv) == 3 else __doc__)

@@ -1,0 +1,69 @@
+"""A program with all of its children as one session, which ends as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+_POLITE_SECONDS = 3
+"""So long a session may take to end by itself; Dagster takes two on a busy machine, and less on others."""
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_session(command: Sequence[str]) -> int:
+    """Run a program in a session of its own, and end all of that session when this process is told to end.
+
+    A shell that starts a program in the background lets it ignore SIGINT, and Dagster's servers treat SIGTERM as they
+    treat SIGINT; so the program begins with handlers as at a terminal. Its standard input ends with this process.
+
+    Args:
+        command: program and arguments.
+
+    Returns:
+        The exit code of the program; 0 where this process was told to end.
+    """
+    for number in _ENDING:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # of nohup
+            signal.signal(number, _end)
+    process = None
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  # our own
+        return process.wait()
+    except _EndedError:
+        return 0
+    finally:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        if process is not None:
+            _end_session(process)
+
+
+class _EndedError(BaseException):
+    """This process was told to end."""
+
+
+def _end(*_: object) -> None:
+    raise _EndedError
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """Ask all processes of a session to end, and kill those that do not."""
+    deadline = time.monotonic() + _POLITE_SECONDS
+    with suppress(ProcessLookupError):  # none is left
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            process.poll()  # one that ended is of the session until it is waited for
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+if __name__ == "__main__":  # alone, since it stays for as long as the session: nothing of the project is loaded
+    sys.exit(run_session(sys.argv[1:]))
