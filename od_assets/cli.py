@@ -70,13 +70,18 @@ def plan(
     guarantee = settings.kind.guarantee(planned, spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")
-        typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
+        typer.echo(
+            json.dumps(
+                {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": settings.columns.row}, indent=2
+            )
+        )
         return
     print_frame(f"{release}: what one period measures", planned.to_frame())
     console.print(
         f"A release spends {spent_text(spent)}.{conversion_text(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
+        f"What a row of the records is: {settings.columns.row}.\n"
     )
     print_guarantee(guarantee)
 
@@ -113,7 +118,7 @@ def init(
     ] = None,
     **given: str | None,
 ) -> None:
-    """Declare a release of your own: asks what no option says, writes two files, and plans. Reads no record."""
+    """Declare a release of your own: asks what no option says, writes two files, and plans. Releases nothing."""
     from od_assets.initializing import answered, initialize, places_of
 
     places_of(name)  # refused before anything is asked
@@ -323,6 +328,9 @@ def compare_mechanisms(
     zones: Annotated[Path | None, typer.Option(help="Its zone list, one row a zone.")] = None,
     levels: Annotated[str, typer.Option(help="Level columns of the zone list, coarse to fine, as region,zone.")] = "",
     trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row a trip.")] = None,
+    one_row_a_trip: Annotated[
+        bool, typer.Option("--one-row-a-trip", help="Each row is one trip, though other columns may hold trips.")
+    ] = False,
     marked: Annotated[str | None, typer.Option(help="public or synthetic: no other data may be compared with.")] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Compare these alone; may be given again.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="0.1, 1 and 10 if left out; may be given again.")] = None,
@@ -332,7 +340,7 @@ def compare_mechanisms(
     """Mechanisms compared by their errors on synthetic or public data; killed at any point, it goes on from there."""
     from od_assets.comparing import declared_or_given, run_comparison
 
-    component = declared_or_given(comparison, flows, zones, levels, trips, marked)
+    component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
     component = component.model_copy(update={name: choice for name, choice in choices.items() if choice})
     component.settings()
@@ -371,10 +379,13 @@ def prepare_dagster_home() -> Path:
 
 
 def main() -> None:
-    """Entry point: an OdError is one line on standard error and exit code 2."""
+    """Entry point: an OdError is one line on standard error and exit code 2; its detail stays in a closed file."""
+    from od_core.archive.confidential import ConfidentialFolder
+
     try:
         app(standalone_mode=True)
     except OdError as error:
+        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
         typer.echo(str(error), err=True)
         sys.exit(2)
 

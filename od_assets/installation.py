@@ -241,7 +241,7 @@ def runs(var: Path) -> list[Finding]:
         return [Finding(what, f"{len(dead)} are taken for started: {_some(dead)}", step)]
     if starting:
         minutes = PATIENCE.total_seconds() / 60
-        return [Finding(f"{what}: none; {starting} is starting, and is dead if it does so for {minutes:.0f} minutes")]
+        return [Finding(f"{what}: none; {starting} starting now, and dead if for {minutes:.0f} minutes")]
     return [Finding(what)]
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.contribution_bound import IS_USER_ID
-from od_core.readers.scratch import file_name, scratch_database
+from od_core.readers.scratch import parquet_rows, scratch_database
 from od_core.weights import IS_WEIGHT, WEIGHT
 
 ZONES, DESTINATIONS = "zones", "destinations"
@@ -112,8 +112,8 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
 
     A fault of a column that is missing has no column either, so that what is expected of it is not met.
     """
-    with scratch_database(records.parent) as connection:
-        source = connection.read_parquet(file_name(records))
+    with scratch_database(records.parent, records) as connection:
+        source = connection.sql(f"FROM {parquet_rows(records)}")
         summary: dict[str, Any] = dict.fromkeys(source.columns)
         kinds = record_faults(list(summary))
         if kinds and "trips" not in summary:

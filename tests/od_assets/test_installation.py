@@ -304,7 +304,7 @@ def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> N
         instance.run_storage.handle_run_event(run.run_id, event)
         finding = only(installation.runs(tmp_path))
         assert finding.ok
-        assert "1 is starting" in finding.what
+        assert "1 starting now" in finding.what
         long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
         instance.run_storage.handle_run_event(run.run_id, event, long_ago)
     assert only(installation.runs(tmp_path)).fault == f"1 are taken for started: {run.run_id}"

@@ -47,15 +47,12 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
         fault_threshold=0,
     )
     checks = [CheckResult("flows", "total_is_n", True)]
-    threshold = Fraction(1, 1000)
-    facts = certificate(
-        FLOW_KIND, release, KEY, "commuters", checks, record=ledger.record(KEY), fault_threshold=threshold
-    )
+    facts = certificate(FLOW_KIND, release, KEY, "commuters", checks, record=ledger.record(KEY))
     bundle = root / "releases" / "commuters" / "2001-06" / "r1"
     around = circumstances(FLOW_KIND, ledger, KEY, "commuters", root / "releases")
     with staged_bundle(release, facts, bundle, around, ledger.published_certificate(KEY)):
         store_release(root / "release.duckdb", release, KEY, facts)
-    ledger.publish(KEY, certificate_digest(facts))
+    ledger.publish(KEY, certificate_digest(facts), facts["exact"])
     return Published(KEY, bundle, root / "release.duckdb", ledger, root / "confidential" / KEY.folder)
 
 

@@ -44,7 +44,7 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
     report = STOPS.report(release, facts, circumstances(STOPS, ledger, KEY, "journeys", folder / "releases"))
     with staged_folder(lambda place: write_bundle(STOPS, release, facts, report, place), bundle):
         STOPS.store(folder / "release.duckdb", release, KEY, facts)
-    ledger.publish(KEY, certificate_digest(facts))
+    ledger.publish(KEY, certificate_digest(facts), facts["exact"])
     return Published(KEY, bundle, folder / "release.duckdb", ledger, folder / "confidential" / KEY.folder)
 
 
