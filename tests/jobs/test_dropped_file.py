@@ -17,7 +17,7 @@ from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, records
 from tests.servers import free_port, serving
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
+PATIENCE = 250
 """Seconds, at most, for what takes a tenth of them on a machine that does nothing else."""
 
 
