@@ -1,6 +1,8 @@
 # make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+PINNED := --no-deps --require-hashes# complete, as .ci/pin makes them; pip check says where they are not
 FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
 TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
 BY_FILE := $(wildcard tests/faults tests/browser tests/spark)
@@ -12,12 +14,15 @@ install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt
+	$(PIP) install --no-build-isolation --no-deps -e .
+	$(PIP) check
 	$(BIN)/python -m od_core.evaluation.rehearsal
 	touch $@
 
-.venv/installed-spark: .venv/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+.venv/installed-spark: .venv/installed constraints-spark.txt
+	$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt
+	$(PIP) check
 	touch $@
 
 release: install

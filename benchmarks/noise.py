@@ -18,10 +18,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
-from od_core.pipeline import threads
+from od_core.pipeline import on_one_thread, threads
 from od_core.privacy.noise import BACKENDS
-from od_core.privacy.opendp_pool import Pool
-from od_core.privacy.opendp_worker import GAUSSIAN, draws
+from od_core.privacy.opendp_processes import drawn
+from od_core.privacy.opendp_worker import GAUSSIAN
 
 SIGMAS = ("1", "10", "18.8", "100", "300", "1000")
 BLOCK = 64 * 1024
@@ -54,6 +54,17 @@ def limits(megabytes: int, repeats: int) -> dict[str, float]:
     }
 
 
+def opendp(sigma: str, size: int) -> object:
+    """Draws of new processes, one for each processor, their start included."""
+    return drawn(GAUSSIAN, float(sigma), 1.0, size)
+
+
+def opendp_in_one_process(sigma: str, size: int) -> object:
+    """Draws of one new process, its start included."""
+    with on_one_thread():
+        return drawn(GAUSSIAN, float(sigma), 1.0, size)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -70,11 +81,9 @@ def main() -> None:
         "ratio_to_aes_words": {},
         "ratio_to_opendp": {},
     }
-    threaded, workers = Pool(worth=1 << 62), Pool(worth=0)
     cases: dict[str, tuple[Callable[[str, int], object], int]] = {
-        "opendp, one process, one thread": (lambda sigma, size: draws(GAUSSIAN, float(sigma), size), slow),
-        "opendp, one process, all threads": (lambda sigma, size: threaded.draw(GAUSSIAN, float(sigma), size), slow),
-        "opendp, workers": (lambda sigma, size: workers.draw(GAUSSIAN, float(sigma), size), slow),
+        "opendp, one process": (opendp_in_one_process, slow),
+        "opendp, all processors": (opendp, slow),
     }
     if "table" in BACKENDS:
         table = BACKENDS["table"]()
@@ -90,15 +99,14 @@ def main() -> None:
     runs = [(name, sigma) for name in cases for sigma in SIGMAS]
     for name, sigma in steps(runs, "noise"):
         draw, size = cases[name]
-        # OpenDP needs no more repeats than make a second or two; the first of timed() starts the workers.
+        # OpenDP needs no more repeats than make a second or two.
         seconds = timed(lambda: draw(sigma, size), repeats=repeats if size == fast else min(repeats, 3))  # noqa: B023
         rate = size / seconds["median"]
         results["draws_a_second"].setdefault(name, {})[sigma] = rate
         aes = rate / machine_limits["aes_256_ctr_words_a_second"]
         results["ratio_to_aes_words"].setdefault(name, {})[sigma] = aes
-        alone = results["draws_a_second"]["opendp, one process, one thread"][sigma]
+        alone = results["draws_a_second"]["opendp, one process"][sigma]
         results["ratio_to_opendp"].setdefault(name, {})[sigma] = rate / alone
-    workers.end()
     results["peak_memory_gigabytes"] = peak_memory_gigabytes()
     printed(results, as_json=options.json)
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
+from rich.text import Text
 
 from od_assets.printing import (
+    WRONG,
     console,
     conversion_text,
     print_findings,
@@ -24,6 +26,7 @@ from od_assets.printing import (
 )
 from od_assets.project import DAGSTER_SETTINGS, dagster_home, project_root, var_folder
 from od_assets.questions import QUESTIONS, Question
+from od_assets.terminal import printable
 from od_core.archive.balance import Balance
 from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.archive.planned import Planned
@@ -70,13 +73,18 @@ def plan(
     guarantee = settings.kind.guarantee(planned, spent)
     if as_json:
         levels = planned.to_frame().to_dict("records")
-        typer.echo(json.dumps({**planned.facts(), "levels": levels, "guarantee": guarantee}, indent=2))
+        typer.echo(
+            json.dumps(
+                {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": settings.columns.row}, indent=2
+            )
+        )
         return
     print_frame(f"{release}: what one period measures", planned.to_frame())
     console.print(
         f"A release spends {spent_text(spent)}.{conversion_text(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
         f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
+        f"What a row of the records is: {settings.columns.row}.\n"
     )
     print_guarantee(guarantee)
 
@@ -101,9 +109,9 @@ def _print_forecast(
         return
     for title, frame in found.tables().items():
         print_frame(title, frame)
-    console.print(found.source, markup=False, soft_wrap=True)
+    console.print(found.source, soft_wrap=True)
     if to is not None:
-        console.print(f"Table and figure: {to}", markup=False, soft_wrap=True)
+        console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
 def init(
@@ -113,17 +121,17 @@ def init(
     ] = None,
     **given: str | None,
 ) -> None:
-    """Declare a release of your own: asks what no option says, writes two files, and plans. Reads no record."""
+    """Declare a release of your own: asks what no option says, writes two files, and plans. Releases nothing."""
     from od_assets.initializing import answered, initialize, places_of
 
     places_of(name)  # refused before anything is asked
     ask = _asked if sys.stdin.isatty() else None
     fields = dict(each.partition("=")[::2] for each in further or [])
-    answers = answered(given, ask, lambda line: console.print(line, markup=False, soft_wrap=True), fields)
+    answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
     written = initialize(name, answers, fields)
     areas = ", ".join(f"{number} {level}" for level, number in written.area_counts.items())
     files = "\n".join(map(str, written.files))
-    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", markup=False, soft_wrap=True)
+    console.print(f"Areas: {areas}.\nWritten:\n{files}\n", soft_wrap=True)
     plan(name, None, with_forecast=False, epsilon=None, runs=None, to=None, as_json=False)
 
 
@@ -205,11 +213,12 @@ def verify(
         typer.echo(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            console.print(f"{row['release']}: {'verified' if row['verified'] else '[bold red]NOT VERIFIED[/]'}")
+            found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
+            console.print(f"{row['release']}:", found)
             for part, fault in row["faults"].items():
-                console.print(f"  {part}: {fault}", markup=False, soft_wrap=True)
+                console.print(f"  {part}: {fault}", soft_wrap=True)
             if "next_step" in row:
-                console.print(f"  next step: {row['next_step']}", markup=False, soft_wrap=True)
+                console.print(f"  next step: {row['next_step']}", soft_wrap=True)
         console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
         raise typer.Exit(1)
@@ -256,7 +265,6 @@ def compare(
     console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
         " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
-        markup=False,
         soft_wrap=True,
     )
 
@@ -323,6 +331,9 @@ def compare_mechanisms(
     zones: Annotated[Path | None, typer.Option(help="Its zone list, one row a zone.")] = None,
     levels: Annotated[str, typer.Option(help="Level columns of the zone list, coarse to fine, as region,zone.")] = "",
     trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row a trip.")] = None,
+    one_row_a_trip: Annotated[
+        bool, typer.Option("--one-row-a-trip", help="Each row is one trip, though other columns may hold trips.")
+    ] = False,
     marked: Annotated[str | None, typer.Option(help="public or synthetic: no other data may be compared with.")] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Compare these alone; may be given again.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="0.1, 1 and 10 if left out; may be given again.")] = None,
@@ -332,7 +343,7 @@ def compare_mechanisms(
     """Mechanisms compared by their errors on synthetic or public data; killed at any point, it goes on from there."""
     from od_assets.comparing import declared_or_given, run_comparison
 
-    component = declared_or_given(comparison, flows, zones, levels, trips, marked)
+    component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
     component = component.model_copy(update={name: choice for name, choice in choices.items() if choice})
     component.settings()
@@ -340,9 +351,9 @@ def compare_mechanisms(
     outcome = run_comparison(component, to)
     if outcome.failures:
         for line in outcome.failures:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
         raise typer.Exit(1)
-    console.print(f"Tables and figures: {outcome.folder}", markup=False, soft_wrap=True)
+    console.print(f"Tables and figures: {outcome.folder}", soft_wrap=True)
 
 
 @app.command()
@@ -371,11 +382,14 @@ def prepare_dagster_home() -> Path:
 
 
 def main() -> None:
-    """Entry point: an OdError is one line on standard error and exit code 2."""
+    """Entry point: an OdError is one line on standard error and exit code 2; its detail stays in a closed file."""
+    from od_core.archive.confidential import ConfidentialFolder
+
     try:
         app(standalone_mode=True)
     except OdError as error:
-        typer.echo(str(error), err=True)
+        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
+        typer.echo(printable(str(error)), err=True)
         sys.exit(2)
 
 

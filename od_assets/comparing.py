@@ -40,7 +40,9 @@ class Compared:
     failures: tuple[str, ...]
 
 
-def given_table(flows: Path, zones: Path, levels: list[str], trips: str | None, marked: str | None) -> OdComparison:
+def given_table(
+    flows: Path, zones: Path, levels: list[str], trips: str | None, marked: str | None, *, one_row_a_trip: bool = False
+) -> OdComparison:
     """The comparison on one table in a file, which is named as the file is. Raises OdError where it is not marked."""
     name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
     section = KnownTableSection(
@@ -50,6 +52,7 @@ def given_table(flows: Path, zones: Path, levels: list[str], trips: str | None, 
         zones=str(zones.resolve()),
         levels=levels,
         columns=TableColumns(trips=trips),
+        one_row_a_trip=one_row_a_trip,
     )
     section.table()
     return OdComparison(
@@ -58,7 +61,14 @@ def given_table(flows: Path, zones: Path, levels: list[str], trips: str | None, 
 
 
 def declared_or_given(
-    name: str | None, flows: Path | None, zones: Path | None, levels: str, trips: str | None, marked: str | None
+    name: str | None,
+    flows: Path | None,
+    zones: Path | None,
+    levels: str,
+    trips: str | None,
+    marked: str | None,
+    *,
+    one_row_a_trip: bool = False,
 ) -> OdComparison:
     """The declared comparison, or the one on the given files. Raises OdError where it is neither, or both."""
     if flows is None and zones is None:
@@ -69,7 +79,8 @@ def declared_or_given(
             "a table of your own needs --flows, --zones and --levels, and no name of a declared comparison",
             next_step="give all three, or none of them",
         )
-    return given_table(flows, zones, [level.strip() for level in levels.split(",")], trips, marked)
+    names = [level.strip() for level in levels.split(",")]
+    return given_table(flows, zones, names, trips, marked, one_row_a_trip=one_row_a_trip)
 
 
 def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:

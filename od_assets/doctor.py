@@ -70,7 +70,7 @@ def of_declaration(name: str) -> list[Finding]:
     except OdError as error:
         return [Finding.of_error(what, error)]
     return [
-        Finding(f"{what}, data set {component.domain}"),
+        Finding(f"{what}, data set {component.domain}: {settings.columns.row}"),
         *_of_plan(component, settings),
         found(f"assets and schedules of {name}", lambda: refuse_unloadable(component)),
     ]

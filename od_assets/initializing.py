@@ -1,6 +1,7 @@
 """A first declaration of a release and of its data set, from answers to a few questions.
 
-Nothing is spent, and no record is read. What fits together is decided by the declaration's own classes and by the plan.
+Nothing is spent. Of records the first are looked at, to see whether a row may be many trips; nothing of them is kept or
+shown. What fits together is decided by the declaration's own classes and by the plan.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from od_assets.components import OdRelease, domain
 from od_assets.components.od_release import Trips
 from od_assets.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.project import project_root
-from od_assets.questions import QUESTIONS, Question, as_yaml
+from od_assets.questions import QUESTIONS, Question, as_list, as_yaml
 from od_assets.running import planned_period
 from od_core.archive.files import PUBLIC_FILE_MODE, write_durably
 from od_core.archive.release_key import ReleaseKey
@@ -36,6 +37,7 @@ from od_core.privacy.cap import Cap
 from od_core.readers.presence import absence
 from od_core.readers.record_columns import column_in
 from od_core.readers.record_schema import record_schema
+from od_core.readers.unnamed_columns import unclear_records
 from od_core.readers.zones import read_zones
 
 ROOM = 5
@@ -81,6 +83,9 @@ def answered(
         if question.of_users and not answers["unit"].startswith("user"):
             continue
         answer = given.get(question.flag)
+        if question.flag == "one_row_a_trip" and answer is None:
+            answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
+            continue
         if answer is None:
             answer = ask(question) if ask is not None else question.default
         if answer is None:
@@ -88,12 +93,66 @@ def answered(
             raise OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
         answers[question.flag] = answer
         look = _TOLD.get(question.flag)
-        lines = [] if look is None or (question.flag == "reader" and ask is None) else look(answers, settings or {})
+        is_told_later = ask is None and question.flag in ("reader", "zones")
+        lines = [] if look is None or is_told_later else look(answers, settings or {})
         for line in lines:
             if line not in told:
                 tell(line)
         told.update(lines)
     return answers
+
+
+def _said_of_rows(
+    question: Question,
+    answers: Answers,
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields,
+) -> str:
+    """The answer whether each row is one trip, which is asked for only where the records leave it open.
+
+    Raises:
+        OdError: the records leave it open, and nobody says that it is so.
+    """
+    unclear = _unclear_rows(answers, settings)
+    if unclear is None:
+        return ""
+    if ask is not None:
+        tell(f"{unclear.message}.")
+        if ask(question).strip().lower() == "true":
+            return "true"
+    raise unclear
+
+
+def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
+    """What leaves it open whether a row of the newest file of records is one trip: its columns, or its first records.
+
+    None where it has been said, or where there is no file that can be read: what is wrong with it is said elsewhere.
+    """
+    source = _newest_file(answers["records"])
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
+    if source is None or absence(source) is not None:
+        return None
+    try:
+        trips = Trips.model_validate(stated["trips"])
+        form = trips.record_format()
+        columns = replace(form.columns_with(**trips.columns.model_dump()), user=answers.get("column") or None)
+        unclear, are_pairs_single = unclear_records(source, columns, form)
+    except (ValidationError, OdError):
+        return None
+    if not unclear and not are_pairs_single:
+        return None
+    found = (
+        f"column {unclear[0]!r} may hold the trips of a row, by its name or since it holds numbers"
+        if unclear
+        else "no pair of origin and destination stands twice, as in a table of flows"
+    )
+    return OdError(
+        "OD-TRIPS-ROWS",
+        f"{source.name}: {found}; nothing says whether a row is one trip",
+        next_step="give --trips and the column that holds the trips of a row, or --one-row-a-trip true",
+    )
 
 
 def found_records(answers: Answers, settings: Fields) -> list[str]:
@@ -140,13 +199,19 @@ def _newest_file(records: str) -> Path | None:
 
 
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Columns of the list of zones."""
+    """Columns of the list of zones, which may be the records where its path is wrong.
+
+    Its first line may then be a record: it is shown once one of the levels is in it.
+    """
     path = project_root() / answers["zones"]
     try:
-        zones = read_zones(path)
+        columns = [str(name) for name in read_zones(path).columns]
     except OdError as error:
         return [f"{error.message}."]
-    return [f"{path.name} has {len(zones)} rows and the columns {', '.join(map(str, zones.columns))}."]
+    levels = as_list(answers.get("levels", ""))
+    if not any(level in columns for level in levels):
+        return [f"{path.name} has {len(columns)} columns; their names are shown once a level is one of them."]
+    return [f"{path.name} has the columns {', '.join(columns)}."]
 
 
 _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
@@ -154,6 +219,7 @@ _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "trips": found_records,
     "column": found_records,
     "zones": found_zones,
+    "levels": found_zones,
 }
 """What is told once a question is answered."""
 
@@ -331,7 +397,13 @@ def _removed_where_refused() -> Iterator[list[Path]]:
                 path.unlink(missing_ok=True)
         if isinstance(error, OdError):
             step = f"{error.next_step}; what init wrote is removed again"
-            raise OdError(error.code, error.message, next_step=step, spent=error.spent) from None
+            raise OdError(
+                error.code,
+                error.message,
+                next_step=step,
+                spent=error.spent,
+                confidential_detail=error.confidential_detail,
+            ) from None
         raise
 
 

@@ -32,7 +32,8 @@ from od_core.archive.planned import Counted
 from od_core.errors import OdError
 from od_core.periods import Period
 from od_core.readers.counting import trip_counts_of
-from od_core.readers.scratch import file_name, quoted_name, quoted_text, scratch_database
+from od_core.readers.scratch import parquet_rows, quoted_name, scratch_database
+from od_core.readers.unnamed_columns import unclear_records
 from od_core.stops.placing import place_records
 from od_core.trip_faults import filled_with_zeros
 
@@ -46,16 +47,18 @@ class _Inspection:
 
     Attributes:
         refused: why the input would be refused, one text a reason.
+        unclear: why a row may be many trips, though rows are counted.
         numbers: faults by kind, and their first records.
     """
 
     refused: tuple[str, ...]
+    unclear: tuple[str, ...]
     numbers: tuple[str, ...]
 
     def text(self, title: str) -> str:
         """All of it."""
         verdict = "would be refused" if self.refused else "would not be refused"
-        return "\n".join([f"{title}: {verdict}", *self.refused, "", *self.numbers, ""])
+        return "\n".join([f"{title}: {verdict}", *self.refused, *self.unclear, "", *self.numbers, ""])
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
@@ -71,6 +74,9 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
         return [Finding(what, "it would be refused", look)]
+    if inspection.unclear:
+        step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
+        return [Finding(what, "a row may be many trips, and each would be counted as one", step)]
     return [Finding(f"{what}: it would not be refused ({look})")]
 
 
@@ -86,7 +92,17 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
         refused.append(traceback.format_exc())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _Inspection(tuple(dict.fromkeys(refused)), tuple(numbers))
+    unclear = () if refused else tuple(_unclear(settings, period))
+    return _Inspection(tuple(dict.fromkeys(refused)), unclear, tuple(numbers))
+
+
+def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
+    """Confidential: what the first records say against one row a trip, where nothing has been said of it."""
+    columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
+    return [
+        *(f"column {name!r} holds numbers, or is called as if it did, and is not read" for name in columns),
+        *(["no pair of places stands twice among the first records"] if are_pairs_single else []),
+    ]
 
 
 def _inspect(
@@ -100,7 +116,7 @@ def _inspect(
     """Add to what is found; raises whatever the steps of a release raise."""
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
-    with scratch_database(records.parent) as connection:
+    with scratch_database(records.parent, records) as connection:
         for name, codes in zip((ZONES, DESTINATIONS), settings.listed_codes(geography), strict=True):
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
         for kind in _kinds(connection, records):
@@ -168,7 +184,7 @@ class _Kind:
 
 def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Kind]:
     """Every kind of fault that these records may have; also codes that are listed with zeros before them."""
-    file = f"read_parquet({quoted_text(file_name(records))}, file_row_number = true)"
+    file = parquet_rows(records, numbered=True)
     rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
     columns = connection.sql(rows).columns[1:]
     for name, fault in record_faults(columns).items():

@@ -38,6 +38,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 LEAST_FREE = 2 << 30
 """Bytes: records are kept once more while they are read, and DuckDB spills beside them."""
 
+_PIN = re.compile(r"^[^\s#]+==\S+", re.MULTILINE)
+"""A package and its version; the hashes of its files follow."""
+
 _CELLS = 8
 """Of noise that is drawn to see whether it can be."""
 
@@ -57,7 +60,7 @@ def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     """Whether the installed packages are those that pyproject.toml requires and constraints.txt pins."""
     required = [Requirement(line) for line in _project(checkout)["dependencies"]]
-    pinned = [Requirement(line) for line in (checkout / "constraints.txt").read_text(encoding="utf-8").split()]
+    pinned = [Requirement(pin) for pin in _PIN.findall((checkout / "constraints.txt").read_text(encoding="utf-8"))]
     # Of packages for development, some may be left out.
     installed = [one for one in pinned if _installed(one) is not None]
     return [

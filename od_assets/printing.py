@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from od_assets.findings import Finding
+from od_assets.terminal import PlainConsole
 from od_core.archive.planned import Planned
 from od_core.plan import ReleasePlan
 from od_core.privacy.accounting import float_above
@@ -20,7 +20,10 @@ from od_core.privacy.budget import Spent, SpentDirectly
 if TYPE_CHECKING:  # Dagster takes half a second to import
     from od_assets.running import Outcome
 
-console = Console(width=None if sys.stdout.isatty() else 120)
+console = PlainConsole(width=None if sys.stdout.isatty() else 120)
+
+WRONG = "bold red"
+"""The style of what is wrong."""
 
 
 def spent_text(spent: Spent) -> str:
@@ -51,9 +54,9 @@ def print_outcome(outcome: Outcome) -> None:
     """What came of one period: what was protected, spent and checked; or why it is not published."""
     facts, released = outcome.facts, outcome.released
     if released is None:
-        console.print(f"[bold red]{facts['release']} is not published.[/]")
+        console.print(facts["release"], Text("is not published.", style=WRONG))
         for line in facts["failures"]:
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
         return
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
@@ -68,24 +71,24 @@ def print_outcome(outcome: Outcome) -> None:
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
         checks = [check for check in facts["checks"] if check["subject"] == subject]
         names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
-        console.print(f"  {subject}: {names}", markup=False)
-    console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", markup=False, soft_wrap=True)
+        console.print(f"  {subject}: {names}")
+    console.print(f"\nBundle:   {facts['bundle']}\nDatabase: {facts['database']}", soft_wrap=True)
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
     """The sentences of a guarantee."""
     for title, sentence in guarantee.items():
-        console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}", markup=False)
+        console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
 
 
 def print_findings(findings: list[Finding]) -> None:
     """One line a finding: what, whether it is ok, and the next step where it is not."""
     for finding in findings:
         if finding.fault is None:
-            console.print(f"ok     {finding.what}", markup=False, soft_wrap=True)
+            console.print(f"ok     {finding.what}", soft_wrap=True)
         else:
-            line = f"{finding.what}: {finding.fault} [next: {finding.next_step}]"
-            console.print(Text.assemble(("WRONG", "bold red"), f"  {line}"), soft_wrap=True)
+            line = f" {finding.what}: {finding.fault} [next: {finding.next_step}]"
+            console.print(Text("WRONG", style=WRONG), line, soft_wrap=True)
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:

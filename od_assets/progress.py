@@ -7,18 +7,31 @@ from contextlib import contextmanager
 
 import dagster as dg
 from dagster import EventLogEntry
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
+
+from od_assets.terminal import PlainConsole, printable
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 """Moves the bar where an entry of the run's log says so."""
 
 
+class _Description(ProgressColumn):
+    """What is at work: a name may be in it, and no markup."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=True))
+
+    def render(self, task: Task) -> Text:
+        return Text(printable(task.description))
+
+
 @contextmanager
 def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
     """Show a bar while the body runs; it goes with it, or stays under its title."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=transient) as progress:
+    columns = (_Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=PlainConsole(stderr=True), transient=transient) as progress:
         task = progress.add_task(title, total=None)
 
         def advance(entry: EventLogEntry, _cursor: str) -> None:

@@ -78,6 +78,11 @@ QUESTIONS = (
     Question("time_zone", "Time zone in which days begin, as Europe/Rome; none for local times", "domain:time_zone"),
     Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
     Question("column", "Column of user ids", "domain:column", None, of_users=True),
+    Question(
+        "one_row_a_trip",
+        "Whether each row is one trip, though other columns may hold the trips of a row: true, or none to stop here",
+        "trips.one_row_a_trip",
+    ),
     Question("max_trips", "Most trips of a user that are counted", "max_trips", None, as_yaml, of_users=True),
     Question(
         "neighbours", "bounded (one replaced) or unbounded (one added or removed)", "domain:neighbours", "bounded"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_core.errors import OdError
+from od_core.errors import OdError, nearest_known
 
 _FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
 """What a spreadsheet may run: a formula's sign, narrow or wide, where a cell begins; cells end at commas in one country
@@ -36,23 +36,26 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
                 raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a row without a code")
             raise _fault(
                 "OD-GEOGRAPHY-NOT-TEXT",
-                f"column {name!r} holds {value!r}, which is not text;"
+                f"column {name!r} holds a code that is not text;"
                 " codes read as numbers lose their leading zeros: read the column as text",
+                f"code {value!r}",
             )
         if not value.strip():
             raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
         if value != value.strip():
-            raise _fault("OD-GEOGRAPHY-PADDED-CODE", f"column {name!r}: code {value!r} has spaces around it")
+            message = f"column {name!r} holds a code with spaces around it"
+            raise _fault("OD-GEOGRAPHY-PADDED-CODE", message, f"code {value!r}")
         if len(value) > MAX_CODE_LENGTH:
             raise _fault(
                 "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r}: the code that begins with {value[:20]!r} has {len(value)} characters,"
-                f" more than {MAX_CODE_LENGTH}",
+                f"column {name!r} holds a code of more than {MAX_CODE_LENGTH} characters",
+                f"the code that begins with {value[:20]!r} has {len(value)} characters",
             )
         if _FORMULA.search(value) or not value.isprintable():
             raise _fault(
                 "OD-GEOGRAPHY-FORMULA",
-                f"column {name!r}: code {value!r} could run as a formula in a spreadsheet, or cannot be printed",
+                f"column {name!r} holds a code that could run as a formula in a spreadsheet, or cannot be printed",
+                f"code {value!r}",
             )
 
 
@@ -62,8 +65,29 @@ def check_case(codes: Sequence[str], name: str) -> None:
     for code in codes:
         other = seen.setdefault(code.casefold(), code)
         if other != code:
-            raise _fault("OD-GEOGRAPHY-CASE", f"column {name!r}: codes {other!r} and {code!r} differ in case alone")
+            message = f"column {name!r} holds codes that differ in case alone"
+            raise _fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
 
 
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the public geography")
+def no_column(code: str, table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
+    """The error for a column that a public list lacks.
+
+    Its columns are listed only where one of the expected ones is among them: without a header its first line is a row,
+    and where the path is that of the records it is a record.
+
+    Args:
+        code: of the error.
+        table: the list, in words.
+        name: of the column.
+        columns: that the list has.
+        expected: all columns that are looked for.
+    """
+    if any(one in columns for one in expected):
+        return _fault(code, f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
+    message = f"{table} has no column {name!r}, nor any other of the columns that are expected"
+    return _fault(code, message, f"its columns: {list(columns)!r}")
+
+
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)

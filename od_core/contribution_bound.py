@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from od_core.column_types import base_name
 from od_core.errors import OdError, nearest_only
 from od_core.privacy.unit import PrivacyUnit
 from od_core.readers.scratch import memory_database
@@ -119,7 +120,7 @@ def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[
     if pd.api.types.is_integer_dtype(column.dtype):
         ids = pa.array(column).cast(pa.large_string())
     elif column.notna().any() and not _may_hold_text(column):
-        raise no_user_ids(f"column {unit.column!r} holds {column.dtype}")
+        raise no_user_ids(f"column {unit.column!r} holds {base_name(column.dtype)}")
     else:
         ids = texts(column.astype(object).map(lambda value: str(value) if _is_whole(value) else value))
     return ids, pc.fill_null(pc.match_substring_regex(ids, IS_USER_ID), False).to_numpy(zero_copy_only=False)

@@ -38,8 +38,9 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
     if wrong.any():
         zone = zones[int(np.flatnonzero(wrong)[0])]
-        raise _fault(f"zone {zone!r} has no such place: its degrees are half or out of range")
+        raise _fault("a zone has no such place: its degrees are half or out of range", f"zone {zone!r}")
 
 
-def _fault(message: str) -> OdError:
-    return OdError("OD-GEOGRAPHY-COORDINATES", message, next_step="correct the public geography")
+def _fault(message: str, detail: str | None = None) -> OdError:
+    next_step = "correct the public geography"
+    return OdError("OD-GEOGRAPHY-COORDINATES", message, next_step=next_step, confidential_detail=detail)

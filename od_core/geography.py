@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from od_core.codes import check_case, check_codes, text_codes
+from od_core.codes import check_case, check_codes, no_column, text_codes
 from od_core.coordinates import COORDINATES, Degrees, check_coordinates, degrees
-from od_core.errors import OdError, nearest_known, nearest_only
+from od_core.errors import OdError, nearest_only
 
 WHOLE_SPACE = "all"
 
@@ -34,7 +34,8 @@ Numbers = NDArray[np.int32]
 class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
-    Make one with :meth:`from_frame` or :meth:`from_parents`: they report faults by the zone's name.
+    Make one with :meth:`from_frame` or :meth:`from_parents`: they report faults by column; codes are in the
+    confidential detail of the error, since a list may be the records where its path is wrong.
 
     Attributes:
         levels: names of levels 1 to ``depth``, coarse to fine.
@@ -81,8 +82,8 @@ class Geography:
         if self.unknown is not None and self.unknown not in self.codes[-1]:
             raise _fault(
                 "OD-GEOGRAPHY-UNKNOWN-ZONE",
-                f"the zone for unknown places, {self.unknown!r}, is not in the zone list"
-                f"{nearest_only(self.unknown, self.zones)}",
+                f"the zone for unknown places, {self.unknown!r}, is not in the zone list",
+                nearest_only(self.unknown, self.zones) or None,
             )
 
         if self.version is not None:
@@ -131,14 +132,14 @@ class Geography:
         _check_named_once(zones)
         missing = [name for name in (*names, *(coordinates or ())) if name not in zones.columns]
         if missing:
-            known = nearest_known(missing[0], tuple(map(str, zones.columns)))
-            raise _fault("OD-GEOGRAPHY-COLUMN", f"the zone list has no column {missing[0]!r} ({known})")
+            found, expected = list(map(str, zones.columns)), (*names, *(coordinates or ()))
+            raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", missing[0], found, expected)
         if len(zones) == 0:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
         columns = [text_codes(zones[name], name) for name in names]
         twice = _first_repeated(columns[-1])
         if twice is not None:
-            raise _fault("OD-GEOGRAPHY-DUPLICATE", f"zone {twice!r} is listed twice")
+            raise _fault("OD-GEOGRAPHY-DUPLICATE", f"column {names[-1]!r}: a zone is listed twice", f"zone {twice!r}")
         for name, codes in zip(names, columns, strict=True):
             check_case(codes, name)
 
@@ -176,7 +177,8 @@ class Geography:
         """
         for column in ("area", "parent"):
             if column not in areas.columns:
-                raise _fault("OD-GEOGRAPHY-COLUMN", f"the area list has no column {column!r}")
+                found = list(map(str, areas.columns))
+                raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", column, found, ("area", "parent"))
         _check_named_once(areas)
         code = text_codes(areas["area"], "area")
         has_parent = ~areas["parent"].isna().to_numpy()
@@ -186,14 +188,14 @@ class Geography:
             parent = next(given) if listed else WHOLE_SPACE
             if area == WHOLE_SPACE:
                 if listed:
-                    raise _fault("OD-GEOGRAPHY-CYCLE", f"the whole space, {area!r}, lies within {parent!r}")
+                    message = f"the whole space, {area!r}, lies within another area"
+                    raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
                 continue
             if area in parent_of:
                 if parent_of[area] == parent:
-                    raise _fault("OD-GEOGRAPHY-DUPLICATE", f"area {area!r} is listed twice")
-                raise _fault(
-                    "OD-GEOGRAPHY-TWO-PARENTS", f"area {area!r} lies in two areas: {parent_of[area]!r} and {parent!r}"
-                )
+                    raise _fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {area!r}")
+                detail = f"area {area!r} lies in {parent_of[area]!r} and {parent!r}"
+                raise _fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
             parent_of[area] = parent
         if not parent_of:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
@@ -209,13 +211,14 @@ class Geography:
             if len(path) != depth:
                 raise _fault(
                     "OD-GEOGRAPHY-DEPTH",
-                    f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth};"
-                    " all zones must be equally deep",
+                    "zones lie at different depths; all zones must be equally deep",
+                    f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
                 )
         names = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
         _check_level_names(names)
         if len(names) != depth:
-            raise _fault("OD-GEOGRAPHY-SHAPE", f"{len(names)} level names for an area list of depth {depth}")
+            message = f"{len(names)} level names do not fit the depth of the area list"
+            raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
         return cls._from_columns(list(zip(*zone_paths, strict=True)), names, unknown, version)
 
     @classmethod
@@ -363,8 +366,9 @@ class Geography:
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the public geography")
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
 def _range(size: int) -> Numbers:
@@ -394,7 +398,7 @@ def _check_level_names(names: tuple[str, ...]) -> None:
 def _check_named_once(table: pd.DataFrame) -> None:
     twice = _first_repeated([str(column) for column in table.columns])
     if twice is not None:
-        raise _fault("OD-GEOGRAPHY-COLUMN", f"the list has the column {twice!r} twice")
+        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column twice", f"column {twice!r}")
 
 
 def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
@@ -405,7 +409,8 @@ def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequ
             both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
             raise _fault(
                 "OD-GEOGRAPHY-TWO-PARENTS",
-                f"{names[1]} {area!r} lies in two areas of level {names[0]!r}: {both[0]!r} and {both[1]!r}",
+                f"an area of level {names[1]!r} lies in two areas of level {names[0]!r}",
+                f"{names[1]} {area!r} lies in {both[0]!r} and {both[1]!r}",
             )
 
 
@@ -424,10 +429,12 @@ def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, 
     on_climb: set[str] = set()
     while area not in paths:
         if area in on_climb:
-            raise _fault("OD-GEOGRAPHY-CYCLE", f"area {area!r} lies within itself")
+            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
         if area not in parent_of:
             raise _fault(
-                "OD-GEOGRAPHY-PARENT-UNLISTED", f"area {climb[-1]!r} has the parent {area!r}, which is not in the list"
+                "OD-GEOGRAPHY-PARENT-UNLISTED",
+                "an area has a parent that is not in the list",
+                f"area {climb[-1]!r} has the parent {area!r}",
             )
         climb.append(area)
         on_climb.add(area)

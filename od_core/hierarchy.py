@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from od_core.codes import text_codes
+from od_core.codes import no_column, text_codes
 from od_core.errors import OdError, nearest_known
 from od_core.geography import Geography
 
@@ -49,11 +49,12 @@ def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[
         return zones
     check_prefixes(levels, prefixes)
     _refuse_columns(zones, prefixes, "the beginning of the zone's code")
-    codes = _codes(zones, levels[-1])
+    codes = _codes(zones, levels[-1], levels)
     longest = max(prefixes, key=lambda level: prefixes[level])
     short = next((code for code in codes if len(code) < prefixes[longest]), None)
     if short is not None:
-        raise _fault(f"zone {short!r} is shorter than the {prefixes[longest]} characters of level {longest!r}")
+        message = f"a zone's code is shorter than the {prefixes[longest]} characters of level {longest!r}"
+        raise _fault(message, f"zone {short!r}")
     made = {level: pd.Series([code[:size] for code in codes], zones.index) for level, size in prefixes.items()}
     return zones.assign(**made)
 
@@ -96,11 +97,12 @@ def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.
     _refuse_columns(zones, joined, "several columns joined")
     made = {}
     for level, columns in joined.items():
-        parts = [_codes(zones, column) for column in columns]
+        parts = [_codes(zones, column, columns) for column in columns]
         for column, codes in zip(columns, parts, strict=True):
             holding = next((code for code in codes if JOINT in code), None)
             if holding is not None:
-                raise _fault(f"column {column!r}: code {holding!r} holds {JOINT!r}, which joins the codes of {level!r}")
+                message = f"column {column!r}: a code holds {JOINT!r}, which joins the codes of {level!r}"
+                raise _fault(message, f"code {holding!r}")
         made[level] = pd.Series([JOINT.join(row) for row in zip(*parts, strict=True)], zones.index)
     return zones.assign(**made)
 
@@ -118,20 +120,20 @@ def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: st
         raise _fault(f"level {both[0]!r} is a column of the zone list and {other}: name the level otherwise")
 
 
-def _codes(zones: pd.DataFrame, column: str) -> list[str]:
-    """The codes of one column, checked. Raises OdError where there are none, or two such columns."""
+def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
+    """The codes of one of the columns that are expected, checked. Raises OdError for none, or two such columns."""
     names = [str(name) for name in zones.columns]
-    if names.count(column) != 1:
-        known = nearest_known(column, tuple(names))
+    if column not in names:
+        raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", column, names, expected)
+    if names.count(column) > 1:
         raise OdError(
             "OD-GEOGRAPHY-COLUMN",
-            f"the zone list has no column {column!r} ({known})"
-            if column not in names
-            else f"the list has the column {column!r} twice",
+            f"the list has the column {column!r} twice",
             next_step="correct the public geography",
         )
     return text_codes(zones[column], column)
 
 
-def _fault(message: str) -> OdError:
-    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step="correct the public geography")
+def _fault(message: str, detail: str | None = None) -> OdError:
+    next_step = "correct the public geography"
+    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step=next_step, confidential_detail=detail)

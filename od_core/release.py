@@ -173,6 +173,7 @@ def release_flows(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
     fault_threshold: Number = FAULT_THRESHOLD,
+    one_row_a_trip: bool = False,
 ) -> Release:
     """Release the flows of some trips with a differential privacy guarantee.
 
@@ -194,6 +195,8 @@ def release_flows(
             not listed, where the geography has no unknown area; up to this share they are dropped. Under bounded
             neighbours the total number of trips is exact where none can be dropped (both geographies have an unknown
             area, or the threshold is 0), and is measured with noise elsewhere.
+        one_row_a_trip: whether each row is one trip, though there are columns of numbers that are not read; see
+            :func:`od_core.trips.count_trips`.
 
     Raises:
         OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
@@ -215,7 +218,15 @@ def release_flows(
     charged = charged_to(ledger, release_id, source)
     key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
     period = "" if charged is None else charged.key.period
-    trips = count_trips(flows, plan.tree, unit=unit, key=key, period=period, fault_threshold=acceptance.fault_threshold)
+    trips = count_trips(
+        flows,
+        plan.tree,
+        unit=unit,
+        key=key,
+        period=period,
+        fault_threshold=acceptance.fault_threshold,
+        one_row_a_trip=one_row_a_trip,
+    )
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 

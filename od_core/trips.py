@@ -17,12 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.compiled import kernel
-from od_core.contribution_bound import bounded_counts, texts, user_ids
+from od_core.contribution_bound import bounded_counts, check_user_column, texts, user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.flow_tree import Families, FlowTree, Pairs
 from od_core.geography import Geography, Numbers
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.row_meaning import refuse_unclear_columns, unclear_columns
 from od_core.trip_faults import (
     FRACTION,
     MAX_COUNT,
@@ -119,6 +120,7 @@ def count_trips(
     key: bytes = b"",
     period: str = "",
     fault_threshold: Fraction = FAULT_THRESHOLD,
+    one_row_a_trip: bool = False,
 ) -> TripCounts:
     """Place records in the public geographies, one by one, and count them in tree order.
 
@@ -135,12 +137,20 @@ def count_trips(
         key: chooses which trips of a user are counted: 32 bytes, secret, chosen without a look at the data. Not
             used under unit ``trip``.
         period: elementary period of the records, so that the same trips of a user are not chosen in all of them.
+        one_row_a_trip: whether each row is one trip, though there are columns of numbers, or of a name such as
+            ``count``, that are not read; else they are refused where rows are counted.
 
     Raises:
         OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
             or whose records have weights; a user unit without a key; weights without a bound, or the reverse.
     """
-    check_weight_column(unit, [str(name) for name in flows.columns])
+    names = [str(name) for name in flows.columns]
+    check_weight_column(unit, names)
+    _check_columns(flows)
+    if unit.kind != "trip":
+        check_user_column(str(unit.column), unit, names)
+    if not one_row_a_trip:
+        _refuse_unclear_rows(flows, unit)
     if unit.max_weight is not None:
         weights, has_weight = weighed(flows, unit.max_weight)
         origin, destination, _, placed = _placed(flows, tree, fault_threshold, has_weight)
@@ -236,6 +246,20 @@ def _check_columns(flows: pd.DataFrame) -> None:
                 f"column {column!r} holds numbers; zone codes are text, and numbers lose their leading zeros",
                 next_step=f"read column {column!r} as text (dtype=str)",
             )
+
+
+def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
+    """Raise OdError where rows are counted, and a column that is not read may hold the trips of a row."""
+    if "trips" in flows.columns or unit.max_weight is not None:
+        return
+    kind = pd.api.types
+    is_number = {
+        str(name): kind.is_numeric_dtype(dtype) and not kind.is_bool_dtype(dtype)
+        for name, dtype in flows.dtypes.items()
+    }
+    read = ("origin", "destination", "in_period", str(unit.column))
+    step = "call it trips if it holds the trips of a row; else leave it out, or give one_row_a_trip=True"
+    refuse_unclear_columns(unclear_columns(is_number, read), "the records", step)
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:

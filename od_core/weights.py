@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from od_core.column_types import base_name
 from od_core.contribution_bound import texts
 from od_core.errors import OdError, nearest_only
 from od_core.privacy.unit import PrivacyUnit
@@ -55,7 +56,7 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
     elif kind.is_object_dtype(column.dtype) or kind.is_string_dtype(column.dtype):
         weights = texts(column.astype(object).map(lambda value: str(value) if _is_number(value) else value))
     else:
-        raise no_weights(f"column {WEIGHT!r} holds {column.dtype}")
+        raise no_weights(f"column {WEIGHT!r} holds {base_name(column.dtype)}")
     numbers = f"SELECT TRY_CAST(value AS DOUBLE) AS {WEIGHT} FROM weights"  # noqa: S608  # names of our own
     query = f"""
         SELECT coalesce(trips, 0) AS trips, trips IS NOT NULL AS has_weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from od_core import Geography
+from tests.checkouts_own import refuse_what_was_touched
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -16,6 +18,15 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own."""
+    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "var" / "dagster"))
+    yield
+    refuse_what_was_touched()
 
 
 @pytest.fixture(scope="session")

@@ -101,12 +101,13 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
         staged = warehouse.staged(settings.key(period))
         # The pages hold a digest of what was counted: they stay inside.
+        docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
         zones, destinations = settings.listed_codes(warehouse.geography(settings))
-        with exclusive(staged.data_docs):  # of two runs at once one would close pages that the other replaces
+        with exclusive(docs):  # of two runs at once one would close pages that the other replaces
+            warehouse.confidential.close(docs)  # what an earlier version left open
             met = records_meet_expectations(
-                staged.records, zones, settings.fault_threshold, staged.data_docs, destinations=destinations
+                staged.records, zones, settings.fault_threshold, docs, destinations=destinations
             )
-            warehouse.confidential.close(staged.data_docs)
         return {"meets_expectations": any_unmet(met)}
 
     asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.contribution_bound import IS_USER_ID
-from od_core.readers.scratch import file_name, scratch_database
+from od_core.readers.scratch import parquet_rows, scratch_database
 from od_core.weights import IS_WEIGHT, WEIGHT
 
 ZONES, DESTINATIONS = "zones", "destinations"
@@ -69,7 +69,8 @@ def records_meet_expectations(
         zones: codes of the listed zones.
         fault_threshold: share of faulty trips that is allowed. Rows of flows weigh differently from trips, so
             of flows the schema alone is expected; the count of trips judges the rest.
-        docs: folder of the Data Docs, inside the confidential one: the pages hold a digest of what was counted.
+        docs: folder of the Data Docs, inside the confidential one: the pages hold a digest of what was counted, and
+            are for their owner alone from their first byte.
         destinations: codes of the zones that destinations may lie in, where these are others.
 
     Returns:
@@ -86,7 +87,7 @@ def records_meet_expectations(
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
         expected += [gxe.ExpectColumnValuesToBeBetween(column=name, max_value=0) for name in faults]
-    return _run("raw_records", summary, expected, docs)
+    return _run("raw_records", summary, expected, docs, confidential=True)
 
 
 def flows_meet_expectations(
@@ -104,7 +105,7 @@ def flows_meet_expectations(
         gxe.ExpectColumnValuesToBeOfType(column="trips", type_="int64"),
         gxe.ExpectColumnValuesToBeBetween(column="trips", min_value=1),
     ]
-    return _run("published_flows", flows, expected, docs)
+    return _run("published_flows", flows, expected, docs, confidential=False)
 
 
 def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
@@ -112,8 +113,8 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
 
     A fault of a column that is missing has no column either, so that what is expected of it is not met.
     """
-    with scratch_database(records.parent) as connection:
-        source = connection.read_parquet(file_name(records))
+    with scratch_database(records.parent, records) as connection:
+        source = connection.sql(f"FROM {parquet_rows(records)}")
         summary: dict[str, Any] = dict.fromkeys(source.columns)
         kinds = record_faults(list(summary))
         if kinds and "trips" not in summary:
@@ -134,7 +135,8 @@ def _expectations() -> Any:
     return gxe
 
 
-def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dict[str, bool]:
+def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
+    """Return each expectation's name, and whether the table met it; the pages may be for their owner alone."""
     import great_expectations as gx
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -149,7 +151,7 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path) -> dic
     validation = context.validation_definitions.add(
         gx.ValidationDefinition(name=name, data=asset.add_batch_definition_whole_dataframe("all"), suite=suite)
     )
-    context.add_data_docs_site(name, site(str(docs / name)))
+    context.add_data_docs_site(name, site(str(docs / name), confidential=confidential))
     checkpoint = context.checkpoints.add(
         gx.Checkpoint(
             name=name,

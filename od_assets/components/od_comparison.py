@@ -36,6 +36,9 @@ class KnownTableSection(Section):
     marked: str | None = Field(None, description="public or synthetic: without it, nothing is compared with the table.")
     flows: str = Field(..., description="Parquet or CSV file.")
     columns: TableColumns = TableColumns()  # type: ignore[call-arg]  # every column has a default
+    one_row_a_trip: bool = Field(
+        False, description="Whether each row is one trip, though columns that nobody has named may hold trips of a row."
+    )
     zones: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
 
@@ -48,6 +51,7 @@ class KnownTableSection(Section):
             project_root() / self.zones,
             tuple(self.levels),
             RecordColumns(**self.columns.model_dump()),
+            self.one_row_a_trip,
         )
 
 

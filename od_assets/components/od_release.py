@@ -118,6 +118,12 @@ class OdRelease(Series):
         """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
         form = self.trips.record_format()
         columns = form.columns_with(**self.trips.columns.model_dump())
+        if self.trips.one_row_a_trip and not columns.counts_rows:
+            raise OdError(
+                "OD-TRIPS-ROWS",
+                f"one_row_a_trip: true is declared, and {columns.row}",
+                next_step="leave out the one that is wrong",
+            )
         domain = self.checked_domain(
             self.trips.files,
             has_dates=columns.date is not None,

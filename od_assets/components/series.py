@@ -51,6 +51,9 @@ class Records(Section):
     delimiter: str | None = Field(None, description="Sign between the fields of a CSV file; a comma if left out.")
     encoding: str | None = Field(None, description="utf-8, latin-1 or utf-16, of a CSV file; utf-8 if left out.")
     table: str | None = Field(None, description="Name of a table, where the files are DuckDB's.")
+    one_row_a_trip: bool = Field(
+        False, description="Whether each row is one trip, though columns that nobody has named may hold trips of a row."
+    )
     categories: dict[str, list[str]] = Field(
         default_factory=dict, description="Columns and their values: rows with others are no records of this release."
     )
@@ -72,6 +75,7 @@ class Records(Section):
         form = format_named(self.reader).declared(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
             nowhere=tuple(self.nowhere),
+            one_row_a_trip=self.one_row_a_trip,
             delimiter=self.delimiter,
             encoding=self.encoding,
             table=self.table,

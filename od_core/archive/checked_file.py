@@ -1,4 +1,4 @@
-"""Files that are known to hold what was written: every step is checked, and the bytes are read back from the disk.
+"""Files that are known to hold what was written: every step is checked, and the bytes are read back.
 
 Some libraries lose errors: HDF5 closes a file without a word when the disk refused half of it. So a library never
 opens a file that is published. It hands its bytes over, and their digest is taken before they go to the disk.
@@ -31,13 +31,15 @@ class Written:
     size: int
 
 
-def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int) -> Written:
-    """Let ``write`` fill a new file, make its content durable, and read it back from the disk.
+def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int, from_disk: bool = False) -> Written:
+    """Let ``write`` fill a new file, make its content durable, and read it back.
 
     Args:
         path: of the file; one that is there is overwritten. Its name is not made durable here.
         write: writes to an open file, from its beginning to its end.
         mode: of the file, whatever the umask says.
+        from_disk: whether it is read back from the disk, and not from what the system still holds of it. That takes as
+            long as the disk does, and is for files that are published, whose readers may be the first to notice.
 
     Returns:
         What was handed over. Memory is that of ``write``.
@@ -54,7 +56,8 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int)
             write(cast("BinaryIO", sink))
             sink.raise_failure()
             os.fsync(descriptor)  # of the descriptor that wrote: it is told of every error since
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # so that it is read from the disk
+            if from_disk:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
         written = sink.written()

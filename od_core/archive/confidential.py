@@ -96,9 +96,7 @@ class ConfidentialFolder:
         try:
             yield
         except OdError as error:
-            if error.confidential_detail is not None:
-                look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
-                error.next_step = f"{error.next_step}; {look}"
+            self.keep_detail_of(error)
             error.__cause__ = error.__context__ = None  # what it was raised from may quote a value
             raise
         except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
@@ -109,6 +107,12 @@ class ConfidentialFolder:
                 next_step=f"{look}, then run the release again",
                 spent=spent,
             ) from None
+
+    def keep_detail_of(self, error: OdError) -> None:
+        """Write down what an error knows beyond its public parts, if anything; its next step then names the file."""
+        if error.confidential_detail is not None:
+            look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
+            error.next_step = f"{error.next_step}; {look}"
 
     def keep_detail(self, text: str) -> str:
         """Write the details down; returns what to do next (a full disk must not let them out either)."""

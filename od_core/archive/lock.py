@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from od_core.archive.files import PUBLIC_FILE_MODE, make_folder
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, make_folder
 from od_core.errors import OdError
 
 LOCK_NAME = "release.lock"
@@ -21,7 +21,7 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Be the only one that releases in this folder. Raises OdError when another run does not end in time."""
     make_folder(folder)
     deadline = time.monotonic() + seconds
-    lock = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE)
+    lock = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
     try:
         while True:
             try:

@@ -12,6 +12,7 @@ from od_core.geography import Geography
 from od_core.readers.counting import trip_counts_of
 from od_core.readers.record_columns import RecordColumns
 from od_core.readers.records import load_records
+from od_core.readers.table import TABLE
 from od_core.readers.zones import read_zones
 
 _ANY_PERIOD = "2000"
@@ -29,6 +30,7 @@ class KnownTable:
         zones: public zone list.
         levels: level columns of the zone list, coarse to fine.
         columns: of the file of flows; dates and users are not looked at.
+        one_row_a_trip: as :class:`od_core.readers.record_format.RecordFormat`.
 
     Raises:
         OdError: marked as anything else, or not at all.
@@ -40,6 +42,7 @@ class KnownTable:
     zones: Path
     levels: tuple[str, ...]
     columns: RecordColumns = RecordColumns()  # noqa: RUF009  # frozen
+    one_row_a_trip: bool = False
 
     def __post_init__(self) -> None:
         refuse_unmarked(self.name, self.marking)
@@ -53,6 +56,7 @@ class KnownTable:
         geography = Geography.from_frame(read_zones(self.zones), levels=list(self.levels))
         with TemporaryDirectory(prefix="od-") as folder:
             records = Path(folder) / "records.parquet"
-            load_records(self.flows, self.columns, _ANY_PERIOD, records)
+            form = TABLE.declared(one_row_a_trip=self.one_row_a_trip)
+            load_records(self.flows, self.columns, _ANY_PERIOD, records, record_format=form)
             trips = trip_counts_of(records, FlowTree(geography, geography))
         return KnownFlows.from_counts(self.name, self.marking, geography, trips)

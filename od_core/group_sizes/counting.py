@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.group_sizes.frame import Counts
-from od_core.readers.scratch import file_name, quoted_text, scratch_database
+from od_core.readers.scratch import parquet_rows, scratch_database
 from od_core.trip_faults import not_counted, refuse_too_many_faults
 
 
@@ -33,14 +33,14 @@ def count_by_group(
         OdError: too many faulty records; the records cannot be read.
     """
     try:
-        with scratch_database(records.parent) as connection:
+        with scratch_database(records.parent, records) as connection:
             connection.register("codes", codes)
             placed = f"""
                 SELECT {group} AS place, in_period IS TRUE AS in_period, unlisted
                 FROM (
                     SELECT date, in_period, listed.code IS NULL AS unlisted,
                         coalesce(listed.number, (SELECT number FROM codes WHERE code IS NULL)) AS number
-                    FROM read_parquet({quoted_text(file_name(records))}) AS records
+                    FROM {parquet_rows(records)} AS records
                     LEFT JOIN codes AS listed ON records.origin = listed.code)
             """  # noqa: S608  # SQL of our own, and the checked name of the file
             counted, faulty = connection.sql(

@@ -67,13 +67,13 @@ class GroupSizes:
             raise _fault("OD-GROUPS-NAME", "a group has no name")
         twice = groups["group"].duplicated()
         if twice.any():
-            raise _fault("OD-GROUPS-TWICE", f"group {groups['group'][twice].iloc[0]!r} is listed twice")
+            raise _fault("OD-GROUPS-TWICE", "a group is listed twice", f"group {groups['group'][twice].iloc[0]!r}")
         if not (pd.api.types.is_string_dtype(groups["area"].dtype) or groups["area"].dtype == object):
             raise _fault("OD-GROUPS-AREA", "column 'area' holds numbers; codes are text, and numbers lose their zeros")
         area = geography.zone_numbers(groups["area"])
         if (area < 0).any():
             unlisted = groups["area"][area < 0].iloc[0]
-            raise _fault("OD-GROUPS-AREA", f"area {unlisted!r} is not a leaf area of the geography")
+            raise _fault("OD-GROUPS-AREA", "an area is not a leaf area of the geography", f"area {unlisted!r}")
         return cls.of(area, _whole_sizes(groups["size"]))
 
     @classmethod
@@ -105,5 +105,6 @@ def _in_order(area: Numbers, size: Counts) -> bool:
     return bool(np.all((next_area > 0) | ((next_area == 0) & (np.diff(size) >= 0))))
 
 
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the list of groups")
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    return OdError(code, message, next_step="correct the list of groups", confidential_detail=detail)

@@ -19,8 +19,10 @@ class NoiseSource(Protocol):
     """Draws exact discrete Gaussian noise; noise alone, never added to a count by the source."""
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Noise for ``size`` cells of ``level``, the first at position ``first`` of the measured vector.
+        """Return noise for ``size`` cells of ``level``, the first at position ``first`` of the measured vector.
 
+        Its variance is the given one, or above it by at most ``privacy_loss.VARIANCE_SLACK`` of it, which the exact
+        accounting covers. It must not come from a generator that a forked or copied process could hold as well.
         Real sources ignore level and position. A test double may be a function of them, so that its noise
         does not depend on how the work is cut.
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import ClassVar
 
@@ -11,65 +10,73 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.privacy.opendp_pool import POOL
-from od_core.privacy.opendp_worker import GAUSSIAN, LAPLACE, mechanism
+from od_core.privacy.opendp_processes import drawn
+from od_core.privacy.opendp_worker import GAUSSIAN, LAPLACE, next_scale, rounded_up
+from od_core.privacy.privacy_loss import VARIANCE_SLACK
+from od_core.privacy.stability import SCALE_SLACK
 
 MAX_VARIANCE = 1 << 100
 """Above this, values could come near the 64-bit limits, where OpenDP saturates silently."""
 
+_MIN_VARIANCE = Fraction(1, 1 << 200)
+"""Below this there is no noise at all, and floating point comes to its end."""
+
 
 class OpenDPNoise:
-    """Noise drawn by OpenDP's laws on integers, from the operating system's generator, on all processors."""
+    """Noise drawn by OpenDP on integers, every call in new processes, on all processors.
+
+    OpenDP's generator is seeded from the kernel in each process (``docs/exact-noise.md``).
+    """
 
     __slots__ = ()  # nothing of an instance can be replaced
     largest_variance: ClassVar[int] = MAX_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Draws of N_Z(0, sigma^2), sigma^2 at least ``variance`` and above it by rounding alone (1 part in 2^30).
+        """Return draws of N_Z(0, v), v at least ``variance`` and above it by at most ``VARIANCE_SLACK`` of it.
 
         Raises:
-            OdError: the variance is not above 0 or too large, or OpenDP's own privacy map says that the
-                noise would cost more than planned.
+            OdError: the variance is too small or too large; OpenDP's own privacy map says that the noise would cost
+                more than planned; a process that draws has ended, and the draw is lost.
         """
-        if not 0 < variance <= MAX_VARIANCE:
-            raise _refused("the variance is not above 0 or too large")
-        scale = _scale(GAUSSIAN, math.sqrt(variance), lambda scale: scale**2 >= variance, 1 / (2 * variance))
-        return POOL.draw(GAUSSIAN, scale, size)
+        if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
+            raise _refused("the variance is too small or too large")
+        scale = rounded_up(math.sqrt(variance))
+        while Fraction(scale) ** 2 < variance:
+            scale = next_scale(scale)
+        used, noise = drawn(GAUSSIAN, scale, _float_below(1 / (2 * variance)), size)
+        return _held(noise, math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK))
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Draws k of probability proportional to exp(-|k| / s), s at least ``scale`` and above it by rounding alone.
+        """Return draws k of probability proportional to exp(-|k| / s), s above ``scale`` by ``SCALE_SLACK`` at most.
 
         At L1 sensitivity 1 the loss is epsilon = 1 / ``scale``, pure. Shape (size,).
 
         Raises:
-            OdError: as ``draw``.
+            OdError: as :meth:`draw`.
         """
-        if scale <= 0 or 2 * scale**2 > MAX_VARIANCE:  # a discrete Laplace varies by less than 2 s^2
-            raise _refused("the scale is not above 0 or too large")
-        return POOL.draw(LAPLACE, _scale(LAPLACE, float(scale), lambda given: given >= scale, 1 / scale), size)
+        if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # it varies by less than 2 s^2
+            raise _refused("the scale is too small or too large")
+        least = rounded_up(float(scale))
+        while Fraction(least) < scale:
+            least = next_scale(least)
+        used, noise = drawn(LAPLACE, least, _float_below(1 / scale), size)
+        return _held(noise, math.isfinite(used) and scale <= Fraction(used) <= scale * (1 + SCALE_SLACK))
 
 
-def _scale(law: bytes, nearest: float, suffices: Callable[[Fraction], bool], planned_loss: Fraction) -> float:
-    """The scale, rounded up until it suffices and OpenDP's own map at sensitivity 1 is within the plan.
+def _held(noise: NDArray[np.int64], is_planned: bool) -> NDArray[np.int64]:
+    """Return the noise, drawn at a scale that OpenDP's map allows and that the accounting covers. Raises OdError.
 
-    At sensitivity 1 the planned loss is a fraction exactly, and no rounding of sqrt(2) enters; a scale of 0 has an
-    infinite loss and is refused here (spec 3, the traps). Nothing is drawn before this.
+    At sensitivity 1 the planned loss is a fraction exactly, and no rounding of sqrt(2) enters (spec 3, the traps).
     """
-    sensitivity = 1.0 if law == GAUSSIAN else 1
-    scale = _rounded_up(nearest)
-    for _ in range(4):
-        if suffices(Fraction(scale)):
-            loss = float(mechanism(law, scale).map(sensitivity))  # type: ignore[no-untyped-call]
-            if math.isfinite(loss) and Fraction(loss) <= planned_loss:
-                return scale
-        scale = _rounded_up(math.nextafter(scale, math.inf))
-    raise _refused("OpenDP's privacy map exceeds the planned loss")
+    if not is_planned:
+        raise _refused("OpenDP's privacy map exceeds the planned loss")
+    return noise
 
 
-def _rounded_up(scale: float) -> float:
-    """The next number of 32 significant bits: OpenDP computes with it as a fraction, and long ones cost a twelfth."""
-    mantissa, exponent = math.frexp(scale)
-    return math.ldexp(math.ceil(math.ldexp(mantissa, 32)), exponent - 32)
+def _float_below(value: Fraction) -> float:
+    """Return the largest float that is not above an exact value."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)
 
 
 def _refused(why: str) -> OdError:

@@ -1,55 +1,166 @@
-"""Draws by OpenDP, and a process that does nothing else (``opendp_pool`` starts a few of them).
+"""A process that draws noise by OpenDP once and ends (``opendp_processes`` starts it).
 
-Run by its path with ``python -P``: it imports OpenDP alone, never the package, which would cost a second and 150 MB.
-A request is a law, a scale, a count and a token; the answer is the request once more, then so many 64-bit integers. No
-count of trips is ever known here. Both travel on a socket of their own, whose number is the one argument: standard
-output is anybody's to print to, and one foreign byte there would shift all the noise that follows.
-Its bits come from the operating system, as everywhere in OpenDP. It ends with its input, and so with the process
-that started it, however that one ends.
+It is run by its path with ``python -I -S`` and loads OpenDP's shared library through OpenDP's C interface. It imports
+neither OpenDP's Python package nor NumPy: a start takes a quarter of the time. No count of trips is ever known here.
+
+The library's bits come from OpenSSL's generator, which is seeded from the kernel at the process's first draw and lives
+in the memory of the process. So a process must never draw if it was forked, or restored from a copy of its memory,
+after its first draw. This one is executed anew for each request and answers no second one.
+
+Request and answer travel on a socket of their own: anybody may print to standard output, and one foreign byte there
+would shift all the noise that follows. The process ends when nobody is left to answer.
 """
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
-import socket
 import struct
 import sys
-
-import numpy as np
-import opendp.prelude as dp
-from numpy.typing import NDArray
-
-dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so; these laws on integers are some
+from typing import Any
 
 GAUSSIAN, LAPLACE = b"g", b"l"
-REQUEST = struct.Struct("=cdq16s")
-"""Law, scale, count, token. The scale crosses bit by bit, so the law drawn is the law that was checked."""
+
+REQUEST = struct.Struct("=cddq")
+"""Distribution, scale, largest loss at sensitivity 1, count. The numbers cross bit by bit."""
+
+ANSWER = struct.Struct("=d")
+"""Scale that was drawn with; not a number where no scale keeps the loss. The noise follows, as 64-bit integers."""
+
+PIECE = 16_384
+"""Most draws at a time, about a sixth of a second: so soon the process ends after the one that started it."""
+
+_SCALES = 3
+"""Scales that are tried, each the next above the last; the first is almost always within the loss."""
+
+_SIGNIFICANT_BITS = 34
+"""Three scales of so many bits stay within one part in 2^31 of the planned one."""
 
 
-def mechanism(law: bytes, scale: float) -> dp.Measurement:
-    """OpenDP's discrete Gaussian or discrete Laplace on vectors of 64-bit integers."""
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    if law == GAUSSIAN:
-        return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
-    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+class _Result(ctypes.Structure):
+    """What every function of OpenDP's C interface returns."""
+
+    _fields_ = (("tag", ctypes.c_uint32), ("value", ctypes.c_void_p))
 
 
-def draws(law: bytes, scale: float, count: int) -> NDArray[np.int64]:
-    """So many independent draws of the law, shape (count,): OpenDP's noise on zeros."""
-    if count == 0:
-        return np.empty(0, dtype=np.int64)
-    return np.asarray(mechanism(law, scale)(np.zeros(count, dtype=np.int64)), dtype=np.int64)
+class _Slice(ctypes.Structure):
+    """An array of OpenDP's C interface."""
+
+    _fields_ = (("values", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class OpenDP:
+    """OpenDP's discrete Gaussian and discrete Laplace noise on vectors of 64-bit integers, by its C interface.
+
+    Args:
+        library: path of OpenDP's shared library.
+    """
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
+
+    def measurement(self, law: bytes, scale: float) -> ctypes.c_void_p:
+        """Return OpenDP's measurement that adds noise of a scale. Raises RuntimeError where OpenDP refuses."""
+        domain = self._call("domains__vector_domain", self._call("domains__atom_domain", None, None, b"i64"), None)
+        if law == GAUSSIAN:
+            metric, measure = self._call("metrics__l2_distance", b"f64"), b"ZeroConcentratedDivergence"
+        else:
+            metric, measure = self._call("metrics__l1_distance", b"i64"), b"MaxDivergence"
+        name = "measurements__make_gaussian" if law == GAUSSIAN else "measurements__make_laplace"
+        return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
+
+    def loss(self, law: bytes, measurement: ctypes.c_void_p) -> float:
+        """Return what OpenDP's own privacy map says that the noise costs at sensitivity 1."""
+        one, kind = (ctypes.c_double(1), b"f64") if law == GAUSSIAN else (ctypes.c_int64(1), b"i64")
+        loss = self._call("core__measurement_map", measurement, self._object(one, 1, kind))
+        return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
+
+    def draws(self, measurement: ctypes.c_void_p, count: int) -> bytes:
+        """Return so many independent draws as 64-bit integers: OpenDP's noise on zeros."""
+        zeros = self._object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
+        noise = self._call("core__measurement_invoke", measurement, zeros)
+        drawn = self._bytes(noise, count)
+        for each in (zeros, noise):
+            self._call("data__object_free", each)
+        return drawn
+
+    def _object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
+        """Return a copy of an array or a number as an object of OpenDP."""
+        given = _Slice(ctypes.addressof(values), length)
+        return self._call("data__slice_as_object", ctypes.byref(given), kind)
+
+    def _bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
+        """Return a copy of an object's values, 8 bytes each."""
+        pointer = self._call("data__object_as_slice", of)
+        found = _Slice.from_address(pointer.value or 0)
+        if found.length != length:
+            raise RuntimeError("OpenDP gave another number of values than it was given")
+        copied = ctypes.string_at(found.values, 8 * length)
+        self._call("data__slice_free", pointer)
+        return copied
+
+    def _call(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        function = getattr(self._library, f"opendp_{name}")
+        function.restype = _Result
+        result = function(*arguments)
+        if result.tag:
+            raise RuntimeError(f"OpenDP refused {name}")
+        return ctypes.c_void_p(result.value)
+
+
+def rounded_up(scale: float) -> float:
+    """Return the next number of few significant bits: OpenDP computes with fractions, and long ones cost time."""
+    mantissa, exponent = math.frexp(scale)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, _SIGNIFICANT_BITS)), exponent - _SIGNIFICANT_BITS)
+
+
+def next_scale(scale: float) -> float:
+    """Return the least scale above this one that may be drawn with."""
+    return rounded_up(math.nextafter(scale, math.inf))
+
+
+def held_to_loss(opendp: OpenDP, law: bytes, scale: float, largest_loss: float) -> tuple[float, ctypes.c_void_p | None]:
+    """Return the first scale from the given one on whose loss, by OpenDP's own map, is allowed, and its measurement.
+
+    A scale of 0 is accepted by OpenDP and adds nothing, at an infinite loss: it is refused here. Nothing is drawn.
+
+    Returns:
+        The scale and the measurement; not a number and None where no scale keeps the loss.
+    """
+    for _ in range(_SCALES):
+        measurement = opendp.measurement(law, scale)
+        if opendp.loss(law, measurement) <= largest_loss:
+            return scale, measurement
+        scale = next_scale(scale)
+    return math.nan, None
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
-    line = socket.socket(fileno=int(sys.argv[1]))
-    while len(request := line.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
-        law, scale, count, _ = REQUEST.unpack(request)
-        try:
-            line.sendall(request + draws(law, scale, count).tobytes())
-        except OSError:  # nobody is left to answer, nor to be told
-            os._exit(0)
+    """Answer one request by the library, and on the socket, that the two arguments name."""
+    line, request = int(sys.argv[2]), b""
+    while len(request) < REQUEST.size:
+        received = os.read(line, REQUEST.size - len(request))
+        if not received:
+            return
+        request += received
+    law, scale, largest_loss, count = REQUEST.unpack(request)
+    opendp = OpenDP(sys.argv[1])
+    used, measurement = held_to_loss(opendp, law, scale, largest_loss)
+    try:
+        _write(line, ANSWER.pack(used))
+        while measurement is not None and count > 0:
+            piece = min(count, PIECE)
+            _write(line, opendp.draws(measurement, piece))
+            count -= piece
+    except BrokenPipeError:  # nobody is left to answer, nor to be told
+        return
+
+
+def _write(line: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(line, left) :]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ level stands in ``docs/exact-accounting.md``. Here this delta is bounded from ab
 * The tails that are cut off count as a loss without bound.
 * A loss is rounded by less than 2^-48 of the largest one; asking for an epsilon that is less by ``_GUARD`` of that one
   covers it.
+* Delta is not monotone in the variances, and a backend may draw noise that is wider than planned by a rounding. What is
+  computed holds for every variance from v_i to (1 + ``VARIANCE_SLACK``) v_i: there no loss is larger by more than that
+  part of the largest one, and no outcome within reach likelier by more than a factor exp(``VARIANCE_SLACK`` x^2 / 2 v).
 """
 
 from __future__ import annotations
@@ -33,8 +36,11 @@ from od_core.privacy import accounting
 LEAST_DELTA = Fraction(1, 10**12)
 """Below it the tails that are cut off (three a variance, each 2^-64) would be felt."""
 
+VARIANCE_SLACK = Fraction(1, 1 << 30)
+"""A backend may draw noise whose variance is above the planned one by at most this part of it."""
+
 _REACH = 9.5
-"""In sigmas; beyond lies 2 exp(-9.5^2 / 2) < 2^-64 (the discrete Gaussian is sub-Gaussian: Canonne et al. 2020)."""
+"""In sigmas; beyond lies 2 exp(-9.5^2 / 2) < 2^-64, with any slack too (sub-Gaussian: Canonne et al. 2020)."""
 
 _TAIL = 2.0**-64
 
@@ -64,10 +70,12 @@ def is_defined(delta: Fraction) -> bool:
 
 
 def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
-    """Upper bound of the delta, at an epsilon, of unit-shift discrete Gaussians, one for each variance.
+    """Return an upper bound of the delta, at an epsilon, of unit-shift discrete Gaussians, one for each variance.
+
+    It holds for the planned variances and for all that are above them by at most ``VARIANCE_SLACK``, each by its own.
 
     Args:
-        variances: at least one; one that counts twice (a substitution moves two cells) is given twice.
+        variances: as planned, at least one; one that counts twice (a substitution moves two cells) is given twice.
         epsilon: at least 0.
 
     Raises:
@@ -107,7 +115,8 @@ def rho_for_epsilon_exact(
     """Largest rho found whose release is (epsilon, delta)-differentially private; a multiple of 2^-64.
 
     The release measures a level of share s with variance c / (2 rho s), and neighbours differ by one in at most c of
-    its cells. The release at the rho returned has been checked: :func:`delta_exact` is at most delta.
+    its cells. The release at the rho returned has been checked: :func:`delta_exact` is at most delta, for
+    these variances and for all that are above them by at most ``VARIANCE_SLACK``.
 
     Args:
         epsilon, delta: the promise.
@@ -147,12 +156,14 @@ def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
     offset = sum(times / (2 * variance) for variance, times in counts.items())
     losses = offset + step * (first + np.arange(len(masses)))
     size = offset + sum(times * _REACH / math.sqrt(variance) for variance, times in counts.items())
+    slack = float(VARIANCE_SLACK)
+    likelier = math.exp(slack * counts.total() * _REACH**2 / 2)  # any outcome within reach at the widest noise
 
     def delta(epsilon: float) -> float:
-        excess = losses - (epsilon - _GUARD * (epsilon + size))
+        excess = losses - (epsilon - _GUARD * (epsilon + size) - slack * size)
         above = excess > 0
         total = float(np.sum(masses[above] * -np.expm1(-excess[above])))
-        return min(1.0, (1 + _GUARD) * total + lost)
+        return min(1.0, likelier * ((1 + _GUARD) * total + lost))
 
     return delta
 

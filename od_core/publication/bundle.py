@@ -155,13 +155,21 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
         published: digest of the certificate that the release was published with; None where it was not.
 
     Returns:
-        The certificate of the public bundle with the software of ``facts``, where it is the published one and agrees
-        with ``facts``; ``facts`` themselves otherwise.
+        ``facts`` with the sentences of the public bundle, and without facts that it does not state, where its
+        certificate is the published one and agrees with ``facts`` in all else; ``facts`` themselves otherwise.
     """
     public = _content(folder / CERTIFICATE)
-    if public is None or certificate_digest(public) != published or not _agree(facts, public):
+    if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
         return facts
-    return {**public, "software": facts["software"]}
+    stated = {name: fact for name, fact in facts.items() if name in public}
+    return stated | {name: _in_order_of(facts[name], public[name]) for name in _SENTENCES if name in stated}
+
+
+def _in_order_of(made: Any, public: Any) -> Any:
+    """Named sentences in the order in which they are made; files have them in the order of their names."""
+    if not (isinstance(made, dict) and isinstance(public, dict)):
+        return public
+    return {name: public[name] for name in made if name in public} | public
 
 
 def _zip(folder: Path, target: Path) -> None:
@@ -261,7 +269,7 @@ def _words(name: str, description: str, text: str) -> BundleFile:
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
     """A file that holds what was meant, and can be read."""
-    written = write_checked(path, write, mode=PUBLIC_FILE_MODE)
+    written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
     refuse_unreadable(path)
     return written
 
@@ -312,21 +320,19 @@ def _software(parquet: Path) -> str:
 
 
 def _certificates_agree(made: Path, public: Path) -> bool:
-    """Equal but for the software; a certificate that another version of this library wrote keeps its own sentences.
-
-    Numbers stay as they are in any version; how they are put into words may change, and facts may be added.
-    """
+    """Equal but for the software; a certificate that another version of this library wrote keeps its own sentences."""
     new, old = _content(made), _content(public)
-    return new is not None and old is not None and _agree(new, old)
-
-
-def _agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
-    """As :func:`_certificates_agree`, of what is in them."""
-    new, old = ({**content} for content in (made, public))
-    versions = [content.pop("software", {}).get("od-release") for content in (new, old)]
+    if new is None or old is None:
+        return False
+    versions = [content.get("software", {}).get("od-release") for content in (new, old)]
     if versions[0] == versions[1]:
-        return new == old
-    return all(new.get(name) == fact for name, fact in old.items() if name not in _SENTENCES)
+        return new | {"software": None} == old | {"software": None}
+    return _numbers_agree(new, old)
+
+
+def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
+    """Numbers stay as they are in any version; how they are put into words may change, and facts may be added."""
+    return all(made.get(name) == fact for name, fact in public.items() if name not in (*_SENTENCES, "software"))
 
 
 def _content(path: Path) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from od_core.archive.noisy_vector import NoisyVector
 from od_core.archive.planned import PlannedStep
 from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.bundle import CERTIFICATE, bundle_faults, differing_files, write_bundle
+from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.circumstances import circumstances
 from od_core.publication.kind import Certified, Kind, Look
@@ -122,6 +122,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
         records=stated["records"],
         intervals=stated.get("interval") is not None,
     )
+    facts = as_published(facts, published.bundle, ledger.published_certificate(published.key))
     around = circumstances(kind, ledger, published.key, stated["data_set"], published.releases)
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, around), Path(name))

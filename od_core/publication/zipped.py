@@ -44,7 +44,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
                 with file.open("rb") as source, archive.open(entry, "w") as compressed:
                     shutil.copyfileobj(source, compressed)
 
-    write_checked(path, write, mode=PUBLIC_FILE_MODE)
+    write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
 
 
 def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:

@@ -24,7 +24,7 @@ from od_core.flow_tree import FlowTree
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.readers.rank_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
-from od_core.readers.scratch import file_name, quoted_text, scratch_database
+from od_core.readers.scratch import parquet_rows, scratch_database
 from od_core.trip_faults import (
     FRACTION,
     MAX_COUNT,
@@ -83,8 +83,8 @@ def count_records(
             cannot be read, or memory and disk do not suffice. No message holds a value of a record.
     """
     try:
-        with scratch_database(records.parent) as connection:
-            source = f"read_parquet({quoted_text(file_name(records))}, file_row_number = true)"
+        with scratch_database(records.parent, records) as connection:
+            source = parquet_rows(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
             check_weight_column(unit, columns)
             if unit.kind != "trip":

@@ -16,12 +16,15 @@ from od_core.readers.file_faults import file_fault
 from od_core.readers.file_kind import is_compressed, refuse_other_kinds
 from od_core.readers.record_columns import ColumnName, column_in, shown
 from od_core.readers.record_format import RecordFormat
-from od_core.readers.scratch import file_name, quoted_name, quoted_text
+from od_core.readers.scratch import file_name, parquet_rows, quoted_name, quoted_text
 
 _DIALECT = (
-    "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true"
+    "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
+    " hive_partitioning = false"
 )
-"""Not ``parallel = false``, which would take long files whose fields have line breaks: it drops all that follows a
+"""A folder called ``origin=x`` is no column: ``hive_partitioning = false``.
+
+Not ``parallel = false``, which would take long files whose fields have line breaks: it drops all that follows a
 quote that is not closed, without a word. Several threads refuse both."""
 
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
@@ -50,9 +53,9 @@ class OpenFile(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """DuckDB's type of every column."""
+        """DuckDB's type of every column by its name alone: a whole type has an enumeration's values, or fields."""
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
-        return {name: str(kind) for name, kind in kinds}
+        return {name: str(kind.id).upper() for name, kind in kinds}
 
     def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """The error for a column that is not there.
@@ -101,7 +104,7 @@ def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: Reco
     refuse_other_kinds(source, form)
     match form.container_of(source):
         case "parquet":
-            relation = connection.read_parquet(file_name(source))
+            relation = connection.sql(f"FROM {parquet_rows(source)}")
         case "duckdb":
             relation = _table(connection, source, form)
         case "lines":

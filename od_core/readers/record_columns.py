@@ -54,6 +54,20 @@ class RecordColumns:
         }
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether rows are counted, since no column says how many trips a row holds."""
+        return self.trips is None and self.weight is None
+
+    @property
+    def row(self) -> str:
+        """What a row is, in words."""
+        if self.counts_rows:
+            return "one row a trip"
+        if self.trips is None:
+            return f"one row a trip, and column {self.weight!r} holds its weight"
+        return f"column {shown(self.trips)} holds the trips"
+
+    @property
     def names(self) -> tuple[ColumnName, ...]:
         """All columns that are read, each once."""
         named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)

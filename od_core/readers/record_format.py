@@ -30,6 +30,8 @@ class RecordFormat:
         fields: names of the fields of a line, in order; for ``lines`` alone.
         joined: columns that are made of other fields, by name; for ``lines`` alone.
         estimates: columns that hold no counts, though they look like some.
+        one_row_a_trip: whether every row is one trip where no column holds the trips of a row; else a column that may
+            hold them, and is not named, is refused.
         has_numbered_zones: whether zone codes are published as whole numbers, which never had leading zeros.
         delimiter, encoding, table: as stated; None for comma, UTF-8 and no DuckDB file.
         categories: columns and values: rows with other values are no records of the release. "" is NULL too.
@@ -48,6 +50,7 @@ class RecordFormat:
     fields: tuple[str, ...] = ()
     joined: tuple[tuple[str, tuple[str, ...]], ...] = ()
     estimates: tuple[str, ...] = ()
+    one_row_a_trip: bool = False
     has_numbered_zones: bool = False
     delimiter: str | None = None
     encoding: Encoding | None = None
@@ -102,12 +105,18 @@ class RecordFormat:
             raise _fault(f"Parquet files, as {source.name} is by its name, have no {stated[0]}")
 
     def declared(
-        self, *, categories: Categories = (), nowhere: tuple[str, ...] = (), **options: str | None
+        self,
+        *,
+        categories: Categories = (),
+        nowhere: tuple[str, ...] = (),
+        one_row_a_trip: bool = False,
+        **options: str | None,
     ) -> RecordFormat:
         """This format with what a declaration adds to it. Raises OdError as the class.
 
         Args:
             categories, nowhere: beside the format's own.
+            one_row_a_trip: see the class; of a format that has it, in any case.
             options: delimiter, encoding, table, outside_period; None where nothing is stated.
         """
         stated = {option: value for option, value in options.items() if value is not None}
@@ -115,6 +124,7 @@ class RecordFormat:
             self,
             categories=(*self.categories, *categories),
             nowhere=tuple(dict.fromkeys((*self.nowhere, *nowhere))),
+            one_row_a_trip=self.one_row_a_trip or one_row_a_trip,
             **stated,  # type: ignore[arg-type]  # checked by the class
         )
 

@@ -11,6 +11,7 @@ from od_core.readers.opening import OpenFile
 from od_core.readers.record_columns import ColumnName, RecordColumns, column_in
 from od_core.readers.record_format import RecordFormat
 from od_core.readers.scratch import quoted_name, quoted_text
+from od_core.readers.unnamed_columns import refuse_unclear_rows
 from od_core.trip_faults import MAX_COUNT
 from od_core.weights import no_weights
 
@@ -21,7 +22,7 @@ _ID_TYPES = (*_TEXT_TYPES, *_WHOLE_TYPES, "UBIGINT", "HUGEINT")
 _CATEGORY_TYPES = (*_ID_TYPES, "BOOLEAN")
 _COUNT_TYPES = (*_WHOLE_TYPES, "UBIGINT", "HUGEINT", *_FLOAT_TYPES, "DECIMAL", "VARCHAR")
 _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
-_ALL_MISSING = '"NULL"'
+_ALL_MISSING = "NULL"
 _ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 """A date or a time without zone; any other text is no date (two zones in one column would mix two clocks)."""
@@ -36,7 +37,7 @@ class RecordQuery:
         time_zone: in whose days times with a zone count; None where there should be none.
 
     Raises:
-        OdError: a column is missing, or cannot hold what it should.
+        OdError: a column is missing, or cannot hold what it should; as :func:`refuse_unclear_rows`.
     """
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
@@ -46,6 +47,7 @@ class RecordQuery:
         for name in expected:
             if column_in(name, list(self._types)) is None:
                 raise file.missing(name, expected)
+        refuse_unclear_rows(file, columns)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
         """The query; see :func:`od_core.readers.records.load_records`."""
@@ -83,7 +85,7 @@ class RecordQuery:
         """A zone code as text."""
         column, kind = self._named(name)
         code, form = quoted_name(column), self._file.form
-        if kind.startswith(_TEXT_TYPES) or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
+        if kind in _TEXT_TYPES or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
             return f"{code}::VARCHAR"
         if form.has_numbered_zones and kind in _FLOAT_TYPES:
             # Whole numbers that stand as floating-point ones because some are missing: 7.0 is zone 7, 7.5 is none.
@@ -119,7 +121,6 @@ class RecordQuery:
     def _count(self, name: ColumnName) -> str:
         """The counts as they stand, for ``count_records`` to check one by one."""
         name, kind = self._named(name)
-        kind = kind.partition("(")[0]
         if kind not in _COUNT_TYPES:
             raise self._fault("OD-TRIPS-COUNT", f"column {name!r} holds {kind}, not numbers of trips")
         column = quoted_name(name)
@@ -130,20 +131,20 @@ class RecordQuery:
 
     def _weight(self, name: str) -> str:
         """The weights as they stand, for ``count_records`` to round and cut."""
-        kind = self._types[name].partition("(")[0]
+        kind = self._types[name]
         if kind not in _COUNT_TYPES:
             raise no_weights(f"{self._file.source.name}: column {name!r} holds {kind}")
         return f"TRY_CAST({quoted_name(name)} AS DOUBLE)"
 
     def _user(self, name: str) -> str:
-        kind = self._types[name].partition("(")[0]
+        kind = self._types[name]
         if kind not in _ID_TYPES:
             raise no_user_ids(f"{self._file.source.name}: column {name!r} holds {kind}")
         return f"{quoted_name(name)}::VARCHAR"
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
         """Whether a row is a record of the release at all."""
-        if not self._types[name].startswith(_CATEGORY_TYPES):
+        if self._types[name] not in _CATEGORY_TYPES:
             raise self._fault("OD-TRIPS-CATEGORY", f"column {name!r} holds {self._types[name]}, not categories")
         return f"coalesce({quoted_name(name)}::VARCHAR, '') IN ({', '.join(map(quoted_text, values))})"
 

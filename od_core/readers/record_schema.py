@@ -16,7 +16,7 @@ from od_core.readers.scratch import scratch_database
 
 
 def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
-    """DuckDB's type of every column, by name; the names of a CSV file are confidential.
+    """The name of DuckDB's type of every column, by name; the names of a CSV file are confidential.
 
     Raises:
         OdError: the file cannot be opened as it should stand.

@@ -23,7 +23,7 @@ from od_core.readers.presence import absence
 from od_core.readers.record_columns import RecordColumns
 from od_core.readers.record_format import RecordFormat
 from od_core.readers.record_query import RecordQuery
-from od_core.readers.scratch import scratch_database
+from od_core.readers.scratch import scratch_database, spill_folder
 from od_core.readers.table import TABLE
 
 
@@ -58,7 +58,8 @@ def load_records(
     Raises:
         OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format
             says; a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts
-            belong, or fractions where user ids do; the time zone is unknown; the disk is full.
+            belong, or fractions where user ids do; rows are counted, and a column that nobody has named may hold the
+            trips of a row; the time zone is unknown; the disk is full.
     """
     form = record_format
     form.refuse_estimates(columns)
@@ -73,7 +74,9 @@ def load_records(
                 Period(period), geography, destination_geography or geography
             )
             connection.register("records", file.relation)
-            write_durably(target, lambda path: connection.sql(query).write_parquet(str(path)))
+            written = spill_folder(target.parent) / target.name
+            connection.sql(query).write_parquet(str(written))
+            write_durably(target, written.replace)
         except READING_ERRORS as error:
             if isinstance(error, duckdb.IOException) and target.name in str(error):
                 raise OdError(

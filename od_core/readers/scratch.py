@@ -23,17 +23,18 @@ _NO_WAY_OUT = "SET enable_external_access = false; SET lock_configuration = true
 def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory that spills into a confidential folder, and leaves nothing there.
 
-    It reaches no files but the sources and those in the folder, and no query can change that: a query made of names
-    that somebody else has chosen neither reads nor writes another place (spec 6, "Leaks to close").
+    It reaches no files but the sources and those in its own :func:`spill_folder`, and no query can change that: a query
+    made of names that somebody else has chosen, or a view that somebody else has written, neither reads nor writes
+    another place (spec 6, "Leaks to close"), the rest of the confidential folder included.
 
     The order of rows is kept: without it (``preserve_insertion_order = false``, which saves little here) an ordered
     result may arrive in batches that are out of order.
 
     Args:
-        folder: the confidential folder that may be read and written.
-        sources: files elsewhere that may be read.
+        folder: the confidential folder.
+        sources: files that may be read.
     """
-    spill = folder / "spill"
+    spill = spill_folder(folder)
     config: dict[str, str | bool | int | float | list[str]] = {
         "temp_directory": str(spill),
         "memory_limit": MEMORY_LIMIT,
@@ -41,7 +42,8 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
     }
     try:
         with duckdb.connect(config=config) as connection:
-            connection.execute(_closed(folder, sources))
+            spill.mkdir(mode=0o700, exist_ok=True)
+            connection.execute(_closed(spill, sources))
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
@@ -55,15 +57,31 @@ def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def _closed(folder: Path, sources: tuple[Path, ...]) -> str:
+def spill_folder(folder: Path) -> Path:
+    """Where the database of a confidential folder spills to, and may write; removed with all that is left in it."""
+    return folder / "spill"
+
+
+def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
     """Statements, since DuckDB takes a list of places only once it runs."""
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
-    return f"SET allowed_directories = [{quoted_text(str(folder))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
+    return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
 
 
 def file_name(path: Path) -> str:
     """The path as DuckDB reads it, where signs that stand for many files stand for themselves."""
     return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
+
+
+def parquet_rows(path: Path, *, numbered: bool = False) -> str:
+    """The rows of a Parquet file, in a query; its folders' names, such as ``origin=x``, are no columns of it.
+
+    Args:
+        path: of the file.
+        numbered: with a column ``file_row_number``, from 0.
+    """
+    numbers = ", file_row_number = true" if numbered else ""
+    return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
 
 
 def quoted_name(name: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
+from od_core.column_types import base_name
 from od_core.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.errors import OdError, nearest_only
 from od_core.geography import Geography
 from od_core.periods import Period
 from od_core.readers.record_columns import ColumnName, RecordColumns, column_in, shown
 from od_core.readers.record_format import RecordFormat
+from od_core.readers.unnamed_columns import refuse_unclear, unnamed_columns
 from od_core.weights import no_weights
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ class SparkQuery:
         time_zone: in whose days instants count; None where there should be none.
 
     Raises:
-        OdError: a column is missing; the time zone is not one of an area.
+        OdError: a column is missing; a column that nobody has named may hold the trips of a row; the time zone is not
+            one of an area.
     """
 
     def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
@@ -53,6 +56,8 @@ class SparkQuery:
             if column_in(name, list(self._types)) is None:
                 near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
                 raise _fault("OD-TRIPS-COLUMN", f"the table of records has no column {shown(name)}{near}")
+        kinds = {name: base_name(kind) for name, kind in self._types.items()}
+        refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
         """The records: origin, destination, in_period, and trips, weight and person where they are named.
@@ -95,7 +100,8 @@ class SparkQuery:
 
         code, found, kind = self._column(name)
         if kind != _TEXT:
-            raise _fault("OD-TRIPS-NOT-TEXT", f"column {found!r} holds {kind}; zone codes are text, of no collation")
+            message = f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation"
+            raise _fault("OD-TRIPS-NOT-TEXT", message)
         if geography.unknown is None:
             return code
         is_nowhere = code.isin([one for one in self._form.nowhere if one not in ("", *geography.zones)])
@@ -119,20 +125,20 @@ class SparkQuery:
             day = column.try_cast("date")
         else:
             next_step = "say in which time_zone days begin, or give local times" if kind == "timestamp" else _CORRECT
-            message = f"column {found!r} holds {kind}, not dates or local times without a zone"
+            message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
             raise _fault("OD-TRIPS-DATE", message, next_step)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))
 
     def _whole(self, name: ColumnName) -> Column:
         column, found, kind = self._column(name)
         if kind not in _WHOLE:
-            raise _fault("OD-TRIPS-COUNT", f"column {found!r} holds {kind}, not whole numbers of trips")
+            raise _fault("OD-TRIPS-COUNT", f"column {found!r} holds {base_name(kind)}, not whole numbers of trips")
         return column.try_cast("bigint")
 
     def _weight(self, name: str) -> Column:
         column, found, kind = self._column(name)
         if kind not in (*_WHOLE, "float", "double") and not kind.startswith("decimal("):
-            raise no_weights(f"column {found!r} holds {kind}")
+            raise no_weights(f"column {found!r} holds {base_name(kind)}")
         return column.try_cast("double")
 
     def _person(self, name: str) -> Column:
@@ -140,7 +146,7 @@ class SparkQuery:
 
         column, found, kind = self._column(name)
         if kind not in (_TEXT, *_WHOLE):
-            raise no_user_ids(f"column {found!r} holds {kind}")
+            raise no_user_ids(f"column {found!r} holds {base_name(kind)}")
         text = column.try_cast("string")
         return F.when(text.rlike(IS_USER_ID), text)
 
@@ -149,7 +155,7 @@ class SparkQuery:
 
         column, found, kind = self._column(name)
         if kind not in (_TEXT, "boolean", *_WHOLE):
-            raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {kind}, not categories")
+            raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {base_name(kind)}, not categories")
         return F.coalesce(column.try_cast("string"), F.lit("")).isin(list(values))
 
 

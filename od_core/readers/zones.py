@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.archive.files import file_digest
-from od_core.codes import check_codes
+from od_core.codes import check_codes, no_column
 from od_core.coordinates import COORDINATES
 from od_core.errors import OdError
 from od_core.geography import Geography
@@ -116,11 +116,8 @@ def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
     """The columns of areas and parents by their own names; a blank parent is none, as a CSV file writes it."""
     missing = [name for name in (area, parent) if name not in areas.columns]
     if missing:
-        raise OdError(
-            "OD-GEOGRAPHY-COLUMN",
-            f"the area list has no column {missing[0]!r} (known: {', '.join(map(str, areas.columns))})",
-            next_step="correct the public geography",
-        )
+        columns = list(map(str, areas.columns))
+        raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", missing[0], columns, (area, parent))
     pairs = areas[[area, parent]].set_axis(["area", "parent"], axis="columns")
     return pairs.assign(parent=pairs["parent"].where(pairs["parent"] != "", None))
 
@@ -162,7 +159,7 @@ def read_zones(path: Path) -> pd.DataFrame:
     except GZIP_ERRORS:
         raise _fault("OD-FILE-UNREADABLE", f"{path.name} is not a whole gzip file") from None
     except (ValueError, pa.ArrowException) as error:
-        raise _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table: {error}") from None
+        raise _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table", str(error)) from None
 
 
 def _refuse_other_text(path: Path) -> None:
@@ -176,7 +173,8 @@ def _refuse_other_text(path: Path) -> None:
         if sign in heads and "," not in heads:
             raise _fault(
                 "OD-FILE-DELIMITER",
-                f"{path.name} is separated by {name}, not by commas: its first line is {heads[:80]!r}",
+                f"{path.name} is separated by {name}, not by commas",
+                f"its first line: {heads[:80]!r}",
             )
 
 
@@ -184,5 +182,7 @@ def _declared(message: str) -> OdError:
     return OdError("OD-GEOGRAPHY-LEVELS", message, next_step="correct the declaration of the zone list")
 
 
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the geography's file or its path")
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the file, which may be that of the records where its path is wrong; so it is confidential."""
+    next_step = "correct the geography's file or its path"
+    return OdError(code, message, next_step=next_step, confidential_detail=detail)

@@ -66,7 +66,7 @@ class PlaceList:
                 raise _fault("OD-STOPS-PLACES", f"the list of places has no column {name!r}")
         codes = pd.Series(text_codes(places[columns.code], columns.code), dtype=object)
         if codes.duplicated().any():
-            raise _fault("OD-STOPS-PLACES", f"place {codes[codes.duplicated()].iloc[0]!r} is listed twice")
+            raise _fault("OD-STOPS-PLACES", "a place is listed twice", f"place {codes[codes.duplicated()].iloc[0]!r}")
         check_case(list(codes), columns.code)
         longitude, latitude = places[columns.longitude], places[columns.latitude]
         on_map = MapGrid.around(longitude, latitude, side, stages)
@@ -97,5 +97,7 @@ class PlaceList:
         return self.table.copy()
 
 
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the list of places or the configuration")
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    next_step = "correct the list of places or the configuration"
+    return OdError(code, message, next_step=next_step, confidential_detail=detail)

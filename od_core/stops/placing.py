@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.readers.scratch import file_name, quoted_text, scratch_database
+from od_core.readers.scratch import parquet_rows, scratch_database
 from od_core.stops.place_list import PlaceList
 from od_core.stops.trajectories import Trajectories
 from od_core.trip_faults import not_counted, refuse_too_many_faults
@@ -38,11 +38,10 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     )
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
     try:
-        with scratch_database(records.parent) as connection:
+        with scratch_database(records.parent, records) as connection:
             codes = pa.array(places.codes, pa.string())
             connection.register("places", pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)}))
-            source = f"read_parquet({quoted_text(file_name(records))})"
-            placed = f"SELECT in_period, {numbers} FROM {source} AS records {joins}"  # noqa: S608  # checked names
+            placed = f"SELECT in_period, {numbers} FROM {parquet_rows(records)} AS records {joins}"  # noqa: S608  # checked names
             counted, faulty = connection.sql(
                 f"SELECT count(*), count(*) FILTER (WHERE NOT ({sound})) FROM ({placed})"  # noqa: S608  # our own
             ).fetchall()[0]

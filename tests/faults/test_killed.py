@@ -24,7 +24,7 @@ LOST = {"before the head": 0, "after DRAWING": 0, "during the draw": 1, "while w
 def test_a_release_killed_at_a_draw_is_resumed(tmp_path, started, monkeypatch, level, point):
     declare(tmp_path, Fraction(1))
     process = started("worker", "die", tmp_path, level, point)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, errors
     path = tmp_path / "ledger.sqlite"
     reached = {"before DRAWING": "RESERVED", "after MEASURED": "MEASURED"}.get(point, "DRAWING")
@@ -41,7 +41,7 @@ def test_a_release_killed_at_a_draw_is_resumed(tmp_path, started, monkeypatch, l
 def test_a_lost_draw_that_the_cap_does_not_allow_again_stays_lost(tmp_path, started, monkeypatch):
     """Nothing is drawn, charged or lost by trying; a cap raised with a reason lets the release go on."""
     ledger = declare(tmp_path, RHO)
-    started("worker", "die", tmp_path, 2, "during the draw").communicate(timeout=60)
+    started("worker", "die", tmp_path, 2, "during the draw").communicate(timeout=300)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
     before, files, draws = rows(ledger.path), measurement_files(tmp_path), drawn(tmp_path)
     for _ in range(2):

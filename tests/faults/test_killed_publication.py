@@ -29,7 +29,7 @@ def test_a_killed_publication_is_ended_by_the_next_run(tmp_path, started, point)
     ledger = declare(tmp_path, Fraction(1))
     release, measured = released(ledger), rows(ledger.path)
     process = started("publisher", tmp_path, point)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, errors
     seen = visible(tmp_path)
     expected = {"after the rename": {"r1", "r1.zip"}, "before the rename": {"r1.zip"}}

@@ -29,7 +29,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def finished(environment: dict[str, str]) -> dict[str, object]:
-    done = subprocess.run(RUN, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(RUN, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     facts: dict[str, object] = json.loads(done.stdout)[0]
     return facts
@@ -42,7 +42,7 @@ SIGNS = ("raw_trips.parquet", "noisy_measurement_5.draw_1.parquet", "flows.parqu
 def killed_at(sign: Path, environment: dict[str, str]) -> None:
     """Run the job until the file is there."""
     with subprocess.Popen(RUN, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not sign.exists():
             assert time.monotonic() < deadline
             assert process.poll() is None
@@ -78,7 +78,7 @@ def test_two_runs_at_once_draw_once(tmp_path: Path, environment: dict[str, str])
         subprocess.Popen(RUN, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    outcomes = [run.communicate(timeout=180) for run in runs]
+    outcomes = [run.communicate(timeout=300) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outcomes
     release = open_release(tmp_path / "release.duckdb")
     assert Ledger(tmp_path / "ledger.sqlite").balance("us_flights", KEY.period).spent == release.plan.spent.rho

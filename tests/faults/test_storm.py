@@ -29,7 +29,7 @@ def assert_whole(folder, ledger, release_id) -> None:
 def test_a_storm_of_kills_never_draws_for_nothing(tmp_path, started, monkeypatch):
     """No draw without its charge, no level measured twice, nothing measured lost, nothing half public."""
     ledger = declare(tmp_path, CAP)
-    output, errors = started("storm", tmp_path, 50, 7).communicate(timeout=200)
+    output, errors = started("storm", tmp_path, 50, 7).communicate(timeout=500)
     assert output.split().count("killed") == 50, errors
     assert charged(ledger.path) <= CAP
     releases = {row["release"] for row in rows(ledger.path) if row["kind"] == "DRAWING"}

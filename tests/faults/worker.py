@@ -126,7 +126,7 @@ def run_and_die(folder: Path, level: int, point: str) -> None:
     released(ledger)
 
 
-def wait_for_another(folder: Path, name: str, seconds: float = 20.0) -> None:
+def wait_for_another(folder: Path, name: str, seconds: float = 300.0) -> None:
     """Until another process is here too, or for so long."""
     (folder / f"{name}.ready").touch()
     deadline = time.monotonic() + seconds

@@ -173,7 +173,8 @@ def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Cal
         assert "2001-01.csv" in failure_text(result), plant.__name__
         assert found() == [], plant.__name__
     too_many_faults(kept_project)
-    result = kept_project.run()  # a row a trip: here the check of the records fails before they are counted
+    component = kept_project.component(trips__one_row_a_trip=True)
+    result = kept_project.run(component)  # a row a trip: here the check of the records fails before they are counted
     assert [check.check_name for check in result.get_asset_check_evaluations() if not check.passed] == [
         "meets_expectations"
     ]
@@ -191,6 +192,8 @@ def a_duckdb_file(path: Path) -> None:
         connection.execute("CREATE TABLE records AS FROM table_of_records")
         converted = "user::DATE AS date, origin::INTEGER::TEXT AS origin"
         connection.execute(f"CREATE VIEW broken AS SELECT * REPLACE ({converted}) FROM records")
+        enumeration = f"'{USER}'::ENUM('{ZONE}', '{USER}')"
+        connection.execute(f"CREATE TABLE enumerated AS SELECT * REPLACE ({enumeration} AS date) FROM records LIMIT 9")
 
 
 FIELDS = " ".join([ZONE, USER, str(COUNT)])
@@ -212,6 +215,8 @@ READERS: dict[str, tuple[dict[str, Any], Callable[[Path], object]]] = {
     "another delimiter": ({"delimiter": ";"}, lambda path: path.write_text(TEXT)),
     "a view that fails": ({"table": "broken"}, a_duckdb_file),
     "no such table": ({"table": "absent"}, a_duckdb_file),
+    "an enumeration": ({"table": "enumerated"}, a_duckdb_file),
+    "a Parquet structure": ({}, lambda path: planted().assign(date=[{USER: 1}] * 2002).to_parquet(path)),
     "no such category": ({"categories": {"kind": ["1"]}}, lambda path: path.write_text(TEXT)),
 }
 
@@ -219,7 +224,8 @@ READERS: dict[str, tuple[dict[str, Any], Callable[[Path], object]]] = {
 def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Callable[[], list[str]]) -> None:
     """Nor does a look at the input, which fails likewise; both keep it in the confidential folder."""
     for number, (name, (trips, plant)) in enumerate(READERS.items()):
-        files = f"{{period}}.{number}.csv" + ".gz" * ("gzip" in name)
+        ending = "csv.gz" if "gzip" in name else "parquet" if "Parquet s" in name else "csv"
+        files = f"{{period}}.{number}.{ending}"
         plant(kept_project.root / files.format(period="2001-01"))
         component = of_flows(
             kept_project, trips=trips | {"files": files, "columns": {} if "reader" in trips else {"date": "date"}}
@@ -230,6 +236,17 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         assert finding.fault == "it would be refused"
         print(finding)
         assert found() == [], name
+
+
+def test_zones_that_are_the_records_hold_nothing_planted(kept_project: Project, found: Callable[[], list[str]]) -> None:
+    """The declaration's path is wrong: codes and first line are records."""
+    for levels in (["user", "origin"], ["region", "zone"]):
+        component = of_flows(kept_project, geography={"file": "2001-01.csv", "levels": levels})
+        result = kept_project.materialize("geography", component=component)
+        assert "2001-01.csv" in failure_text(result)
+        assert "OD-GEOGRAPHY" in failure_text(result)
+        assert found() == []
+        no_header(kept_project)
 
 
 def quoting(*_: object, **__: object) -> None:

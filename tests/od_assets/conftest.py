@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from od_assets import cli
 from od_assets.components import OdGroupSizes, OdRelease, OdStops, domain
 from od_assets.components.series import Series
 from od_assets.defs.resources import resources
@@ -61,6 +63,21 @@ STOPS_ATTRIBUTES: dict[str, Any] = {
 """The same records with a stop, where zones have coordinates."""
 
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What the command line says on standard error, in this process, where it says nothing else and exits with 2."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["od-release", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out) == (2, "")
+        return said.err
+
+    return run
 
 
 class Project:

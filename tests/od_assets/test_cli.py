@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from od_assets.cli import app
 from od_assets.components import OdRelease, domain
 from od_assets.declarations import DEFS, declaration, read_declaration
 from od_assets.printing import print_frame
+from od_assets.project import var_folder
 from od_assets.running import chosen_periods
 from od_core.errors import OdError
 
@@ -88,12 +90,13 @@ def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFi
         (("run", "us_flights", "--period", "1999-01"), "OD-PERIOD"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], code: str) -> None:
-    result = od_release(*arguments, var=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr.startswith(code)
-    assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "ledger.sqlite").exists()
+def test_a_mistake_is_one_line_and_exit_code_2(
+    refused: Callable[..., str], arguments: tuple[str, ...], code: str
+) -> None:
+    said = refused(*arguments)
+    assert said.startswith(code)
+    assert said.count("\n") == 1
+    assert not var_folder().exists()
 
 
 @pytest.mark.parametrize(

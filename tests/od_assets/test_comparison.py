@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,6 @@ from od_assets.comparing import run_comparison
 from od_assets.components import OdComparison
 from od_assets.resources.dead_runs import PROCESS_TAG
 from od_core.errors import OdError
-
-from .test_cli import od_release
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
 FLOWS = pd.DataFrame({"origin": ["01", "03", "01"], "destination": ["02", "03", "02"], "trips": [500, 70, 200]})
@@ -81,16 +80,17 @@ def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
 
 
 @pytest.mark.parametrize("marked", [None, "", "confidential"])
-def test_data_that_is_not_marked_is_refused_by_name(root: Path, marked: str | None) -> None:
+def test_data_that_is_not_marked_is_refused_by_name(
+    root: Path, refused: Callable[..., str], marked: str | None
+) -> None:
     """Before an asset of it exists; nothing is read."""
     tables = [ATTRIBUTES["tables"][0] | {"marked": marked, "flows": "absent.csv"}]
     with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL: data set 'commuters' is not marked"):
         component(tables=tables).build_defs()
     arguments = ["--flows", str(root / "flows.csv"), "--zones", str(root / "zones.csv"), "--levels", "region,zone"]
     marks = [] if marked is None else ["--marked", marked]
-    result = od_release("compare-mechanisms", *arguments, *marks, var=root / "var")
-    assert result.returncode == 2
-    assert result.stderr.startswith("OD-EVALUATION-CONFIDENTIAL: data set 'flows' is not marked")
+    said = refused("compare-mechanisms", *arguments, *marks)
+    assert said.startswith("OD-EVALUATION-CONFIDENTIAL: data set 'flows' is not marked")
     assert not (root / "var").exists()
 
 

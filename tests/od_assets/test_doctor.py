@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets import declarations, definitions, installation
-from od_assets.cli import app
+from od_assets.cli import app, main
 from od_assets.doctor import diagnosis, of_declaration
 from od_assets.findings import Finding
 from od_core.errors import OdError
@@ -48,6 +48,7 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: C
     project = declared()
     whole = of_declaration("trips")
     assert all(one.ok for one in whole)
+    assert whole[0].what.endswith(": one row a trip")
     assert [one.what.partition(":")[0] for one in whole] == [
         "declaration trips, data set trips",
         "geography of trips",
@@ -102,8 +103,9 @@ def test_no_value_leaves_the_confidential_folder(
             file.write(f"{ZONE},{USER}\n")
     facts = {one["what"]: one for one in json.loads(result.stdout)}
     assert facts["input of trips/2001-01/r1"]["fault"] == "it would be refused"
-    assert facts["declaration trips, data set trips"] == {
-        "what": "declaration trips, data set trips",
+    what = "declaration trips, data set trips: column 'trips' holds the trips"
+    assert facts[what] == {
+        "what": what,
         "ok": True,
         "fault": None,
         "next_step": None,
@@ -112,6 +114,28 @@ def test_no_value_leaves_the_confidential_folder(
     assert any(ZONE in detail for detail in details)
     assert leaks(project.root, "\n".join([said, *capfd.readouterr()])) == []
     assert not (project.var / "ledger.sqlite").exists()
+
+
+def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
+    declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their path is wrong. By doctor and by the command, which keep what they quote in the confidential folder."""
+    monkeypatch.setattr(definitions, "defs", dg.Definitions)
+    project = declared(geography={"file": "2001-01.csv", "levels": ["date", "origin"]})
+    for number, header in enumerate((True, False), start=1):
+        planted()[::-1].to_csv(project.root / "2001-01.csv", index=False, header=header)
+        result = CliRunner().invoke(app, ["doctor", "trips"])
+        assert "WRONG  geography of trips: OD-GEOGRAPHY-" in result.output
+        assert "read confidential/errors/" in result.output
+        monkeypatch.setattr("sys.argv", ["od-release", "plan", "trips"])
+        with pytest.raises(SystemExit):
+            main()
+        said = "".join([result.output, *capfd.readouterr()])
+        assert said.count("read confidential/errors/") == 2
+        assert leaks(project.root, said) == []
+        details = list((project.var / "confidential" / "errors").iterdir())
+        assert len(details) == 2 * number
+    assert any(USER in detail.read_text() for detail in details)  # the first line, which is no header
 
 
 def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import stat
 import threading
 from collections.abc import Callable
 from fractions import Fraction
@@ -15,6 +18,7 @@ from od_assets.checks.expectations import flows_meet_expectations, records_meet_
 from od_assets.resources.warehouse import Warehouse
 from od_core.archive.lock import exclusive
 
+from ..audited import audited
 from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
@@ -126,5 +130,45 @@ def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> 
         look.start()
         look.join(timeout=1.5)
         assert look.is_alive()
-    look.join(timeout=60)
+    look.join(timeout=300)
     assert found == [{"meets_expectations": 0}]
+
+
+FILES_CHANGE = {"open", "os.chmod", "os.mkdir", "os.rename", "os.remove"}
+
+
+def test_pages_about_records_are_closed_at_every_moment(project: Project) -> None:
+    """Looked at before every step that Python takes with files: a kill may come between any two of them."""
+    settings, warehouse = project.component().settings(), Warehouse()
+    assert project.materialize("geography", "raw_trips").success
+    docs = warehouse.staged(settings.key("2001-01")).data_docs
+    shutil.rmtree(docs)  # of the check that has run
+    seen, readable = set[Path](), set[Path]()
+
+    def look(event: str, _arguments: object) -> None:
+        if event in FILES_CHANGE and docs.exists():
+            for path in (docs, *docs.rglob("*")):
+                seen.add(path)
+                mode = stat.S_IMODE(path.stat().st_mode)
+                readable.update([path] if mode != (0o700 if path.is_dir() else 0o600) else [])
+
+    umask = os.umask(0)
+    try:
+        with audited(look):
+            assert record_checks(settings).look(warehouse, "2001-01") == {"meets_expectations": 0}
+        look("open", ())
+    finally:
+        os.umask(umask)
+    assert len([path for path in seen if path.suffix == ".html"]) == 3
+    assert readable == set()
+
+
+def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:
+    settings, warehouse = project.component().settings(), Warehouse()
+    assert project.materialize("geography", "raw_trips").success
+    docs = warehouse.staged(settings.key("2001-01")).data_docs
+    for path in (docs, *docs.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    record_checks(settings).look(warehouse, "2001-01")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in docs.rglob("*") if path.is_file()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.rglob("*")) if path.is_dir()} == {0o700}

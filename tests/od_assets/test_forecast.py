@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,7 @@ def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
-    begun = time.monotonic()
     text = " ".join(run().stdout.split())
-    assert time.monotonic() - begun < 10
     assert "Nothing is published of data set 'us_flights' over these areas: a synthetic table is taken" in text
     assert "Nothing was spent, and nothing confidential was read." in text
     assert facts("--runs", "1")["is_synthetic"] is True

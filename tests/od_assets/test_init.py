@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 from hypothesis import given
@@ -87,7 +88,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert "a month at epsilon 1" in cap["reason"]
     assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
     assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
-    assert "zones.csv has 6 rows and the columns region, zone." in result.stdout
+    assert "zones.csv has the columns region, zone." in result.stdout
     assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
     assert not empty.var.exists()
 
@@ -126,6 +127,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     def answer(**changes: str) -> str:
         answers = FLAGS | changes
         asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
+        asked = [question for question in asked if question.flag != "one_row_a_trip" or question.flag in changes]
         ours, theirs = os.openpty()
         os.write(ours, "".join(f"{answers.get(question.flag, '')}\n" for question in asked).encode())
         with os.fdopen(theirs, encoding="utf-8") as terminal:
@@ -178,6 +180,31 @@ def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
     assert "2001-01.csv has the columns w_geocode (VARCHAR)" in said
 
 
+def test_zones_that_are_the_records_are_not_shown(empty: Project) -> None:
+    """Without a header their first line is one; with it, they are refused by a column."""
+    text = f"Z00,{ZONE}\nZ01,{ZONE}\n"
+    (empty.root / "zones.csv").write_text(text)
+    result = init(levels="zone")
+    assert "zones.csv has 2 columns; their names are shown once a level is one of them." in result.stdout
+    (empty.root / "zones.csv").write_text(f"region,zone\n{text}")
+    refused = init()
+    for each in (result, refused):
+        assert isinstance(each.exception, OdError)
+        assert ZONE not in each.output + str(each.exception)
+        assert ZONE in (each.exception.confidential_detail or "")
+    assert written(empty) == {}
+
+
+def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> None:
+    with duckdb.connect(empty.root / "2001-01.duckdb") as connection:
+        kinds = {"a": f"'{ZONE}'::ENUM('{ZONE}')", "b": f"{{'{ZONE}': 1}}", "c": f"MAP {{'{ZONE}'::ENUM('{ZONE}'): 1}}"}
+        fields = ", ".join(f"{value} AS {name}" for name, value in kinds.items())
+        connection.execute(f'CREATE TABLE t AS SELECT {fields}, union_value("{ZONE}" := 1) AS d')
+    said = init(records="{period}.duckdb", date="a", set="trips.table=t").stdout
+    assert "2001-01.duckdb has the columns a (ENUM), b (STRUCT), c (MAP), d (UNION)." in said
+    assert ZONE not in said
+
+
 def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:
     (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
     said = init(prefixes="region=2").stdout
@@ -201,6 +228,50 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     (empty.root / "defs" / "mine").rmdir()
     (empty.root / "domains" / "mine.yaml").unlink()
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
+
+
+FLOWS = {
+    "of a column called so": "date,origin,destination,count\n2001-01-03,Z00,Z01,7731\n2001-01-03,Z01,Z01,9\n",
+    "of a column of numbers": "date,origin,destination,antall\n2001-01-03,Z00,Z01,7731\n2001-01-03,Z01,Z01,9\n",
+    "of pairs": "date,origin,destination\n" + "".join(f"2001-01-03,Z{k:03},Z01\n" for k in range(100)),
+}
+
+
+@pytest.mark.parametrize("what", FLOWS)
+def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(
+    empty: Project, typed: Callable[..., str], what: str
+) -> None:
+    (empty.root / "2001-01.csv").write_text(FLOWS[what])
+    refused = init().exception
+    assert isinstance(refused, OdError)
+    assert refused.code == "OD-TRIPS-ROWS"
+    assert "7731" not in str(refused)
+    assert written(empty) == {}
+    with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
+        typed(one_row_a_trip="")
+    if what != "of pairs":
+        column = "count" if "called" in what else "antall"
+        assert repr(column) in refused.message
+        assert f"What a row of the records is: column {column!r} holds the trips." in init(trips=column).stdout
+        for name in written(empty):
+            (empty.root / name).unlink()
+        (empty.root / "defs" / "mine").rmdir()
+    said = typed(one_row_a_trip="true")
+    assert "nothing says whether a row is one trip." in said
+    assert "What a row of the records is: one row a trip." in said
+    assert declaration("mine").settings().record_format.one_row_a_trip
+    assert "one_row_a_trip: true" in written(empty)["defs/mine/defs.yaml"]
+
+
+def test_what_a_row_is_may_be_said_by_a_flag_or_a_field(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text(FLOWS["of a column called so"])
+    for number, more in enumerate((["--one-row-a-trip", "true"], ["--set", "trips.one_row_a_trip=true"])):
+        result = init(*more)
+        assert result.exit_code == 0, result.exception
+        if number == 0:
+            for name in written(empty):
+                (empty.root / name).unlink()
+            (empty.root / "defs" / "mine").rmdir()
 
 
 def test_a_folder_in_the_place_of_records_is_said(empty: Project) -> None:

@@ -85,6 +85,23 @@ def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, 
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "trips", [{"reader": "lodes"}, {"columns": {"trips": "n"}}, {"columns": {"weight": "w"}, "max_weight": 3}]
+)
+def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, Any]) -> None:
+    given = {name: value for name, value in trips.items() if name != "max_weight"}
+    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, and .*column"):
+        project.component(
+            trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
+        ).settings()
+
+
+def test_what_a_row_is_is_declared_of_every_kind_of_release(project: Project) -> None:
+    for component in (project.component, project.group_sizes, project.stops):
+        assert not component().settings().record_format.one_row_a_trip
+        assert component(trips__one_row_a_trip=True).settings().record_format.one_row_a_trip
+
+
 @pytest.mark.parametrize("given", [{"categories": {"a": [1]}}, {"categories": {"a": "1"}}, {"nowhere": [264]}])
 def test_codes_and_categories_are_text(project: Project, given: dict[str, Any]) -> None:
     """YAML reads 01 as a number, which has lost its zero."""

@@ -88,15 +88,16 @@ def zone_file(name: str, content: str | bytes | pd.DataFrame | None) -> Callable
     return read
 
 
-def zones(what: str, rows: str | bytes, code: str, *names: str) -> Bad:
+def zones(what: str, rows: str | bytes, code: str, *names: str, detail: str | None = None) -> Bad:
     """A fault in a CSV of zones."""
-    return Bad(f"zone list: {what}", zone_file("zones.csv", rows), f"OD-GEOGRAPHY-{code}", ("zones.csv", *names))
+    read = zone_file("zones.csv", rows)
+    return Bad(f"zone list: {what}", read, f"OD-GEOGRAPHY-{code}", ("zones.csv", *names), detail)
 
 
-def areas(what: str, rows: list[tuple[object, object]], code: str, *names: str) -> Bad:
+def areas(what: str, rows: list[tuple[object, object]], code: str, *names: str, detail: str | None = None) -> Bad:
     """A fault in a table of areas and their parents."""
     table = pd.DataFrame(rows, columns=["area", "parent"], dtype=object)
-    return Bad(f"area list: {what}", lambda _: Geography.from_parents(table), f"OD-GEOGRAPHY-{code}", names)
+    return Bad(f"area list: {what}", lambda _: Geography.from_parents(table), f"OD-GEOGRAPHY-{code}", names, detail)
 
 
 def records(
@@ -139,8 +140,8 @@ def option(what: str, code: str, *names: str, **options: Any) -> Bad:
     return Bad(f"option: {what}", lambda _: released(table, **{"noise": NoiseNotWanted()} | options), code, names)
 
 
-def call(what: str, make: Callable[[], object], code: str, *names: str) -> Bad:
-    return Bad(what, lambda _: make(), code, names)
+def call(what: str, make: Callable[[], object], code: str, *names: str, detail: str | None = None) -> Bad:
+    return Bad(what, lambda _: make(), code, names, detail)
 
 
 def declared(what: str, code: str, *names: str, **changed: Any) -> Bad:
@@ -180,8 +181,8 @@ BAD = [
     zones("missing column", "region,zon\na,01\n", "COLUMN", "'zone' (did you mean 'zon'?)"),
     zones("column in another case", "Region,zone\na,01\n", "COLUMN", "'region'", "did you mean 'Region'?"),
     zones("padded column", "region, zone\na,01\n", "COLUMN", "'zone'", "did you mean ' zone'?"),
-    zones("column twice", "region,zone,zone\na,01,01\n", "COLUMN", "'zone'"),
-    zones("no header", "a,01\nb,02\n", "COLUMN", "'region'"),
+    zones("column twice", "region,zone,zone\na,01,01\n", "COLUMN", "has a column twice", detail="'zone'"),
+    zones("no header", "a,01\nb,02\n", "COLUMN", "'region'", detail="['a', '01']"),
     zones("no rows", "region,zone\n", "EMPTY"),
     call(
         "area list: missing column",
@@ -204,8 +205,10 @@ BAD = [
     zones("row too short", "region,zone\na,01\nb\n", "BLANK-CODE", "'zone'"),
     zones("blank code", "region,zone\na,01\n,02\n", "BLANK-CODE", "'region'"),
     zones("code of spaces", "region,zone\na,01\nb,  \n", "BLANK-CODE", "'zone'"),
-    zones("padded code", "region,zone\na,01\na,02 \n", "PADDED-CODE", "'zone'", "'02 '"),
-    zones("code in another case", "region,zone\nNorth,01\nnorth,02\n", "CASE", "'region'", "'North' and 'north'"),
+    zones("padded code", "region,zone\na,01\na,02 \n", "PADDED-CODE", "'zone'", detail="'02 '"),
+    zones(
+        "code in another case", "region,zone\nNorth,01\nnorth,02\n", "CASE", "'region'", detail="'North' and 'north'"
+    ),
     Bad(
         "zone list: NULL code",
         zone_file("zones.parquet", pd.DataFrame({"region": ["a", "b"], "zone": ["01", None]})),
@@ -214,8 +217,8 @@ BAD = [
     ),
     areas("NULL code", [("a", None), (None, "a")], "MISSING-CODE", "'area'"),
     areas("blank parent", [("a", "")], "BLANK-CODE", "'parent'"),
-    areas("padded parent", [("a", None), ("01", " a")], "PADDED-CODE", "'parent'", "' a'"),
-    areas("code in another case", [("a", None), ("A", None)], "CASE", "'a' and 'A'"),
+    areas("padded parent", [("a", None), ("01", " a")], "PADDED-CODE", "'parent'", detail="' a'"),
+    areas("code in another case", [("a", None), ("A", None)], "CASE", "'area'", detail="'a' and 'A'"),
     *(
         records(f"{what} code", with_rows(f'01,"{code}"'), *EACH_A_FAULT, detail="1 of 4 trips")
         for what, code in {"blank": "", "padded": " 01", "cased": CANARY.lower(), "unlisted": CANARY}.items()
@@ -247,8 +250,8 @@ BAD = [
     records("codes without their zeros", with_rows("1,3"), *EACH_A_FAULT, "lost leading zeros", detail="1 of 4 trips"),
     flows("numbers for codes", {"destination": [NUMBER, 1]}, "OD-TRIPS-NOT-TEXT", "'destination'", "leading zeros"),
     # What is no tree.
-    zones("zone twice", "region,zone\na,01\nb,02\na,01\n", "DUPLICATE", "'01'"),
-    zones("zone in two regions", "region,zone\na,01\nb,01\n", "DUPLICATE", "'01'"),
+    zones("zone twice", "region,zone\na,01\nb,02\na,01\n", "DUPLICATE", "'zone'", detail="'01'"),
+    zones("zone in two regions", "region,zone\na,01\nb,01\n", "DUPLICATE", "'zone'", detail="'01'"),
     call(
         "zone list: district in two regions",
         lambda: Geography.from_frame(
@@ -256,15 +259,21 @@ BAD = [
             ["region", "district", "zone"],
         ),
         "OD-GEOGRAPHY-TWO-PARENTS",
-        "district 'd'",
-        "'a' and 'b'",
+        "level 'district'",
+        "level 'region'",
+        detail="district 'd' lies in 'a' and 'b'",
     ),
-    areas("area twice", [("a", None), ("01", "a"), ("01", "a")], "DUPLICATE", "'01'"),
-    areas("two parents", [("a", None), ("b", None), ("01", "a"), ("01", "b")], "TWO-PARENTS", "'01'", "'a' and 'b'"),
-    areas("unequal depth", [("a", None), ("01", "a"), ("b", None)], "DEPTH", "'b' is at depth 1"),
+    areas("area twice", [("a", None), ("01", "a"), ("01", "a")], "DUPLICATE", detail="'01'"),
+    areas(
+        "two parents",
+        [("a", None), ("b", None), ("01", "a"), ("01", "b")],
+        "TWO-PARENTS",
+        detail="'01' lies in 'a' and 'b'",
+    ),
+    areas("unequal depth", [("a", None), ("01", "a"), ("b", None)], "DEPTH", detail="'b' is at depth 1"),
     areas("cycle", [("a", "b"), ("b", "a")], "CYCLE", "within itself"),
-    areas("its own parent", [("a", "a")], "CYCLE", "'a'"),
-    areas("unlisted parent", [("01", "a")], "PARENT-UNLISTED", "'a'"),
+    areas("its own parent", [("a", "a")], "CYCLE", detail="'a'"),
+    areas("unlisted parent", [("01", "a")], "PARENT-UNLISTED", detail="'a'"),
     option(
         "geographies of unequal depth",
         "OD-TREE-DEPTH",
@@ -275,7 +284,8 @@ BAD = [
         "zone list: separated by semicolons",
         zone_file("zones.csv", "region;zone\na;01\n"),
         "OD-FILE-DELIMITER",
-        ("zones.csv", "semicolons", "'region;zone'"),
+        ("zones.csv", "semicolons"),
+        detail="'region;zone'",
     ),
     *(
         declared(f"zone list: {what}", code, *names, **{side: {"file": "zones.csv", "levels": LEVELS, **stated}})
@@ -293,7 +303,7 @@ BAD = [
                 ("exclude each other",),
                 {"unknown": "01", "unknown_area": "?"},
             ),
-            (f"{side}: a version that could run", "OD-GEOGRAPHY-FORMULA", ("'=1'",), {"version": "=1"}),
+            (f"{side}: a version that could run", "OD-GEOGRAPHY-FORMULA", ("'version'",), {"version": "=1"}),
         )
     ),
     # Counts.
@@ -412,7 +422,7 @@ BAD = [
         lambda: Geography.from_frame(ZONES, LEVELS, unknown=" 01"),
         "OD-GEOGRAPHY-UNKNOWN-ZONE",
         "' 01'",
-        "did you mean '01'?",
+        detail="did you mean '01'?",
     ),
     call("padded level", lambda: Geography.from_frame(ZONES, ["region", "zone "]), "OD-GEOGRAPHY-LEVELS", "'zone '"),
     call("unknown release", lambda: declaration("us_flight"), "OD-RELEASE-UNKNOWN", "did you mean 'us_flights'?"),
@@ -501,7 +511,7 @@ BAD = [
         trips={"files": "{period}.csv", "categories": {"a": [1]}},
     ),
     # A huge field, and rows that are none.
-    zones("huge code", f"region,zone\na,01\nb,{HUGE}\n", "LONG-CODE", "'zone'", "3000000 characters"),
+    zones("huge code", f"region,zone\na,01\nb,{HUGE}\n", "LONG-CODE", "'zone'", detail="3000000 characters"),
     records("huge field", with_rows(f"{CANARY}{HUGE},03"), "OD-FILE-UNREADABLE", "trips.csv", detail="Line: 5"),
     records(
         "a row too long", with_rows(f"01,03,{CANARY}", "01,03"), "OD-FILE-UNREADABLE", "trips.csv", detail="Line: 5"
@@ -530,7 +540,8 @@ BAD = [
         "formula in the name of a level",
         lambda: Geography.from_frame(ZONES.rename(columns={"zone": "=zone"}), ["region", "=zone"]),
         "OD-GEOGRAPHY-FORMULA",
-        "'=zone'",
+        "'level names'",
+        detail="'=zone'",
     ),
 ]
 

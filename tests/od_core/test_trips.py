@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import FlowTree, Geography, OdError, flow_tree, trips
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, flow_tree, release_flows, trips
 from od_core.flow_tree import Pairs
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.trips import TripCounts, count_trips
@@ -251,3 +252,43 @@ def test_ranks_of_any_width_are_sorted_with_their_trips(data, bits, pairs):
     in_order, of_them = trips._sorted_by_rank(rank, number, 2**bits)
     assert in_order.tolist() == sorted(kept.tolist())
     assert of_them.tolist() == number[np.argsort(kept, kind="stable")].tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "is_refused"),
+    [
+        (pd.Series([300, 200], name="count"), True),
+        (pd.Series([300, 200], name="x"), True),
+        (pd.Series([0.5, None], name="x"), True),
+        (pd.Series([1, None], dtype="Int64", name="x"), True),
+        (pd.Series(["300", "200"], name="count"), True),
+        (pd.Series(["300", "200"], name="x"), False),
+        (pd.Series([True, False], name="x"), False),
+        (pd.Series(pd.to_datetime(["2001-01-01"] * 2), name="day"), False),
+        (pd.Series([True, False], name="in_period"), False),
+        (pd.Series([300, 200], name="trips"), False),
+    ],
+    ids=lambda value: f"{value.name} {value.dtype}" if isinstance(value, pd.Series) else str(value),
+)
+def test_a_column_that_may_hold_the_trips_of_a_row_is_refused_until_its_meaning_is_said(column, is_refused):
+    """Else each row of 300 trips would be counted as one, and the flows called exact."""
+    flows = pd.DataFrame({"origin": ["01", "02"], "destination": "10"}).assign(**{column.name: column})
+    if not is_refused:
+        assert count_trips(flows, TREE, fault_threshold=Fraction(1)).total > 0
+        return
+    with pytest.raises(OdError, match=f"OD-TRIPS-ROWS.*{column.name!r}.*one_row_a_trip=True"):
+        count_trips(flows, TREE)
+    assert count_trips(flows, TREE, one_row_a_trip=True).total == 2
+    of_users = PrivacyUnit("user", column="rider", max_trips=3)
+    with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
+        count_trips(flows.assign(rider=[1, 2]), TREE, unit=of_users, key=bytes(32))
+    weighted = flows.rename(columns={column.name: "weight"})
+    assert count_trips(weighted, TREE, unit=PrivacyUnit("trip", max_weight=9), fault_threshold=Fraction(1)).total >= 0
+
+
+def test_an_unnamed_column_is_refused_by_a_release_too():
+    flows = pd.DataFrame({"origin": ["01"], "destination": ["10"], "count": [300]})
+    release = partial(release_flows, flows, PLAIN, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"), noise="table")
+    with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
+        release()
+    assert release(one_row_a_trip=True).flows["trips"].sum() == 1

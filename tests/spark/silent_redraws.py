@@ -121,7 +121,7 @@ def lost_executor_while_reducers_read(case: Case) -> None:
 
 
 def kill_one(case: Case, read_log: Path) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not read_log.exists() or len(done := read_log.read_text().split()) < 3:
         if time.monotonic() > deadline:
             return

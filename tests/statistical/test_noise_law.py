@@ -13,8 +13,6 @@ from od_core.flow_tree import Pairs
 from od_core.privacy.certified_law import DiscreteGaussian
 from od_core.privacy.noise import noise_named
 from od_core.privacy.opendp_noise import OpenDPNoise
-from od_core.privacy.opendp_pool import Pool
-from od_core.privacy.opendp_worker import GAUSSIAN, LAPLACE
 from od_core.privacy.table_noise import TableNoise, _Table
 from od_core.trips import TripCounts
 from tests.od_core.words import NarrowWords
@@ -163,32 +161,20 @@ def test_the_discrete_laplace_law_is_accepted_and_a_scale_off_by_3_percent_rejec
         assert p_value(wrong, values, chances, sigma) < ALPHA
 
 
-@pytest.fixture(scope="module")
-def pool():
-    """Worker processes, however few processors there are."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("OD_THREADS", "2")
-        workers = Pool(worth=0)
-        yield workers
-        workers.end()
-
-
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
-def test_workers_draw_the_planned_law(variance, pool):
-    """Fails with probability 1e-6 for each variance if the noise is right."""
-    drawn = pool.draw(GAUSSIAN, float(variance) ** 0.5, DRAWS["opendp"])
-    assert all(worker.pid for worker in pool.workers)
-    assert law_p_value(drawn, float(variance)) > ALPHA
+def test_several_processes_draw_the_planned_law(variance, monkeypatch):
+    """Three, however few processors there are. Fails with probability 1e-6 for each variance if the noise is right."""
+    monkeypatch.setenv("OD_THREADS", "3")
+    assert law_p_value(draw("opendp", variance), float(variance)) > ALPHA
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(20)], ids=str)
-def test_laplace_draws_follow_the_planned_law_and_no_other(scale, pool):
-    """Fails with probability 2e-6 for each scale if the noise is right; off by 5 percent it passes below 1e-5."""
-    here, there = OpenDPNoise().draw_laplace(scale, DRAWS["opendp"]), pool.draw(LAPLACE, float(scale), DRAWS["opendp"])
+def test_laplace_draws_follow_the_planned_law_and_no_other(scale):
+    """Fails with probability 1e-6 for each scale if the noise is right; off by 5 percent it passes below 1e-5."""
+    drawn = OpenDPNoise().draw_laplace(scale, DRAWS["opendp"])
     values, chances = laplace_probabilities(float(scale))
     sigma = float((values.astype(float) ** 2 * chances).sum() ** 0.5)
-    for drawn in (here, there):
-        assert p_value(drawn, values, chances, sigma) > ALPHA
-        assert law_p_value(drawn, 2 * float(scale) ** 2) < ALPHA
+    assert p_value(drawn, values, chances, sigma) > ALPHA
+    assert law_p_value(drawn, 2 * float(scale) ** 2) < ALPHA
     wrong = OpenDPNoise().draw_laplace(scale * Fraction(105, 100), DRAWS["opendp"])
     assert p_value(wrong, values, chances, sigma) < ALPHA

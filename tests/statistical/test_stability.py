@@ -20,6 +20,8 @@ from od_core.privacy.unit import TRIP
 from tests.od_core.oracles.stability import at_least
 from tests.statistical.laws import ALPHA
 
+dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
+
 SCALE = laplace_scale(TRIP, Fraction(1))
 THRESHOLD = stability_threshold(TRIP, Fraction(1), Fraction(1, 100))
 COUNTS = [1, THRESHOLD - 3, THRESHOLD, THRESHOLD + 6]

@@ -68,7 +68,7 @@ def test_a_file_says_what_was_run_and_with_what_noise(results):
         assert record["levels"][0]["max_abs_error"] == 0
         assert record["levels"][-1]["max_abs_error"] > 0
         assert record["threads"] == 1
-        assert 0 < record["seconds"] < 60
+        assert record["seconds"] > 0
         if sys.platform == "linux":
             assert 0.05 < record["peak_memory_gigabytes"] < 4
 

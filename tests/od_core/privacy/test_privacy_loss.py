@@ -71,6 +71,47 @@ def test_blocks_of_integers_are_never_below_the_ball(sigma):
     assert arb(delta_exact([variance], epsilon)) < ball * arb(1.002)
 
 
+NOT_MONOTONE = [("0.2", 1, "8"), ("0.2", 2, "11"), ("0.07", 1, "20"), ("0.31", 3, "9")]
+
+
+@pytest.mark.parametrize(("variance", "count", "epsilon"), NOT_MONOTONE)
+def test_wider_noise_can_have_a_larger_delta_and_the_bound_covers_it(variance, count, epsilon, monkeypatch):
+    """With a twentieth of slack, where the larger delta is plain to see, by balls; at 0.07 the largest lies between."""
+    planned = Fraction(variance)
+    at_two_to_the_minus_30 = delta_exact([planned] * count, Fraction(epsilon))
+    for slack in (Fraction(1, 20), Fraction(1, 1000)):
+        wider = [planned * (1 + slack * step / 20) for step in range(21)]
+        balls = [oracle.delta_by_balls(each, count, Fraction(epsilon)) for each in wider]
+        assert max(map(float, balls)) > 1.00001 * float(balls[0])
+        assert at_two_to_the_minus_30 < max(map(float, balls))  # so the bound does follow the slack
+        monkeypatch.setattr(privacy_loss, "VARIANCE_SLACK", slack)
+        found = delta_exact([planned] * count, Fraction(epsilon))
+        assert all(ball < arb(found) for ball in balls)
+
+
+@pytest.mark.parametrize("slack", ["1/20", "1/1000"])
+def test_the_bound_covers_every_mixture_of_wider_levels(slack, monkeypatch):
+    """Each level is wider by a part of its own: 9 by 9 pairs of two levels, outcome by outcome."""
+    planned, slack = [Fraction("0.2"), Fraction("0.45")], Fraction(slack)
+    monkeypatch.setattr(privacy_loss, "VARIANCE_SLACK", slack)
+    factors = [1 + slack * step / 8 for step in range(9)]
+    for epsilon in (Fraction("3.5"), Fraction(6), Fraction(8)):
+        found = delta_exact(planned, epsilon)
+        for pair in itertools.product(factors, repeat=2):
+            wider = [variance * factor for variance, factor in zip(planned, pair, strict=True)]
+            assert oracle.delta_of_outcomes(wider, (1, 1), epsilon) <= found
+
+
+@pytest.mark.parametrize(("variance", "count", "epsilon"), NOT_MONOTONE)
+def test_the_slack_of_a_rounding_is_covered_and_costs_next_to_nothing(variance, count, epsilon):
+    """Balls at both ends and between them; at the least variance the bound is above by less than 1e-4."""
+    planned, slack = Fraction(variance), privacy_loss.VARIANCE_SLACK
+    found = arb(delta_exact([planned] * count, Fraction(epsilon)))
+    balls = [oracle.delta_by_balls(planned * (1 + slack * step / 4), count, Fraction(epsilon)) for step in range(5)]
+    assert all(ball < found for ball in balls)
+    assert found < balls[0] * arb(1.0001)
+
+
 def test_blocks_of_integers_cost_little(monkeypatch):
     """Blocks of an eighth of a sigma, where their bounds can be felt: above the ball, and not by much."""
     monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 import opendp.prelude as dp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.privacy import opendp_noise
+from od_core.privacy import opendp_noise, opendp_processes
 from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.privacy.opendp_worker import OpenDP, held_to_loss
 from od_core.privacy.stability import SCALE_SLACK, laplace_scale, stability_threshold
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from tests.od_core.oracles.privacy_loss import precision
 from tests.od_core.oracles.stability import BITS, at_least, ball, hockey_stick, neighbours, partitions, seen
 
+dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
+
+OPENDP = OpenDP(opendp_processes.library())
 SLACK = 1 + Fraction(1, 2**30)
 
 PROMISES = [("0.01", "1e-8"), ("0.01", "0.3"), ("0.3", "1e-2"), ("1", "1e-8"), ("3", "1e-4")]
@@ -92,10 +97,15 @@ def test_where_rounding_of_the_scale_moves_the_threshold_it_is_followed(epsilon,
 def test_opendp_s_rounding_of_the_scale_stays_within_what_the_threshold_allows(unit, epsilon):
     """What it is asked to draw from, seen where it is handed over."""
     planned, handed = laplace_scale(unit, epsilon), []
+
+    def hand_over(law, scale, largest_loss, size):
+        handed.append(held_to_loss(OPENDP, law, scale, largest_loss)[0])
+        return handed[0], np.zeros(size, dtype=np.int64)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opendp_noise.POOL, "draw", lambda law, scale, size: handed.append(Fraction(scale)))
+        patch.setattr(opendp_noise, "drawn", hand_over)
         OpenDPNoise().draw_laplace(planned, 1)
-    assert planned <= handed[0] <= planned * (1 + SCALE_SLACK)
+    assert planned <= Fraction(handed[0]) <= planned * (1 + SCALE_SLACK)
 
 
 @given(st.sampled_from(["bounded", "unbounded"]), epsilons, deltas.filter(lambda delta: delta < Fraction(1, 2)))

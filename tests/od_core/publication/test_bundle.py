@@ -220,6 +220,15 @@ def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
         pass
     assert certificate_digest(json.loads((copied / "certificate.json").read_text(encoding="utf-8"))) == published
     assert list(bundle_faults(copied)) == []
+    with staged_bundle(release(), as_published(now, copied, published), copied, published=published):
+        pass
+
+
+def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):
+    """Pages have its facts in the order in which they are made, which the file has not."""
+    now = facts(release())
+    then = as_published(now, whole, certificate_digest(now))
+    assert json.dumps(then) == json.dumps(now)
 
 
 HALF_WRITTEN = (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import threading
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -136,14 +136,13 @@ def test_what_is_public_under_a_name_stays_what_it_is(tmp_path, kind):
     assert contents(database) == before
 
 
-def test_what_is_no_database_is_refused_at_once(tmp_path):
+def test_what_is_no_database_is_refused_without_waiting_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "_LOCK_SECONDS", math.inf)
     database = tmp_path / "release.duckdb"
     database.write_bytes(b"no database" * 5000)
-    begun = time.monotonic()
     with pytest.raises(OdError) as refused:
         store_release(database, release(), KEY, facts(release()))
     assert refused.value.code == "OD-DATABASE-BROKEN"
-    assert time.monotonic() - begun < 10
     assert database.read_bytes() == b"no database" * 5000
 
 
@@ -156,12 +155,10 @@ def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout.readline() == "held\n"
         monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.5)
-        begun = time.monotonic()
         with pytest.raises(OdError) as refused:
             store_release(database, release(), second, facts(release(), second))
         assert refused.value.code == "OD-DATABASE-LOCKED"
         assert "release.duckdb is held by another process" in refused.value.message
-        assert 0.4 < time.monotonic() - begun < 10
         assert contents(database) == before
 
         monkeypatch.setattr(store_module, "_LOCK_SECONDS", 30.0)
@@ -169,7 +166,7 @@ def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
         letting_go.start()
         store_release(database, release(), second, facts(release(), second))
         letting_go.join()
-        assert reader.wait(timeout=10) == 0
+        assert reader.wait(timeout=300) == 0
     assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import datetime
+import re
 import traceback
+from dataclasses import replace
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography, OdError
+from od_core.privacy.unit import PrivacyUnit
 from od_core.readers.counting import trip_counts_of
+from od_core.readers.record_schema import record_schema
 from od_core.readers.records import RecordColumns, load_records
+from od_core.readers.table import TABLE
+from od_core.trips import count_trips
 
 CANARY = "QX-CANARY-7731"
 ZONES = pd.DataFrame([("a", "aa"), ("b", "ba")], columns=["region", "zone"], dtype="str")
@@ -193,3 +200,63 @@ def test_nothing_is_written_where_there_is_no_folder(tmp_path, written):
         load_records(source, RecordColumns(), "2001-06", tmp_path / "absent" / "raw.parquet")
     assert CANARY not in "".join(traceback.format_exception(error.value))
     assert not (tmp_path / "absent").exists()
+
+
+NESTED = {
+    "ENUM": f"'{CANARY}'::ENUM('{CANARY}', 'ba')",
+    "LIST": f"['{CANARY}'::ENUM('{CANARY}')]",
+    "MAP": f"MAP {{'{CANARY}'::ENUM('{CANARY}'): 1}}",
+    "STRUCT": f"{{'{CANARY}': 1}}",
+    "UNION": f'union_value("{CANARY}" := 1)',
+}
+ROLES = {
+    "OD-TRIPS-NOT-TEXT": RecordColumns(origin="n"),
+    "OD-TRIPS-DATE": RecordColumns(date="n"),
+    "OD-TRIPS-COUNT": RecordColumns(trips="n"),
+    "OD-TRIPS-WEIGHTS": RecordColumns(weight="n"),
+    "OD-TRIPS-USER-ID": RecordColumns(user="n"),
+    "OD-TRIPS-CATEGORY": RecordColumns(),
+}
+HOLDING_TEXT = ("OD-TRIPS-NOT-TEXT", "OD-TRIPS-USER-ID", "OD-TRIPS-CATEGORY")
+
+
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("form", ["duckdb", "parquet"])
+def test_a_type_is_named_without_the_values_and_names_that_it_holds(tmp_path, loaded, target, form, kind):
+    """Nor has the schema any, which init prints."""
+    source = tmp_path / f"trips.{form}"
+    query = f"SELECT 'aa' AS origin, 'ba' AS destination, {NESTED[kind]} AS n"
+    with duckdb.connect(source if form == "duckdb" else ":memory:") as connection:
+        connection.execute(f"CREATE TABLE t AS {query}")
+        if form == "parquet":
+            connection.execute(f"COPY t TO '{source}'")
+    plain = TABLE.declared(table="t" if form == "duckdb" else None)
+    found = record_schema(source, plain)["n"]
+    assert found == kind or form == "parquet"  # which has neither enumerations nor unions
+    for code, columns in ROLES.items():
+        if found == "VARCHAR" or (found == "ENUM" and code in HOLDING_TEXT):
+            continue
+        form_of_records = replace(plain, categories=(("n", ("x",)),) if code == "OD-TRIPS-CATEGORY" else ())
+        with pytest.raises(OdError, match=code) as error:
+            loaded(source, columns, record_format=form_of_records)
+        assert f"column 'n' holds {found}" in error.value.message
+        assert CANARY not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([{CANARY: 1}] * 2, dtype=pd.ArrowDtype(pa.struct({CANARY: pa.int64()}))),
+        pd.Series(pd.arrays.SparseArray([7731.5, 2.5], fill_value=7731.5)),
+    ],
+    ids=["struct", "sparse"],
+)
+def test_a_frame_names_its_types_likewise(column):
+    flows = pd.DataFrame({"origin": ["aa"] * 2, "destination": "ba"})
+    user, weight = PrivacyUnit("user", column="n", max_trips=3), PrivacyUnit("trip", max_weight=3)
+    for unit, name, code in ((user, "n", "OD-TRIPS-USER-ID"), (weight, "weight", "OD-TRIPS-WEIGHTS")):
+        if unit.max_weight is not None and pd.api.types.is_numeric_dtype(column.dtype):
+            continue  # numbers are weights
+        with pytest.raises(OdError, match=code) as error:
+            count_trips(flows.assign(**{name: column}), TREE, unit=unit, key=bytes(32))
+        assert not re.search(f"{CANARY}|7731", str(error.value))

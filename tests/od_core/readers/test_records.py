@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from od_core import FlowTree, Geography, OdError
 from od_core.readers.counting import trip_counts_of
 from od_core.readers.records import RecordColumns
+from od_core.readers.table import TABLE
 
 ZONES = pd.DataFrame([("a", "aa"), ("a", "ab"), ("b", "ba")], columns=["region", "zone"], dtype="str")
 TREE = FlowTree(Geography.from_frame(ZONES, ["region", "zone"]), Geography.from_frame(ZONES, ["region", "zone"]))
@@ -81,7 +82,8 @@ def test_a_parquet_file_comes_through(tmp_path, loaded, target, kind):
         {"x": range(5000), "from": pa.array(frame["from"]).cast(kind), "to": pa.array(frame["to"]).cast(kind)}
     )
     pq.write_table(table, tmp_path / "trips.parquet", row_group_size=700)
-    read = loaded(tmp_path / "trips.parquet", RecordColumns(origin="from", destination="to"))
+    columns, form = RecordColumns(origin="from", destination="to"), TABLE.declared(one_row_a_trip=True)
+    read = loaded(tmp_path / "trips.parquet", columns, record_format=form)
     assert list(read.columns) == ["date", "origin", "destination", "in_period"]
     assert rows_of(read, "origin", "destination") == rows_of(frame, "from", "to")
     assert read["in_period"].all()

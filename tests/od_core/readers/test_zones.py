@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
+from od_core.group_sizes.listed_groups import ListedGroups
 from od_core.readers.zones import ZoneList, geography_from, read_zones
+from od_core.stops.place_list import PlaceColumns, PlaceList
 from tests.real_data import real_data
 
 ZONES = pd.DataFrame(
@@ -148,7 +152,7 @@ def test_taxi_zones_have_service_zones_of_boroughs(tmp_path):
         "Queens / Boro Zone": ("2",),
         "Unknown / N/A": ("264",),
     }
-    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-TWO-PARENTS.*'Boro Zone' lies in two areas"):
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-TWO-PARENTS.*level 'service_zone' lies in two areas"):
         geography(tmp_path, TLC, levels=("Borough", "service_zone", "LocationID"))
 
 
@@ -206,9 +210,9 @@ def test_areas_and_their_parents_are_read_by_the_names_of_their_columns(tmp_path
         areas = listed.geography(tmp_path)
         assert areas.codes == (("all",), ("?", "N"), ("?", "N1"), ("?", "k", "m"))
         assert areas.unknown == "?"
-    with pytest.raises(OdError, match=r"areas\.csv: the area list has no column 'parent'.*code, name, up"):
+    with pytest.raises(OdError, match=r"areas\.csv: the area list has no column 'parent' .*code, name, up"):
         ZoneList("areas.csv", ("region", "town", "zone"), parents=("code", "parent")).geography(tmp_path)
-    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-SHAPE.*depth 3"):
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-SHAPE.*2 level names"):
         ZoneList("areas.csv", ("town", "zone"), parents=("code", "up")).geography(tmp_path)
 
 
@@ -257,10 +261,85 @@ def test_a_file_that_changed_is_read_anew(tmp_path):
         ({"parents": ("a", "b"), "coordinates": ("x", "y")}, "no coordinates"),
         ({"unknown": "x", "unknown_area": "y"}, "exclude each other"),
         ({"unknown_area": ""}, "'unknown_area' has a blank code"),
-        ({"version": "=1"}, "'version': code '=1' could run"),
+        ({"version": "=1"}, "'version' holds a code that could run"),
     ],
 )
 def test_lists_that_fit_together_in_no_way_cannot_be_declared(listed, named):
     with pytest.raises(OdError, match="OD-GEOGRAPHY-") as refused:
         ZoneList("zones.csv", ("county", "zone"), **listed)
     assert named in refused.value.message
+
+
+CANARY = "QX-CANARY-7731"
+RECORDS = pd.DataFrame({"origin": [CANARY, CANARY, "ba"], "destination": ["aa", "ba", CANARY], "user": CANARY})
+WITH_HEADER, WITHOUT = (RECORDS.to_csv(index=False, header=header) for header in (True, False))
+UNLIKE = Geography.from_frame(pd.DataFrame({"zone": ["z"]}), ["zone"])
+
+
+def listed(**fields: Any) -> Callable[[Path], object]:
+    return lambda path: ZoneList(path.name, **{"levels": ("region", "zone"), **fields}).geography(path.parent)
+
+
+READ_AS: dict[str, Callable[[Path], object]] = {
+    "a list without its columns": listed(),
+    "a list with its columns": listed(levels=("destination", "origin")),
+    "a list that nests": listed(levels=("user", "origin")),
+    "a list of padded codes": listed(levels=("padded", "destination")),
+    "a list of codes that run": listed(levels=("formula", "destination")),
+    "a list of long codes": listed(levels=("long", "destination")),
+    "a list of cased codes": listed(levels=("cased", "number")),
+    "a list of two parents": listed(levels=("destination", "user", "number")),
+    "a list of coordinates": listed(levels=("number",), coordinates=("user", "user")),
+    "a list with an unknown zone": listed(levels=("number",), unknown=f"{CANARY}8"),
+    "beginnings": listed(levels=("region", "origin"), prefixes={"region": 9}),
+    "joined columns": listed(levels=("a", "origin"), joined={"a": ("origin", "joined")}),
+    "joined columns that are not there": listed(levels=("a", "origin"), joined={"a": ("x", "y")}),
+    "areas and parents": listed(parents=("origin", "destination")),
+    "areas and parents that are not there": listed(parents=("x", "y")),
+    "areas of two parents": listed(parents=("origin", "number")),
+    "areas of unlisted parents": listed(parents=("number", "user")),
+    "areas of unequal depth": listed(parents=("number", "chain")),
+    "groups": lambda path: ListedGroups(path, "origin", "destination").codes(UNLIKE),
+    "groups that are listed once": lambda path: ListedGroups(path, "number", "user").codes(UNLIKE),
+    "groups without their columns": lambda path: ListedGroups(path).codes(UNLIKE),
+    "places": lambda path: PlaceList.from_frame(
+        read_zones(path), PlaceColumns("origin", "user", "user"), side=4, stages=("origin", "destination")
+    ),
+}
+NUMBERED = RECORDS.assign(
+    number=[f"{CANARY}{k}" for k in range(3)],
+    chain=[f"{CANARY}1", "", ""],
+    padded=f" {CANARY}",
+    formula=f"={CANARY}",
+    long=CANARY * 20,
+    cased=[CANARY, CANARY.lower(), "x"],
+    joined=f"{CANARY} / x",
+)
+HELD = {
+    "header.csv": NUMBERED.to_csv(index=False),
+    "none.csv": WITHOUT,
+    "twice.csv": f"{CANARY},{CANARY}\n{WITHOUT}",
+    "semicolons.csv": WITHOUT.replace(",", ";"),
+    "ragged.csv": f"{WITH_HEADER}{CANARY}\n{CANARY},{CANARY},{CANARY},{CANARY}\n",
+    "quote.csv": f'{WITH_HEADER}"{CANARY}\n',
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_path_that_is_that_of_the_records_says_nothing_of_them(tmp_path, name):
+    """What is quoted of a public list is confidential, since nobody can know that it is one; the file is named."""
+    (tmp_path / name).write_text(HELD[name], encoding="utf-8")
+    for way, read in READ_AS.items():
+        with pytest.raises(OdError) as refused:
+            read(tmp_path / name)
+        shown = "".join(traceback.format_exception(refused.value)).upper()
+        assert "QX-" not in shown.replace(f"{CANARY}8", ""), way
+        assert name in refused.value.message or way == "places"  # whose file the caller names
+
+
+def test_what_is_wrong_in_a_list_is_kept_beside_the_message(tmp_path):
+    (tmp_path / "zones.csv").write_text(NUMBERED.to_csv(index=False))
+    for way, kept in {"a list with its columns": f"zone {CANARY!r}", "a list of padded codes": f"' {CANARY}'"}.items():
+        with pytest.raises(OdError) as refused:
+            READ_AS[way](tmp_path / "zones.csv")
+        assert kept in refused.value.confidential_detail

@@ -1,0 +1,31 @@
+"""What belongs to the checkout's user and to no test: ``var``, where releases and their budget ledger are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.audited import listen
+
+VAR = Path(__file__).parents[1] / "var"
+
+_TOUCHED: list[str] = []
+
+
+def refuse_what_was_touched() -> None:
+    """Fail where a file below the checkout's ``var`` was opened, listed or changed since this was last asked."""
+    seen = _TOUCHED.copy()
+    _TOUCHED.clear()
+    assert not seen, f"a test uses the checkout's own var: {seen}"
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    for argument in arguments:
+        if isinstance(argument, (str, bytes, os.PathLike)):
+            place = os.fsdecode(argument).removeprefix("file:")
+            if f"{os.path.abspath(place)}/".startswith(f"{VAR}/"):  # noqa: PTH100  # links are left as they are
+                _TOUCHED.append(f"{event} {place}")
+
+
+listen(_note)  # from here on, so that fixtures of the whole session are heard as well

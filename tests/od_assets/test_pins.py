@@ -1,0 +1,54 @@
+"""What is installed is pinned: names, versions and hashes, from whatever host they come."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("constraints.txt", "constraints-spark.txt")
+PINS = re.compile(
+    r"(?:[a-z0-9-]+==[0-9a-z.!+]+ \\\n(?: {4}--hash=sha256:[0-9a-f]{64} \\\n)* {4}--hash=sha256:[0-9a-f]{64}\n)+"
+)
+"""Every pin has a hash, and nothing else is said: neither where a package comes from, nor any option."""
+
+
+def pins(file: str) -> dict[str, str]:
+    found = re.findall(r"^([^\s=]+)==(\S+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_pin_has_its_hashes_and_no_host_is_named(file: str) -> None:
+    assert PINS.fullmatch((ROOT / file).read_text(encoding="utf-8"))
+
+
+def test_what_is_required_is_pinned_within_its_range() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = declared["project"]
+    extras = project["optional-dependencies"]
+    main = [*declared["build-system"]["requires"], *project["dependencies"], *extras["dev"]]
+    assert extras.keys() == {"dev", "spark"}
+    for lines, pinned in ((main, pins(FILES[0])), (extras["spark"], pins(FILES[0]) | pins(FILES[1]))):
+        for requirement in map(Requirement, lines):
+            assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), str(requirement)
+    assert not pins(FILES[0]).keys() & pins(FILES[1]).keys()
+
+
+def test_nothing_is_installed_but_what_is_pinned() -> None:
+    """Neither by make, nor by what CI runs, nor by what a reader is told to type."""
+    texts = [ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    lines = [line for text in texts for line in text.read_text(encoding="utf-8").splitlines()]
+    installing = [line.strip() for line in lines if re.search(r"\bpip3?\b.* install|\$\(PIP\) install", line)]
+    assert installing == [
+        "$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt",
+        "$(PIP) install --no-build-isolation --no-deps -e .",
+        "$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt",
+    ]
+    assert [line for line in lines if line.startswith("PINNED := --no-deps --require-hashes")]
