@@ -160,10 +160,10 @@ class Auditor:
 
 
 def tokens_in(texts: Sequence[str], tokens: Sequence[str]) -> Guesses:
-    """In where its token is said, out where it is not; silent where none is said."""
-    said = "\n".join(texts)
-    found = np.array([token in said for token in tokens])
-    return np.where(found, 1, -1) if found.any() else np.zeros(len(tokens), dtype=np.int64)
+    """In where the text that names most tokens names its own, else out; silent where none names any."""
+    named = [np.array([token in text for token in tokens]) for text in texts]
+    most = max(named, key=np.count_nonzero)
+    return np.where(most, 1, -1) if most.any() else np.zeros(len(tokens), dtype=np.int64)
 
 
 def bits_of_numbers(readings: Iterable[bytes], known: int, number: int) -> Guesses:

@@ -158,10 +158,13 @@ def test_the_flights_show_less_than_they_promise(flights_project):
     assert epsilon < 1, (attacker, epsilon)
 
 
-def test_the_flights_show_more_than_they_promise_with_a_hundredth_of_the_variance(flights_project, monkeypatch):
-    """Four standard deviations of the number of right guesses, and more, from what would show no more than 1."""
+def test_the_flights_show_more_than_they_promise_with_a_twentieth_of_the_noise(flights_project, monkeypatch):
+    """A four hundredth of the variance: about 1,430 of 1,500 guesses are right, and 1,259 show more than 1.
+
+    With a hundredth about 1,270 are, which is too near.
+    """
     project, attributes, auditor = flights_project
-    instead_of_measuring(monkeypatch, lambda measure, *given: measure(*given[:-1], Narrower(given[-1], 100)))
+    instead_of_measuring(monkeypatch, lambda measure, *given: measure(*given[:-1], Narrower(given[-1], 400)))
     attacker, epsilon = shown_by_flights(project, attributes | {"noise": "table"}, auditor)
     assert attacker == "all levels"
     assert epsilon > 1
@@ -200,10 +203,10 @@ class Small:
     def shown(self) -> tuple[str, float]:
         """The attacker who shows most, by coins of both kinds, and what."""
         bundle = self.project.var / "releases" / "trips" / "2001-01" / "r1"
-        names = [str(path.relative_to(self.project.var)) for path in public_paths(self.project.root)]
+        names = " ".join(str(path.relative_to(self.project.var)) for path in public_paths(self.project.root))
         tables = self.auditor.guesses(bundle, 0.5)
         more = {
-            "names of files": tokens_in(names, self.quiet),
+            "names of files": tokens_in([names], self.quiet),
             "events": tokens_in(told(self.project.instance), self.quiet),
         }
         silent = np.zeros(len(self.bits), dtype=np.int64), np.zeros(len(self.auditor.canaries.bits), dtype=np.int64)
@@ -296,9 +299,9 @@ def rows_in_the_order_of_true_counts(small: Small, monkeypatch: pytest.MonkeyPat
 
 
 def users_with_the_noise_of_one_trip(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty trips of a person are counted, and noise is added for one."""
+    """Sixty trips of a person are counted, and noise is added for one."""
     monkeypatch.setattr(PrivacyUnit, "sensitivity_squared", 2)
-    monkeypatch.setattr(Neighbours, "sensitivity_squared", lambda self, level: 2 if level else 400)
+    monkeypatch.setattr(Neighbours, "sensitivity_squared", lambda self, level: 2 if level else 60**2)
 
 
 def all_levels_drawn_again_and_again(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +313,7 @@ def all_levels_drawn_again_and_again(small: Small, monkeypatch: pytest.MonkeyPat
     instead_of_measuring(monkeypatch, averaged)
 
 
-BY_USER = {"domain__unit": "user_period", "domain__column": "person", "max_trips": 20}
+BY_USER = {"domain__unit": "user_period", "domain__column": "person", "max_trips": 60}
 
 
 @pytest.mark.parametrize(
@@ -318,7 +321,7 @@ BY_USER = {"domain__unit": "user_period", "domain__column": "person", "max_trips
     [
         (a_level_without_noise, 1, {}, "all levels"),
         (all_levels_drawn_again_and_again, 1, {}, "all levels"),
-        (users_with_the_noise_of_one_trip, 20, BY_USER, "all levels"),
+        (users_with_the_noise_of_one_trip, 60, BY_USER, "all levels"),
         (an_event_that_names_zones, 1, {}, "events"),
         (a_file_for_each_zone_with_trips, 1, {}, "names of files"),
         (rows_in_the_order_of_true_counts, 1, {}, "order of flows"),
@@ -326,7 +329,11 @@ BY_USER = {"domain__unit": "user_period", "domain__column": "person", "max_trips
     indirect=["small"],
 )
 def test_a_release_with_a_defect_shows_more_than_it_promises(small, monkeypatch, defect, changes, finder):
-    """Misses a defect with probability 1e-6 at most: its attacker is right for certain, or nearly so."""
+    """Misses a defect with a probability far below 1e-6.
+
+    Bits are told for certain where an event, a file or the order of rows tells them; all 64, or 96, guesses are right.
+    Where noise is left, a bold guess is wrong less than once in 2,000, and 5 wrong ones of 96 still show more than 1.
+    """
     defect(small, monkeypatch)
     small.run(**changes)
     attacker, epsilon = small.shown()
