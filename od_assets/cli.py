@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pandas as pd
 import typer
 
+from od_assets.details import keep_detail_of
 from od_assets.printing import (
     console,
     conversion_text,
@@ -376,12 +377,10 @@ def prepare_dagster_home() -> Path:
 
 def main() -> None:
     """Entry point: an OdError is one line on standard error and exit code 2; its detail stays in a closed file."""
-    from od_core.archive.confidential import ConfidentialFolder
-
     try:
         app(standalone_mode=True)
     except OdError as error:
-        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
+        keep_detail_of(error)
         typer.echo(str(error), err=True)
         sys.exit(2)
 
