@@ -14,6 +14,7 @@ import pandas as pd
 import typer
 from rich.text import Text
 
+from od_assets.details import keep_detail_of
 from od_assets.printing import (
     WRONG,
     console,
@@ -383,12 +384,10 @@ def prepare_dagster_home() -> Path:
 
 def main() -> None:
     """Entry point: an OdError is one line on standard error and exit code 2; its detail stays in a closed file."""
-    from od_core.archive.confidential import ConfidentialFolder
-
     try:
         app(standalone_mode=True)
     except OdError as error:
-        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
+        keep_detail_of(error)
         typer.echo(printable(str(error)), err=True)
         sys.exit(2)
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from od_assets.project import var_folder
-from od_core.archive.confidential import ConfidentialFolder
+from od_assets.details import keep_detail_of
 from od_core.errors import OdError
 
 
@@ -44,7 +43,7 @@ class Finding:
     @classmethod
     def of_error(cls, what: str, error: OdError) -> Finding:
         """The fault that an error says; what it knows beyond that goes into the confidential folder."""
-        ConfidentialFolder(var_folder() / "confidential").keep_detail_of(error)
+        keep_detail_of(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
