@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     if soak_shim.loaded():
         return soaked(options)
     if soak_shim.compiler() is None:
-        print("no soak: there is no C compiler")
+        print("no soak: it needs Linux and a C compiler")
         return 2
     return preloaded(["tests.faults.soak", *arguments]).returncode
 

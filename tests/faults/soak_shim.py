@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ room fail with ENOSPC. ``short``: half of a write is made, and its length return
 
 
 def compiler() -> str | None:
-    """The C compiler, None where there is none."""
-    return shutil.which("gcc") or shutil.which("cc")
+    """The C compiler; None where there is none, or where the library would not work."""
+    return (shutil.which("gcc") or shutil.which("cc")) if sys.platform == "linux" else None
 
 
 def build(folder: Path) -> Path:

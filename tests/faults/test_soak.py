@@ -12,7 +12,7 @@ from tests.faults.soak import preloaded
 from tests.faults.soak_models import Disk, kept_by_cut
 from tests.faults.soak_shim import Operation
 
-compiled = pytest.mark.skipif(soak_shim.compiler() is None, reason="there is no C compiler")
+compiled = pytest.mark.skipif(soak_shim.compiler() is None, reason="needs Linux and a C compiler")
 
 
 @compiled
