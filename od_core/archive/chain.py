@@ -249,7 +249,9 @@ class Chain:
         with self._head.open("rb+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.read().decode() < newest:
-                os.pwrite(file.fileno(), newest.encode(), 0)
+                written, head = 0, newest.encode()
+                while written < len(head):  # the system may write a part of what it is given
+                    written += os.pwrite(file.fileno(), head[written:], written)
                 os.fdatasync(file.fileno())
 
 

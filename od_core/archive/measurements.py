@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from od_core.archive.chain import DRAWING, MEASURED, RESERVED
 from od_core.archive.checked_file import Written, write_checked
 from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.files import CONFIDENTIAL_FILE_MODE, file_digest, write_durably
+from od_core.archive.files import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
 from od_core.archive.identity import hold_to_input
 from od_core.archive.ledger import Ledger, LevelState
 from od_core.archive.noisy_vector import NoisyVector, write_noisy
@@ -71,7 +71,13 @@ def begin_release(
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
         left_behind.unlink()
-    return DurableMeasurements(folder, ledger, key, noise, store)
+    measurements = DurableMeasurements(folder, ledger, key, noise, store)
+    # A process that died may have left names that a power cut would take away, and that count from here on.
+    for name in (key.folder, *key.folder.parents):
+        sync(confidential.path / name)
+    sync(confidential.path.parent)
+    measurements.store.settle()
+    return measurements
 
 
 class DurableMeasurements:

@@ -50,6 +50,10 @@ class Store(Protocol):
         """Remove a folder of files that can be made again."""
         ...
 
+    def settle(self) -> None:
+        """Make durable what processes have kept, even those that died before they could."""
+        ...
+
 
 def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
     """The store at an address of fsspec (``s3://bucket/folder``), or in a folder of this machine.
@@ -120,6 +124,14 @@ class LocalStore:
         """As :meth:`Store.remove`."""
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
 
+    def settle(self) -> None:
+        """As :meth:`Store.settle`: files were made durable before they were linked, their names may not be."""
+        if self.folder.is_dir():
+            sync(self.folder.parent)
+            for folder, _, _ in os.walk(self.folder):
+                with suppress(FileNotFoundError):  # a process that was taken for dead has removed it
+                    sync(Path(folder))
+
 
 @dataclass(frozen=True)
 class FsspecStore:
@@ -182,6 +194,9 @@ class FsspecStore:
         files, folder = self._files()
         if files.exists(f"{folder}/{prefix}"):
             files.rm(f"{folder}/{prefix}", recursive=True)
+
+    def settle(self) -> None:
+        """As :meth:`Store.settle`; all is durable."""
 
     def _files(self) -> tuple[Any, str]:
         """The file system, and the folder in it; fsspec keeps one of each kind a process."""

@@ -121,7 +121,10 @@ def counts(folder: Path, rows: list[Record], declared: Declared) -> list[np.ndar
         declared.period,
         target,
         record_format=TABLE.declared(
-            categories=(("kind", ("1", "")),), nowhere=("abroad", "", "99x"), outside_period=declared.outside
+            one_row_a_trip=True,
+            categories=(("kind", ("1", "")),),
+            nowhere=("abroad", "", "99x"),
+            outside_period=declared.outside,
         ),
         geography=HOMES,
         destination_geography=WORKS,

@@ -53,6 +53,17 @@ def test_sqlite_itself_refuses_to_change_a_row(history, statement):
     assert rows(history) == before
 
 
+def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch):
+    """The system may write a part of what it is given, and say so."""
+    ledger.reserve(key, "commuters", small_plan())
+    pwrite = chain_module.os.pwrite
+    monkeypatch.setattr(
+        chain_module.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place)
+    )
+    ledger.start_draw(key, 1)
+    assert Ledger(ledger.path).draws(key, 1) == 1
+
+
 EDITS = {
     "a charge made smaller": "UPDATE entries SET rho = '1/1000' WHERE number = 4",
     "a cap raised": """UPDATE entries SET content = replace(content, '"1"', '"9"') WHERE kind = 'CAP'""",

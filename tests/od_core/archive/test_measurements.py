@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +55,23 @@ def begun(ledger: Ledger, key: ReleaseKey, *, trips=TRIPS, plan=PLAN):
     """The measurements as a new process finds them."""
     confidential = ConfidentialFolder(ledger.path.parent / "confidential")
     return begin_release(confidential, Ledger(ledger.path), key, "commuters", plan, trips)
+
+
+def test_names_that_a_killed_process_left_are_durable_before_they_count(ledger, key, monkeypatch):
+    """It may have died between making a folder, or renaming a file, and syncing the folder that the name is in."""
+    begun(ledger, key)
+    parts = ledger.path.parent / "confidential" / key.folder / "parts"
+    parts.mkdir()
+    synced, fsync = set(), os.fsync
+
+    def watched(file: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    begun(ledger, key)
+    root = ledger.path.parent
+    assert synced >= {root, *(path for path in parts.parents if root in path.parents), parts}
 
 
 def refused(code: str, call) -> str:

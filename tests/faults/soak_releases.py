@@ -1,0 +1,199 @@
+"""Small releases of every kind, measured under a ledger and published as the pipeline does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core.archive.confidential import ConfidentialFolder
+from od_core.archive.count_files import CountFiles, finish_count_files, write_count_files
+from od_core.archive.ledger import Ledger
+from od_core.archive.lock import exclusive
+from od_core.archive.measurements import Draw, DurableMeasurements, begin_release
+from od_core.archive.release_key import ReleaseKey
+from od_core.archive.store import LocalStore
+from od_core.bands import Bands
+from od_core.group_sizes import release_group_sizes
+from od_core.group_sizes.kind import GROUP_SIZES
+from od_core.parts.measurements import PartMeasurements
+from od_core.parts.release import run_in_parts
+from od_core.parts.workers import Threads
+from od_core.plan import plan_release
+from od_core.privacy import keystream
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.noise import BACKENDS, noise_named
+from od_core.publication.bundle import as_published, staged_folder, write_bundle
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.circumstances import circumstances
+from od_core.publication.flows import FLOWS
+from od_core.publication.verification import Published
+from od_core.release import run_plan
+from od_core.stops import release_stops
+from od_core.stops.kind import STOPS
+from od_core.trips import count_trips
+from tests.faults.soak_shim import mark
+
+UNIT = PrivacyUnit("trip", "bounded")
+EARLIER, PERIOD = "2001-05", "2001-06"
+ZONES = ["a", "b", "c", "d"]
+GEOGRAPHY = Geography.from_frame(pd.DataFrame({"zone": pd.Series(ZONES, dtype="str")}), ["zone"])
+TRIPS = pd.DataFrame(
+    [("a", "b", 40), ("b", "b", 70), ("c", "a", 90), ("d", "c", 300)], columns=["origin", "destination", "trips"]
+)
+GROUPS = pd.DataFrame({"group": [f"g{k}" for k in range(20)], "area": pd.Series(ZONES * 5, dtype="str"), "size": 2})
+POINTS = np.random.default_rng(4).integers(0, 4, (300, 2))
+FLOW_BUDGET = Budget(rho=Fraction(4, 7), delta="1e-8", shares="uniform")
+
+
+def _flows(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
+    return release_flows(
+        TRIPS, GEOGRAPHY, unit=UNIT, budget=FLOW_BUDGET, ledger=ledger, release_id=str(key), noise=noise
+    )
+
+
+def _parts(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
+    """Released part by part in the confidential folder; then once more as a whole, from what was kept."""
+    source = noise_named(noise)
+    plan = plan_release(GEOGRAPHY, unit=UNIT, budget=FLOW_BUDGET, bands=Bands((1,), part_trips=150))
+    confidential = ConfidentialFolder(ledger.path.parent / "confidential")
+    with exclusive(ledger.path.parent), ledger.kept_open():
+        trips = count_trips(TRIPS, plan.tree, unit=UNIT, key=confidential.key(), period=key.period)
+        store = LocalStore(confidential.subfolder(key.folder))
+        counts = CountFiles(store, "trip_counts/one")
+        if not store.has("trip_counts/one/counted.json"):
+            store.remove("trip_counts")
+            pairs = trips.rank, np.diff(trips.before)
+            counts = finish_count_files(store, counts.folder, write_count_files(store, "trip_counts/one/", [pairs]))
+        measurements = begin_release(confidential, ledger, key, key.release, plan, counts, noise, store)
+        parted = run_in_parts(plan, counts, source, measurements, Threads())
+        whole = run_plan(plan, trips, source, measurements)
+        leaves = np.concatenate([nodes.trips for nodes in parted.pieces(plan.tree.depth)])
+        if not np.array_equal(leaves, whole.leaves.trips):
+            raise ValueError("the release in parts is not that of its measurements")
+        return _charged(whole, ledger, key)
+
+
+def _group_sizes(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
+    return release_group_sizes(
+        GROUPS,
+        GEOGRAPHY,
+        unit=UNIT,
+        budget=Budget(epsilon=1),
+        mechanism="cumulative",
+        top_code=9,
+        ledger=ledger,
+        release_id=str(key),
+        noise=noise,
+    )
+
+
+def _stops(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
+    return release_stops(
+        POINTS, (4, 4), unit=UNIT, budget=Budget(epsilon=2), ledger=ledger, release_id=str(key), noise=noise
+    )
+
+
+def _charged(release: Any, ledger: Ledger, key: ReleaseKey) -> Any:
+    return replace(release, spent=ledger.spent(key, release.plan), noise=ledger.noise(key))
+
+
+RELEASES: dict[str, tuple[Callable[[Ledger, ReleaseKey, str], Any], Any]] = {
+    "flows": (_flows, FLOWS),
+    "group_sizes": (_group_sizes, GROUP_SIZES),
+    "stops": (_stops, STOPS),
+    "parts": (_parts, FLOWS),
+}
+"""How each kind is measured, and as what it is published."""
+
+
+def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Published:
+    """Measure and publish a release below a folder, or what is left to do of it."""
+    released, published_as = RELEASES[kind]
+    ledger, key = Ledger(root / "ledger.sqlite"), ReleaseKey(kind, period)
+    ledger.declare(PrivacyDomain(kind, UNIT, Cap(rho=Fraction(10**6)), "a table and any number of lost draws"))
+    release = released(ledger, key, noise)
+    place = published_place(root, kind, period, ledger)
+    facts = certificate(
+        published_as,
+        release,
+        key,
+        kind,
+        [CheckResult("release", "made by a soak", True)],
+        record=ledger.record(key),
+    )
+    published = ledger.published_certificate(key)
+    facts = as_published(facts, place.bundle, published)
+    report = published_as.report(release, facts, circumstances(published_as, ledger, key, kind, place.releases))
+    with staged_folder(
+        lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle, published
+    ):
+        published_as.store(place.database, release, key, facts)
+    ledger.publish(key, certificate_digest(facts), facts["exact"])
+    return place
+
+
+def published_place(root: Path, kind: str, period: str, ledger: Ledger) -> Published:
+    """Where everything of a release stands."""
+    key = ReleaseKey(kind, period)
+    bundle, measurements = root / "releases" / key.folder, root / "confidential" / key.folder
+    return Published(key, bundle, root / "release.duckdb", ledger, measurements)
+
+
+def marked(seed: str) -> None:
+    """From now on every draw is marked in the log, and the noise of the tables follows from a seed.
+
+    ``draw 3`` and ``drawn 3`` stand around the draw of level 3, of a part ``3.1``; ``DRAWING 3`` and ``MEASURED 3``
+    follow on entries of the ledger; ``noise`` stands at each request for random bits.
+    """
+
+    def around(once: Callable[[Any, Any, Draw], Any]) -> Callable[[Any, Any, Draw], Any]:
+        def replaced(self: Any, step: Any, draw: Draw) -> Any:
+            name = f"{step.level}.{self.part}" if isinstance(self, PartMeasurements) else f"{step.level}"
+
+            def noted() -> Iterator[Any]:
+                mark(f"draw {name}")
+                yield from draw()
+                mark(f"drawn {name}")
+
+            return once(self, step, noted)
+
+        return replaced
+
+    def after(entry: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def replaced(self: Ledger, key: ReleaseKey, level: int, *rest: Any) -> Any:
+            result = entry(self, key, level, *rest)
+            mark(f"{name} {level}")
+            return result
+
+        return replaced
+
+    def noted(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def replaced(*arguments: Any) -> Any:
+            mark("noise")
+            return draw(*arguments)
+
+        return replaced
+
+    chance = Random(seed)  # noqa: S311  # the same again, so that a trial can be repeated
+
+    def bits(size: int) -> bytes:
+        mark("bits")
+        return chance.randbytes(size)
+
+    for kept in (DurableMeasurements, PartMeasurements):
+        kept.once = around(kept.once)
+    Ledger.start_draw = after(Ledger.start_draw, "DRAWING")
+    Ledger.finish_draw = after(Ledger.finish_draw, "MEASURED")
+    for backend in BACKENDS.values():
+        backend.draw, backend.draw_laplace = noted(backend.draw), noted(backend.draw_laplace)
+    keystream.os = SimpleNamespace(urandom=bits)
