@@ -166,14 +166,12 @@ def tokens_in(texts: Sequence[str], tokens: Sequence[str]) -> Guesses:
     return np.where(most, 1, -1) if most.any() else np.zeros(len(tokens), dtype=np.int64)
 
 
-def bits_of_numbers(readings: Iterable[bytes], known: int, number: int) -> Guesses:
-    """The last bits of a number whose first ones are known, of those that stand anywhere the one most often there."""
-    found = Counter(
-        int(digits)
-        for reading in readings
-        for digits in re.findall(rb"\d+", re.sub(rb"(?<=\d),(?=\d\d\d)", b"", reading))
-        if len(digits) < 30 and int(digits) >> number == known
+def bits_of_numbers(texts: Iterable[str], known: int, number: int) -> Guesses:
+    """The last bits of a number whose first ones are known: of those that are said, the one that is said most often."""
+    numbers = (
+        int(said.replace(",", "")) for text in texts for said in re.findall(r"(?<![\w.-])\d[\d,]*(?![\w-])", text)
     )
+    found = Counter(value for value in numbers if value >> number == known)
     if not found:
         return np.zeros(number, dtype=np.int64)
     ((value, _),) = found.most_common(1)
@@ -191,6 +189,11 @@ def best(bits: NDArray[np.bool_], attackers: Mapping[str, Guesses], delta: float
 def told(instance: Any) -> list[str]:
     """All that Dagster's event storage holds of all runs, as text."""
     return [str(entry.to_json()) for run in instance.get_runs() for entry in instance.all_logs(run.run_id)]
+
+
+def messages(instance: Any) -> list[str]:
+    """What a reader of the log of all runs sees."""
+    return [entry.user_message for run in instance.get_runs() for entry in instance.all_logs(run.run_id)]
 
 
 def public_paths(root: Path) -> list[Path]:
