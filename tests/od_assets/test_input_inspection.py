@@ -51,10 +51,11 @@ def test_a_whole_input_would_not_be_refused(project: Project) -> None:
 def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, column: str) -> None:
     value = "2001-02-01" if column == "date" else "Z99"
     kind = "outside_period" if column == "date" else f"{column}_unlisted"
+    allowed = project.component(trips__fault_threshold="1/1000")
     project.write_records(changed(2, column, value))
-    assert input_of(project)[0].ok  # 2 of 2000 are a thousandth
+    assert input_of(project, allowed)[0].ok  # 2 of 2000 are a thousandth
     project.write_records(changed(3, column, value))
-    finding, detail = input_of(project)
+    finding, detail = input_of(project, allowed)
     assert finding.fault == "it would be refused"
     assert f"{kind}: 3 of 2000 records" in detail
     assert "row,date,origin,destination,in_period" in detail
@@ -64,7 +65,7 @@ def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, 
 def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
     """Two of a kind are allowed, two of each of two kinds are not: the count of trips judges that."""
     project.write_records(pd.concat([changed(2, "origin", "Z99")[:2], changed(2, "destination", "Z99")]))
-    finding, detail = input_of(project)
+    finding, detail = input_of(project, project.component(trips__fault_threshold="1/1000"))
     assert finding.fault == "it would be refused"
     assert "OD-TRIPS-FAULTS" in detail
 

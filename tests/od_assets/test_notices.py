@@ -15,6 +15,7 @@ from dagster._core.events import StepMaterializationData
 
 from od_assets.resources.notices import Failed, Notices, Published
 from od_assets.resources.run_tags import RELEASE_TAG
+from od_core.publication.certificate import promise
 
 from .conftest import Project, records
 from .watch import Kept, Watch
@@ -173,7 +174,7 @@ def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream
     certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
     notices.failed(Failed("trips", "2001-02", "7", ("a: b", "c: d")), logging.getLogger())
     assert sent == [
-        ("team", "trips/2001-01/r3 is out", certificate["guarantee"]["protected"]),
+        ("team", "trips/2001-01/r3 is out", promise(certificate["guarantee"])),
         ("team", "trips 2001-02 failed", "a: b\nc: d"),
     ]
     requested = [each.get_requested_partitions(dg.AssetKey("busiest_pairs")) for each in (before, after)]

@@ -112,7 +112,7 @@ def _assert_near_the_truth(release: Release) -> None:
     found = found.set_index(["origin", "destination"])["trips"]
     assert all(abs(trips - expected.get(pair, 0)) < 200 for pair, trips in found.items())  # twenty standard deviations
     assert set(expected) <= set(found.index)
-    assert int(found.sum()) == len(truth)
+    assert abs(int(found.sum()) - len(truth)) < 200  # destinations have no unknown area: n is noised
     for level in ("region", "town", "block"):
         pd.testing.assert_frame_equal(release.flows_at("county", level), release.flows_at("county_2", level))
 

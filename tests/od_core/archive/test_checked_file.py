@@ -56,7 +56,7 @@ def test_only_their_owner_may_write_into_new_folders(tmp_path, mask):
     """Whatever the umask; what was there before stays as it is."""
     above = mode(tmp_path)
     with umask(mask), exclusive(tmp_path / "one" / "two"):
-        assert mode(tmp_path / "one" / "two" / "release.lock") == 0o644 & ~mask
+        assert mode(tmp_path / "one" / "two" / "release.lock") == 0o600
     assert [mode(path) for path in (tmp_path / "one", tmp_path / "one" / "two")] == [0o755, 0o755]
     assert mode(tmp_path) == above
 

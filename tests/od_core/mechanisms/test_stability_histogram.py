@@ -198,6 +198,7 @@ def test_the_plan_states_its_law():
     [stated] = plan.facts()["steps"]
     assert stated == {
         "level": 4,
+        "sensitivity": 4,
         "scale": "8",
         "threshold": step.threshold,
         "epsilon": "1/2",

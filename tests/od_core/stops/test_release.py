@@ -15,6 +15,7 @@ from od_core.archive.measurements import MemoryMeasurements
 from od_core.archive.noisy_vector import NoisyVector
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE
 from od_core.stops import Grid, Trajectories, plan_stops, release_stops
 from od_core.stops.daf_entropy import DAFEntropy
 from od_core.stops.mechanisms import MECHANISMS, mechanism_named
@@ -80,6 +81,7 @@ def test_the_default_is_privtree_and_plans_say_what_is_public():
     assert plan.facts() == {
         "unit": "trip",
         "neighbours": "bounded",
+        "acceptance": DEFAULT_ACCEPTANCE.facts(),
         "mechanism": "privtree",
         "mechanism_options": {"tree_share": "7/10", "theta": "0"},
         "epsilon": "1/10",
