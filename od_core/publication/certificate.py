@@ -230,7 +230,7 @@ def _protected(change: str, spent: Spent) -> str:
 
 
 def _public(facts: Sequence[str]) -> str:
-    return f"Public without noise: {'; '.join(facts)}."
+    return f"Without noise, these are public: {'; '.join(facts)}."
 
 
 def _not_protected(facts: Sequence[str]) -> str:

@@ -54,6 +54,7 @@ def of_flows(project: Project, **changes: Any) -> OdRelease:
     return project.component(
         **{
             "trips__columns": {"date": "date", "trips": "trips"},
+            "trips__fault_threshold": "1/1000",
             "privacy": {"rho": "1e-13", "delta": "1e-8"},
             "domain__cap__rho": "1.5e-13",
         }
