@@ -37,7 +37,9 @@ def asked(arguments: Sequence[str]) -> argparse.Namespace:
     for row in ROWS:
         parser.add_argument(f"--{row}", type=int, default=0, metavar="N", help=f"how many {row}")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of trials")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of releases")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of releases, in turn; all if left out"
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="repeat trials by their names")
     return parser.parse_args(arguments)
 

@@ -54,7 +54,7 @@ def after_measured(operation: Operation) -> bool:
 PLANTED: dict[Callable[[], AbstractContextManager[object]], tuple[str, Callable[[Operation], bool]]] = {
     never_charged_again: ("kill", lambda operation: operation.path == "drawn 1"),
     never_synced: ("strict", after_measured),
-    written_in_place: ("kill", lambda operation: operation.kind == "CLOSE" and ".zip" in operation.path),
+    written_in_place: ("kill", lambda operation: ".zip" in operation.path and operation.offset > 0),
 }
 """Each defect, the fault that shows it, and the operation that meets the fault."""
 

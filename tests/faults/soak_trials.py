@@ -156,7 +156,7 @@ class Soak:
         self._folder = folder.resolve()
         self._undisturbed: dict[Start, Undisturbed] = {}
         self._earlier: dict[str, dict[str, object]] = {}
-        for kind in kinds:  # compiles and loads what the children share
+        for kind in dict.fromkeys(kinds):  # compiles and loads what the children share
             (self._folder / kind).mkdir()
             verify_release(publish(self._folder / kind, kind, "table", EARLIER))
             self._earlier[kind] = _rows_of(self._folder / kind / "release.duckdb", str(ReleaseKey(kind, EARLIER)))
