@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import reduce
 
+import absl.logging
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from od_core.privacy.accounting import rho_for_epsilon
 from od_core.privacy.privacy_loss import epsilon_exact
+
+# Its handler has taken the file that pytest captures standard error in, and would close it with the next configuration
+# of logging, under all tests after it.
+absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 PLANS = 100
 
