@@ -189,13 +189,16 @@ def test_a_few_unlisted_zones_are_dropped_record_by_record(project: Project) -> 
     faulty = records()
     faulty.loc[:1, "origin"] = "QQQQ"  # 2 of 2000 trips
     project.write_records(faulty)
-    assert project.run().success
+    without_noise = {"privacy": {"rho": "1e6", "delta": "1e-8"}, "domain__cap__rho": "1e7"}  # to speak of
+    assert project.run(project.component(trips__fault_threshold="1/1000", **without_noise)).success
     assert int(open_release(project.var / "release.duckdb").flows["trips"].sum()) == len(records()) - 2
 
 
-def test_no_trips_at_all_is_a_valid_month(project: Project) -> None:
+def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_empty(project: Project) -> None:
     project.write_records(records().head(0))
-    assert project.run().success
+    assert "OD-TRIPS-NONE" in failure_text(project.run())
+    assert _spent(project) == 0
+    assert project.run(project.component(trips__accept_empty=True)).success
     release = open_release(project.var / "release.duckdb")
     assert release.flows.empty
     assert _spent(project) == release.plan.spent.rho
