@@ -15,7 +15,11 @@ from od_core.errors import OdError
 from tests.od_assets.conftest import Project, records
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "certificate.schema.json"
-WEIGHTED = {"trips__columns": {"date": "date", "weight": "expansion"}, "max_weight": 7}
+WEIGHTED = {
+    "trips__columns": {"date": "date", "weight": "expansion"},
+    "trips__fault_threshold": "1/1000",
+    "max_weight": 7,
+}
 
 
 @pytest.mark.parametrize(
