@@ -171,4 +171,5 @@ class DurableMeasurements:
 
 def _write_draw(draw: Draw, path: Path) -> Written:
     """Draw a level into a file, whose digest is that of what was drawn."""
-    return write_checked(path, lambda file: write_noisy(file, draw()), mode=CONFIDENTIAL_FILE_MODE)
+    pieces = draw()  # first: a run that begins meanwhile removes what others have begun to write
+    return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)

@@ -104,16 +104,17 @@ def side_file(folder: Path, release_id: str = R1) -> Path:
 def run_and_die(folder: Path, level: int, point: str) -> None:
     """Run the release until it dies."""
     if point in ("while writing", "before the rename"):
-        write, replace = measurements.write_noisy, Path.replace
+        write, replace = measurements.write_checked, Path.replace
         if point == "while writing":
 
-            def half(path: Path, pieces: object) -> None:
-                write(path, pieces)
+            def half(path: Path, content: object, **options: object) -> object:
+                written = write(path, content, **options)
                 if f"measurement_{level}." in str(path):
                     os.truncate(path, path.stat().st_size // 2)
                     die()
+                return written
 
-            measurements.write_noisy = half
+            measurements.write_checked = half
         else:
 
             def never(self: Path, target: Path) -> Path:
