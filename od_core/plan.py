@@ -164,8 +164,7 @@ class ReleasePlan:
         if any(step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level) for step in self.steps):
             raise _defect("the sensitivities of the steps are not those of the unit and its neighbours")
         shares = tuple(step.rho / self.spent.rho for step in self.steps)
-        cells = _shifted_cells(self.neighbours, levels)
-        if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, cells):
+        if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
             raise _defect("the steps do not sum to the budget")
 
     @property

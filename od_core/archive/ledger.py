@@ -26,6 +26,7 @@ from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap, refuse_other_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
+from od_core.privacy.neighbours import Neighbours
 
 
 @dataclass(frozen=True)
@@ -379,9 +380,10 @@ def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
 
 def _refuse_other_charges(plan: Planned) -> None:
     """Refuse a plan whose charges are not what its noise costs. Raises OdError."""
+    neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.steps:
         refuse_other_charge(_noise_of(step.law), step.charge)
-        expected = plan.unit.sensitivity_squared if step.level > 0 else plan.unit.contribution_bound**2
+        expected = neighbours.sensitivity_squared(step.level)
         if step.law.get("sensitivity_squared", expected) != expected:
             raise _wrong(f"the sensitivity of level {step.level} is not that of the unit")
     charges = [step.charge for step in plan.steps]
