@@ -10,10 +10,6 @@ from numpy.typing import NDArray
 
 from od_core.mechanisms.paper import PaperMechanism
 
-MOST_PAIRS = 100_000_000
-"""A nation's municipalities: the solver takes a millisecond or more for each node with children, so hours beyond."""
-
-
 @dataclass(frozen=True)
 class TDALinf(PaperMechanism):
     """InfTDA's pass and objective, with any optimum that a mixed-integer solver happens to find (HiGHS).
@@ -22,7 +18,7 @@ class TDALinf(PaperMechanism):
     """
 
     name: ClassVar[str] = "tda_linf"
-    most_pairs: ClassVar[int | None] = MOST_PAIRS
+    most_pairs: ClassVar[int | None] = 100_000_000  # beyond, the solver would take hours: a millisecond or more a node
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]

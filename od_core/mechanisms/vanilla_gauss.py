@@ -11,10 +11,6 @@ from numpy.typing import NDArray
 from od_core.mechanisms.mechanism import Measures
 from od_core.mechanisms.paper import PaperMechanism
 
-MOST_PAIRS = 50_000_000
-"""Nearly every pair comes out with a count, so that table and memory grow with all public pairs: 16 bytes each."""
-
-
 @dataclass(frozen=True)
 class VanillaGauss(PaperMechanism):
     """The whole budget on the leaves, released as they were measured: unbiased, negative counts and all.
@@ -25,7 +21,7 @@ class VanillaGauss(PaperMechanism):
 
     name: ClassVar[str] = "vanilla_gauss"
     measures: ClassVar[Measures] = "all_leaves"
-    most_pairs: ClassVar[int | None] = MOST_PAIRS
+    most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table, and takes 16 bytes of memory
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]

@@ -14,7 +14,7 @@ from scipy.stats import chi2, norm
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.estimation.expected_error import summed_errors
 from od_core.evaluation.synthetic import random_tree
-from od_core.mechanisms.vanilla_gauss import MOST_PAIRS
+from od_core.mechanisms.vanilla_gauss import VanillaGauss
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released
@@ -115,7 +115,7 @@ def test_errors_add_up_to_the_levels_above(world, order):
 def test_too_many_pairs_are_refused_before_anything_is_read():
     zones = [f"{k:05}" for k in range(7072)]
     geography = Geography.from_frame(pd.DataFrame({"zone": zones}), levels=["zone"])
-    with pytest.raises(OdError, match=f"at most {MOST_PAIRS:,} pairs of zones, and there are 50,013,184") as error:
+    with pytest.raises(OdError, match=f"at most {VanillaGauss.most_pairs:,} pairs of zones, and there are 50,013,184") as error:
         release_flows(
             None,
             geography,
