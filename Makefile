@@ -17,7 +17,7 @@ install: .venv/installed
 	$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt
 	$(PIP) install --no-build-isolation --no-deps -e .
 	$(PIP) check
-	$(BIN)/python -m od_core.evaluation.rehearsal
+	$(BIN)/python -m od_core.warmup
 	touch $@
 
 .venv/installed-spark: .venv/installed constraints-spark.txt

@@ -21,12 +21,12 @@ from benchmarks.intervals import LEAST_CELLS
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.known_flows import KnownFlows, read_flights
+from od_core.flows.publishing.changes import changes
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.publication.changes import changes
-from od_core.release import run_plan
 
 MONTHS = ("2001-02", "2001-05")
 EPSILONS = (("1", "1"), ("10", "1"), ("0.1", "0.1"))

@@ -24,12 +24,12 @@ import pandas as pd
 from benchmarks.durable import check_invariants, durable_release, figures
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed
 from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
-from od_core.archive.staging import StagedRelease
+from od_core.flows.staging import StagedRelease
+from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.readers.counting import count_records
-from od_core.readers.record_columns import RecordColumns
-from od_core.readers.records import load_records
+from od_core.records.count_duckdb import count_records
+from od_core.records.format import RecordColumns
+from od_core.records.load import load_records
 
 LEVELS = ("region", "province", "town", "district", "section")
 NATION = (20, 110, 7_900, 9_249, 357_708)

@@ -21,8 +21,8 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_
 from od_assets.components import OdRelease, domain
 from od_assets.defs.resources import resources
 from od_core import Budget, PrivacyUnit, release_flows
-from od_core.evaluation.rehearsal import rehearse
 from od_core.evaluation.synthetic import SyntheticFlows, italy
+from od_core.warmup import rehearse
 
 SEED = 20010101
 PERIOD = "2001-06"

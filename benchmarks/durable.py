@@ -12,21 +12,21 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from od_core import Release, ReleasePlan
-from od_core.archive.chain import Entries
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import Draw, Measurements, MemoryMeasurements, begin_release
-from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.planned import PlannedStep
-from od_core.archive.release_key import ReleaseKey
-from od_core.estimation.refinement import refine
-from od_core.estimation.top_down import root_of
-from od_core.flow_tree import Nodes
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.top_down import root_of
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.chain import Entries
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import Draw, Measurements, MemoryMeasurements, begin_release
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.protocols import PlannedStep
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import NoiseSource
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.noise import NoiseSource
-from od_core.release import run_plan
-from od_core.trips import TripCounts
+from od_core.records.trip_counts import TripCounts
 
 KEY = ReleaseKey("benchmark", "2001-01")
 

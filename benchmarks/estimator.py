@@ -28,15 +28,15 @@ from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
 from benchmarks.release import FLIGHTS
 from benchmarks.tables import markdown_table
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.known_flows import SEED, KnownFlows, us_flights
 from od_core.evaluation.synthetic import binary, italy, random_tree
-from od_core.mechanisms import MECHANISMS
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
 from od_core.privacy.accounting import float_above
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.readers.zones import read_zones
-from od_core.release import run_plan
+from od_core.records.zone_lists import read_zones
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.group_size_figures import draw_figures
 from benchmarks.measuring import (
     fresh_process,
     machine,
@@ -34,18 +35,17 @@ from benchmarks.measuring import (
     steps,
 )
 from benchmarks.release import FLIGHTS
+from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
 from benchmarks.tables import figure, markdown_table
 from od_core import Budget, PrivacyUnit
-from od_core.archive.measurements import MemoryMeasurements
-from od_core.evaluation.group_size_figures import draw_figures
 from od_core.evaluation.known_flows import SEED
-from od_core.evaluation.synthetic_groups import KnownGroups, census, departures, households, taxis
-from od_core.group_sizes.mechanism import GroupSizeMechanism
 from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.metrics import errors_by_area
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.group_sizes.release import run_plan
-from od_core.privacy.noise import noise_named
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ from benchmarks.estimator import DELTA, EPSILONS, NOISE, data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from benchmarks.tables import markdown_table
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.coverage import SIZE_CLASSES, coverage
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flow_tree import Nodes
-from od_core.mechanisms import MECHANISMS
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.release import run_plan
 
 CASES = ("flights", "binary", "random", "italy")
 RUNS = {"flights": 100, "binary": 50, "random": 50, "italy": 5}

@@ -25,26 +25,26 @@ from typing import Any
 
 from benchmarks.counting import NATION, REGION, geography, load, make_records, make_zones
 from benchmarks.durable import durable_release
+from benchmarks.injected_noise import NodeNoise
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.count_files import CountFiles
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import begin_release
-from od_core.archive.release_key import ReleaseKey
-from od_core.archive.staging import StagedRelease
-from od_core.archive.store import LocalStore
-from od_core.bands import Bands
-from od_core.evaluation.injected_noise import NodeNoise
-from od_core.evaluation.rehearsal import rehearse
-from od_core.flow_tree import Nodes
-from od_core.parts.release import PartedRelease, run_in_parts
-from od_core.parts.workers import Threads, Workers
+from od_core.flows.parts.bands import Bands
+from od_core.flows.parts.release import PartedRelease, run_in_parts
+from od_core.flows.parts.workers import Threads, Workers
+from od_core.flows.staging import StagedRelease
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import begin_release
+from od_core.ledger.object_store import LocalStore
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import NoiseSource, noise_named
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import NoiseSource, noise_named
-from od_core.readers.counting import count_records
+from od_core.records.count_duckdb import count_records
+from od_core.records.count_files import CountFiles
+from od_core.warmup import rehearse
 
 KEY = ReleaseKey("benchmark", "2001-01")
 REPEATS = 3
@@ -78,8 +78,8 @@ def on_threads(folder: Path, part_trips: int) -> dict[str, Any]:
 
 def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
     """Parts on the executors of a local master with as many cores."""
-    from od_core.parts.spark_session import open_session
-    from od_core.parts.spark_workers import SparkWorkers
+    from od_core.spark.session import open_session
+    from od_core.spark.workers import SparkWorkers
 
     with open_session("local[2]", folder / "spark") as session:
         return in_parts(folder, part_trips, SparkWorkers(session))

@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.evaluation.published import BINARY_COMPLETE, PUBLISHED
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
 from od_core.privacy.accounting import rho_for_epsilon
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.release import run_plan
 
 DELTA = Fraction(1, 10**8)
 TOP_DOWN = ("inftda", "tda_l2")

@@ -21,12 +21,12 @@ from typing import Any
 from benchmarks.durable import check_invariants, durable_release, figures, unwritten_seconds
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
-from od_core.evaluation.rehearsal import rehearse
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, italy_sections, random_tree
-from od_core.mechanisms import MECHANISMS
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.trips import TripCounts
+from od_core.records.trip_counts import TripCounts
+from od_core.warmup import rehearse
 
 SEED = 20010101
 

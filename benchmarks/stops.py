@@ -36,21 +36,21 @@ from benchmarks.measuring import (
     reset_peak_memory,
     steps,
 )
+from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
 from benchmarks.release import FLIGHTS
 from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, in_short, markdown
+from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import FLIGHTS_MONTH, SEED
-from od_core.evaluation.range_queries import random_ranges, ranges_about, sized_ranges
-from od_core.evaluation.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
-from od_core.privacy.noise import laplace_source, noise_named
-from od_core.stops.box_index import BoxIndex, Ranges, Reals
-from od_core.stops.boxes import Boxes
-from od_core.stops.grid import Counts, Grid
-from od_core.stops.mechanism import StopsMechanism
+from od_core.noise.sources import laplace_source, noise_named
+from od_core.stops.geometry.box_index import BoxIndex, Ranges, Reals
+from od_core.stops.geometry.boxes import Boxes
+from od_core.stops.geometry.grid import Counts, Grid
 from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.mechanisms.path import Path as ChargedPath
 from od_core.stops.metrics import headline_floors, mean_relative_error, true_answers
-from od_core.stops.path import Path as ChargedPath
-from od_core.stops.whole_counts import whole_counts
+from od_core.stops.release import whole_counts
 
 
 @dataclass(frozen=True)

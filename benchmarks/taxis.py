@@ -20,12 +20,12 @@ import pandas as pd
 from benchmarks.durable import check_invariants, durable_release
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.archive.files import CONFIDENTIAL_FOLDER_MODE
+from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE
+from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.readers.counting import trip_counts_of
-from od_core.readers.records import load_records
-from od_core.readers.tlc import TLC
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.formats.tlc import TLC
+from od_core.records.load import load_records
 
 LEVELS = ("borough", "service_area", "zone")
 ZONES = 263

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 
 class OdError(Exception):
@@ -68,3 +69,14 @@ def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
     in_any_case = {one.casefold(): one for one in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
+
+
+def base_name(kind: object) -> str:
+    """The name of a type of a data frame, without what it is made of: fields, values, fill values, units.
+
+    A message names a column's type by it: a whole type may hold values of records, as an enumeration's does.
+
+    >>> base_name("struct<home: string>"), base_name("Sparse[float64, 3.5]"), base_name("decimal(9,2)")
+    ('struct', 'Sparse', 'decimal')
+    """
+    return re.split(r"[<(\[]", str(kind), maxsplit=1)[0]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
-from od_core.archive.release_key import ReleaseKey
+from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
-from od_core.publication.database import store_release
-from od_core.publication.flows import FLOWS
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
 KEYS = [ReleaseKey("us_flights", period) for period in ("2001-05", "2001-06")]

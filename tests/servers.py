@@ -18,7 +18,7 @@ import pytest
 UI = [
     sys.executable,
     "-c",
-    "import sys; from od_assets.cli import main; sys.argv = ['od-release', 'ui', '--port', '0']; main()",
+    "import sys; from od_assets.cli.app import main; sys.argv = ['od-release', 'ui', '--port', '0']; main()",
 ]
 """The Dagster UI of a project, at any port that is free."""
 

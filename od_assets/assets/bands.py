@@ -10,12 +10,12 @@ from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.level_keys import estimate_key, measurement_key
 from od_assets.assets.metadata import allowed, step_metadata
-from od_assets.engine_steps import attempt, run_step
+from od_assets.engines.steps import attempt, run_step
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings
-from od_core.archive.files import file_digest
-from od_core.archive.release_key import ReleaseKey
-from od_core.parts.release import Band, passed_pieces
+from od_assets.series.settings import ReleaseSettings
+from od_core.files.durable import file_digest
+from od_core.flows.parts.release import Band, passed_pieces
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 
 from od_core.publication.columns import Column
-from od_core.readers.record_columns import RecordColumns
+from od_core.records.format import RecordColumns
 
 _TYPES = {"string": "string", "integer": "int64", "number": "double"}
 

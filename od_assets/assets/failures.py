@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from od_core.archive.confidential import ConfidentialFolder
 from od_core.errors import OdError
+from od_core.ledger.confidential import ConfidentialFolder
 
 
 @contextmanager

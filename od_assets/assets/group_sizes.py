@@ -11,11 +11,11 @@ from od_assets.assets.inputs import source_assets
 from od_assets.assets.metadata import allowed, group_size_metadata, table
 from od_assets.assets.publication import bundle_asset
 from od_assets.checks.group_size_checks import group_size_checks
-from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.resources.warehouse import Warehouse
-from od_core.archive.files import file_digest
+from od_assets.series.group_size_settings import GroupSizeSettings
+from od_core.files.durable import file_digest
 from od_core.group_sizes.release import measure_plan
-from od_core.privacy.noise import noise_named
+from od_core.noise.sources import noise_named
 from od_core.publication.columns import GROUP_MEASUREMENTS, HISTOGRAM
 
 

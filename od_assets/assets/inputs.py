@@ -7,14 +7,14 @@ import dagster as dg
 
 from od_assets.assets.column_schema import TRIP_COUNTS, records_schema, with_columns
 from od_assets.assets.failures import failures_without_values
+from od_assets.assets.loading import load_period
 from od_assets.assets.metadata import allowed
-from od_assets.engine_steps import run_step
-from od_assets.loading import load_period
+from od_assets.engines.steps import run_step
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings, SeriesSettings
-from od_core.archive.count_files import CountFiles
-from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
-from od_core.estimation.top_down import published_root
+from od_assets.series.settings import ReleaseSettings, SeriesSettings
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
+from od_core.flows.estimation.top_down import published_root
+from od_core.records.count_files import CountFiles
 
 
 def source_assets(

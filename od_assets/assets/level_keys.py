@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from od_assets.settings import ReleaseSettings
+from od_assets.series.settings import ReleaseSettings
 
 
 def measurement_key(settings: ReleaseSettings, level: int) -> dg.AssetKey:

@@ -11,15 +11,15 @@ from od_assets.assets.column_schema import with_columns
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.level_keys import estimate_key, measurement_key, refined_key
 from od_assets.assets.metadata import allowed, step_metadata
-from od_assets.engine_steps import run_step
+from od_assets.engines.steps import run_step
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings
-from od_core.archive.files import file_digest
-from od_core.estimation.refinement import refine
-from od_core.estimation.top_down import estimate_pieces, measure
-from od_core.parts.release import first_band_counts
-from od_core.plan import ReleasePlan
-from od_core.privacy.noise import noise_named
+from od_assets.series.settings import ReleaseSettings
+from od_core.files.durable import file_digest
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.top_down import estimate_pieces, measure
+from od_core.flows.parts.release import first_band_counts
+from od_core.flows.plan import ReleasePlan
+from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
 
 

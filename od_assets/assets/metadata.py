@@ -10,20 +10,20 @@ import dagster as dg
 import pandas as pd
 
 from od_core import Release, ReleasePlan
-from od_core.archive.balance import Balance
-from od_core.group_sizes.kind import GROUP_SIZES
+from od_core.flows.plan import Step
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.report import largest_changes, largest_flows
+from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.plan import Step
+from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above
 from od_core.publication.bundle import REPORT
 from od_core.publication.certificate import promise
-from od_core.publication.circumstances import Circumstances
-from od_core.publication.flows import FLOWS
+from od_core.publication.context import Circumstances
+from od_core.publication.html.markup import data_address
 from od_core.publication.kind import Kind, R
 from od_core.publication.markdown import in_markdown
-from od_core.publication.markup import data_address
-from od_core.publication.report_flows import largest_changes, largest_flows
-from od_core.stops.kind import STOPS
+from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease
 
 ALLOWED = frozenset(

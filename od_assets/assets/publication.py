@@ -12,19 +12,19 @@ from od_assets.assets.level_keys import released_key
 from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
-from od_assets.parts import now_and_then
+from od_assets.engines.step_messages import now_and_then
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings, SeriesSettings
-from od_core.archive.balance import Balance
-from od_core.archive.files import file_digest, write_durably
-from od_core.archive.release_key import ReleaseKey
+from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.errors import OdError
+from od_core.files.durable import file_digest, write_durably
+from od_core.flows.publishing.flow_tables import flows_table
+from od_core.ledger.balance import Balance
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
-from od_core.publication.circumstances import Circumstances, circumstances
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, ORIGIN, TRIPS, Column
+from od_core.publication.context import Circumstances, circumstances
 from od_core.publication.kind import Kind, R
-from od_core.publication.tables import flows_table
 
 
 def publication_assets(

@@ -12,11 +12,11 @@ from od_assets.assets.metadata import allowed, stops_metadata, table
 from od_assets.assets.publication import bundle_asset
 from od_assets.checks.stops_checks import stops_checks
 from od_assets.resources.warehouse import Warehouse
-from od_assets.stops_settings import StopsSettings
-from od_core.archive.files import file_digest
-from od_core.privacy.noise import noise_named
+from od_assets.series.stops_settings import StopsSettings
+from od_core.files.durable import file_digest
+from od_core.noise.sources import noise_named
 from od_core.publication.columns import boxes_table
-from od_core.stops.placing import place_records
+from od_core.stops.place_list import place_records
 from od_core.stops.release import measure
 
 

@@ -10,14 +10,14 @@ from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
-from od_assets.partitions import SeriesPeriods
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import SeriesSettings, TreeSettings
-from od_core.archive.lock import exclusive
-from od_core.archive.planned import Planned
-from od_core.archive.release_key import ReleaseKey
+from od_assets.series.partitions import SeriesPeriods
+from od_assets.series.settings import SeriesSettings, TreeSettings
+from od_core.ledger.lock import exclusive
+from od_core.ledger.protocols import Planned
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import CheckResult
-from od_core.readers.zones import read_zones
+from od_core.records.zone_lists import read_zones
 
 Look = Callable[[Warehouse, str], dict[str, int]]
 """Look at an asset, of a period where it is partitioned: each check of it, and its number of violations."""

@@ -9,7 +9,7 @@ from typing import Any
 from great_expectations.data_context.store.tuple_store_backend import TupleFilesystemStoreBackend
 from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 
-from od_core.archive.files import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder
 
 _ENVIRONMENTS: dict[type, Any] = {}
 """Of Jinja, one for each kind of page: it keeps what it has compiled."""

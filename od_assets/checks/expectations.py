@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from od_core.contribution_bound import IS_USER_ID
-from od_core.readers.scratch import parquet_rows, scratch_database
-from od_core.weights import IS_WEIGHT, WEIGHT
+from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.records.contribution_bound import IS_USER_ID
+from od_core.records.weights import IS_WEIGHT, WEIGHT
 
 ZONES, DESTINATIONS = "zones", "destinations"
 """Tables of the codes that records may have, in the SQL of faults: of destinations, and of all other places."""

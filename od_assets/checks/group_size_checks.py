@@ -4,8 +4,8 @@ import dagster as dg
 
 from od_assets.checks.asset_checks import AssetChecks, geography_checks, record_checks, spend_violations
 from od_assets.checks.invariants import group_size_violations
-from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core.group_sizes.release import frame_of
 
 

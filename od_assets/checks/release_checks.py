@@ -11,8 +11,8 @@ from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_chec
 from od_assets.checks.expectations import flows_meet_expectations
 from od_assets.checks.invariants import flow_violations, level_violations
 from od_assets.resources.warehouse import Warehouse
-from od_assets.settings import ReleaseSettings
-from od_core.plan import ReleasePlan
+from od_assets.series.settings import ReleaseSettings
+from od_core.flows.plan import ReleasePlan
 
 
 def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:

@@ -5,7 +5,7 @@ import dagster as dg
 from od_assets.checks.asset_checks import AssetChecks, record_checks, spend_violations
 from od_assets.checks.invariants import box_violations, place_violations
 from od_assets.resources.warehouse import Warehouse
-from od_assets.stops_settings import StopsSettings
+from od_assets.series.stops_settings import StopsSettings
 
 
 def stops_checks(settings: StopsSettings) -> list[AssetChecks]:

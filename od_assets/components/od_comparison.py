@@ -17,8 +17,8 @@ from od_core.evaluation.comparison import EPSILONS, NUMBER_OF_RUNS
 from od_core.evaluation.contenders import DELTA
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.evaluation.known_table import KnownTable
-from od_core.mechanisms import mechanism_named
-from od_core.readers.record_columns import RecordColumns
+from od_core.flows.mechanisms import mechanism_named
+from od_core.records.format import RecordColumns
 
 
 class TableColumns(Section):

@@ -16,19 +16,16 @@ from od_assets.components.series import (
     Zones,
     example_domain,
 )
-from od_assets.group_size_settings import GroupSizeSettings
 from od_assets.project import project_root
+from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core import Budget
 from od_core.errors import OdError
-from od_core.group_sizes.areas_by_day import AreasByDay
-from od_core.group_sizes.grouping import Grouping
-from od_core.group_sizes.listed_groups import ListedGroups
+from od_core.group_sizes.grouping import AreasByDay, Grouping, ListedGroups
 from od_core.group_sizes.mechanisms import mechanism_named
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.neighbours import fault_share
-from od_core.readers.record_columns import ColumnName, RecordColumns
-from od_core.readers.record_format import RecordFormat
+from od_core.records.format import ColumnName, RecordColumns, RecordFormat
 
 
 class MemberColumns(Section):

@@ -14,11 +14,11 @@ from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import Records, Series, Zones, example_domain
 from od_assets.engines import SparkEngine
-from od_assets.settings import ReleaseSettings
+from od_assets.series.settings import ReleaseSettings
 from od_core import Budget
-from od_core.bands import PART_TRIPS, Bands
 from od_core.errors import OdError, nearest_known
-from od_core.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from od_core.flows.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from od_core.flows.parts.bands import PART_TRIPS, Bands
 from od_core.privacy.neighbours import fault_share
 
 

@@ -11,7 +11,7 @@ from od_assets.assets.stops import stops_assets
 from od_assets.checks.stops_checks import stops_checks
 from od_assets.components.section import Section
 from od_assets.components.series import PureEpsilon, Records, Series, example_domain
-from od_assets.stops_settings import StopsSettings
+from od_assets.series.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.privacy.neighbours import fault_share

@@ -8,7 +8,7 @@ from dagster_shared.check import CheckError
 from pydantic import Field
 
 from od_assets.components.section import Section
-from od_assets.partitions import SeriesPeriods
+from od_assets.series.partitions import SeriesPeriods
 from od_core.errors import OdError
 from od_core.periods import Period
 

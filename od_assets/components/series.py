@@ -8,24 +8,24 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, field_validator
 
-from od_assets.automation import arrival_sensor, release_schedule
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
 from od_assets.code_references import with_sources
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
-from od_assets.partitions import SINGLE, SeriesPeriods
 from od_assets.resources.run_tags import release_tags
-from od_assets.settings import SeriesSettings
-from od_core.archive.release_key import ReleaseKey
+from od_assets.sensors.automation import arrival_sensor, release_schedule
+from od_assets.series.partitions import SINGLE, SeriesPeriods
+from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import noise_named
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.privacy.noise import noise_named
-from od_core.readers.formats import format_named
-from od_core.readers.record_format import RecordFormat
-from od_core.readers.zones import ZoneList
+from od_core.records.format import RecordFormat
+from od_core.records.formats import format_named
+from od_core.records.zone_lists import ZoneList
 
 _DOMAIN_EXAMPLE = """\
 # The privacy domain of this data set: declared once, charged by all its releases.

@@ -3,10 +3,10 @@
 import dagster as dg
 
 from od_assets.code_references import source_of
-from od_assets.notice_sensors import release_failed, release_published
-from od_assets.resources.dead_runs import sweep_dead_runs
-from od_assets.resources.notices import Notices
+from od_assets.resources.notice_channels import Notices
 from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.dead_runs import sweep_dead_runs
+from od_assets.sensors.notices import release_failed, release_published
 
 
 @dg.sensor(

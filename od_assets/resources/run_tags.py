@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from od_assets.partitions import period_of
+from od_assets.series.partitions import period_of
 
 RELEASE_TAG = "od/release"
 PERIOD_TAG = "od/period"

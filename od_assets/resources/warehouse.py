@@ -13,32 +13,31 @@ import numpy as np
 
 from od_assets.engines import closed_sessions, store_of
 from od_assets.project import var_folder
-from od_assets.resources.dead_runs import mark_process, sweep_dead_runs
 from od_assets.resources.run_tags import mark_release
-from od_assets.settings import G, P, ReleaseSettings, SeriesSettings
+from od_assets.runs.dead_runs import mark_process, sweep_dead_runs
+from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core import Release, ReleasePlan
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.count_files import CountFiles
-from od_core.archive.identity import hold_to_input
-from od_core.archive.ledger import Ledger
-from od_core.archive.lock import LOCK_SECONDS, exclusive
-from od_core.archive.measurements import DurableMeasurements, begin_release
-from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.planned import Counted
-from od_core.archive.reading import forget_reading, hold_to_reading, keep_reading
-from od_core.archive.release_key import ReleaseKey
-from od_core.archive.staging import StagedFiles, StagedRelease
-from od_core.archive.store import Store
 from od_core.errors import OdError
-from od_core.estimation.top_down import Measurement
+from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.plan import Step
+from od_core.flows.release import finish
+from od_core.flows.staging import StagedFiles, StagedRelease
 from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep
 from od_core.group_sizes.release import GroupSizeRelease, estimated
 from od_core.group_sizes.staging import StagedGroupSizes
-from od_core.plan import Step
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.identity import forget_reading, hold_to_input, hold_to_reading, keep_reading
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.lock import LOCK_SECONDS, exclusive
+from od_core.ledger.measurements import DurableMeasurements, begin_release
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.object_store import Store
+from od_core.ledger.protocols import Counted
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import ledger_entries
-from od_core.publication.store import is_stored, stored_releases
-from od_core.publication.verification import Published
-from od_core.release import finish
+from od_core.publication.database import is_stored, stored_releases
+from od_core.published.verification import Published
+from od_core.records.count_files import CountFiles
 from od_core.stops.plan import StopsPlan
 from od_core.stops.release import StopsRelease
 from od_core.stops.release import estimated as boxes_of
@@ -241,8 +240,8 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """The measurements of a release whose data set is declared, and which is set aside; the same at every resume.
 
         Raises:
-            OdError: the ledger is older than what is public; as :meth:`od_core.archive.ledger.Ledger.declare` and
-                :func:`od_core.archive.measurements.begin_release`.
+            OdError: the ledger is older than what is public; as :meth:`od_core.ledger.ledger.Ledger.declare` and
+                :func:`od_core.ledger.measurements.begin_release`.
         """
         ledger, domain = self.ledger, settings.domain
         self._refuse_older_ledger(ledger, key)

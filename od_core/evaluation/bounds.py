@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from od_core.errors import OdError
-from od_core.flow_tree import FlowTree
-from od_core.plan import ReleasePlan, ThresholdStep
+from od_core.flows.plan import ReleasePlan, ThresholdStep
+from od_core.geography.flow_tree import FlowTree
 
 BETA = Fraction(1, 20)
 """Probability that a bound may fail at any of its levels."""

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from od_core.archive.files import PUBLIC_FILE_MODE, make_folder, write_durably
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.errors import OdError
 from od_core.evaluation.bounds import bound_of
 from od_core.evaluation.contenders import CONTENDERS, DELTA, Contender
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.peak_memory import peak_memory_gigabytes, reset_peak_memory
-from od_core.pipeline import threads
-from od_core.plan import ReleasePlan
-from od_core.privacy.noise import noise_named
-from od_core.release import run_plan
-from od_core.trips import TripCounts
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.parallel import threads
+from od_core.records.trip_counts import TripCounts
 
 EPSILONS = ("0.1", "1", "10")
 NUMBER_OF_RUNS = 5

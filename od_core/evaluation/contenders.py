@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from od_core.geography import Geography
-from od_core.mechanisms import Mechanism
-from od_core.plan import ReleasePlan, plan_release
+from od_core.flows.mechanisms import Mechanism
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.geography.geography import Geography
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit

@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from od_core.estimation.intervals import Counts, find_pairs
-from od_core.flow_tree import Nodes
-from od_core.geography import Numbers
-from od_core.release import Release
+from od_core.flows.estimation.intervals import Counts, find_pairs
+from od_core.flows.release import Release
+from od_core.geography.flow_tree import Nodes
+from od_core.geography.geography import Numbers
 
 SIZE_CLASSES = (0, 1, 10, 100, 1000)
 """Least true trips of each class of cells."""

@@ -12,20 +12,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.errors import OdError
 from od_core.evaluation.coverage import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import Level, Truth, sums_by_level
 from od_core.evaluation.synthetic import gravity
 from od_core.evaluation.synthetic_sides import flows_between
-from od_core.flow_tree import FlowTree
-from od_core.geography import Geography
-from od_core.plan import ReleasePlan, plan_release
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import BACKENDS, noise_named
 from od_core.privacy.budget import Budget, Number
-from od_core.privacy.noise import BACKENDS, noise_named
-from od_core.release import run_plan
-from od_core.trips import TripCounts
+from od_core.records.trip_counts import TripCounts
 
 NOISE = "table"
 RUNS = 5

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
-from od_core.flow_tree import FlowTree
-from od_core.geography import Geography, Numbers
-from od_core.trips import TripCounts, place_trips
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography, Numbers
+from od_core.records.trip_counts import TripCounts, place_trips
 
 Marking = Literal["synthetic", "public"]
 MARKINGS: tuple[Marking, ...] = get_args(Marking)
@@ -76,7 +76,7 @@ class KnownFlows:
         """Of flows or records with the columns that :func:`od_core.release_flows` takes.
 
         Raises:
-            OdError: marked as neither synthetic nor public; as :func:`od_core.trips.place_trips`.
+            OdError: marked as neither synthetic nor public; as :func:`od_core.records.trip_counts.place_trips`.
         """
         tree = FlowTree(geography, destination_geography or geography)
         return cls.of_pairs(name, marking, tree, *place_trips(flows, tree))

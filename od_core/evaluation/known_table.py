@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from od_core.evaluation.known_flows import KnownFlows, Marking, refuse_unmarked
-from od_core.flow_tree import FlowTree
-from od_core.geography import Geography
-from od_core.readers.counting import trip_counts_of
-from od_core.readers.record_columns import RecordColumns
-from od_core.readers.records import load_records
-from od_core.readers.table import TABLE
-from od_core.readers.zones import read_zones
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.format import RecordColumns
+from od_core.records.formats.table import TABLE
+from od_core.records.load import load_records
+from od_core.records.zone_lists import read_zones
 
 _ANY_PERIOD = "2000"
 """Asked for of a file whose dates are not looked at."""
@@ -30,7 +30,7 @@ class KnownTable:
         zones: public zone list.
         levels: level columns of the zone list, coarse to fine.
         columns: of the file of flows; dates and users are not looked at.
-        one_row_a_trip: as :class:`od_core.readers.record_format.RecordFormat`.
+        one_row_a_trip: as :class:`od_core.records.format.RecordFormat`.
 
     Raises:
         OdError: marked as anything else, or not at all.

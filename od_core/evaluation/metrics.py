@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.flow_tree import FlowTree, Nodes, Pairs
-from od_core.geography import Numbers
-from od_core.release import Release
-from od_core.trips import place_trips
+from od_core.flows.release import Release
+from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
+from od_core.geography.geography import Numbers
+from od_core.records.trip_counts import place_trips
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Rank of the first leaf pair of every node with trips, ascending, and its trips; shape (nodes,) each."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography import WHOLE_SPACE, Geography, Numbers
+from od_core.geography.geography import WHOLE_SPACE, Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
 """Share of the trips of the Italy-shaped sets that stay in their town, where the number of pairs leaves the choice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flow_tree import FlowTree
+from od_core.geography.flow_tree import FlowTree
 
 _EXPONENT = 1.2
 """Of the sizes of zones, heavy-tailed as in the other made-up flows."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography import Geography
+from od_core.geography.geography import Geography
 
 Counts = NDArray[np.int64]
 

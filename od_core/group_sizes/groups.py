@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.geography import Geography, Numbers
+from od_core.geography.geography import Geography, Numbers
 from od_core.group_sizes.frame import Counts
 
 MAX_SIZE = 1 << 53

@@ -7,12 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from od_core.estimation.top_down import checked_noise
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.groups import GroupSizes
-from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, LaplaceStep
-from od_core.privacy.noise import NoiseSource, laplace_source
+from od_core.noise.sources import NoiseSource, checked_noise, laplace_source
 
 CELLS = 1 << 20
 """Values that are worked on at a time, or those of one area."""

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.geography import Geography
+from od_core.geography.geography import Geography
 from od_core.group_sizes.frame import Counts, Frame
-from od_core.group_sizes.mechanism import GroupSizeMechanism, Query
 from od_core.group_sizes.mechanisms import mechanism_for
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism, Query
 from od_core.group_sizes.top_code import SENSITIVITY_OF_LARGEST, TopCodeEstimate, as_top_code
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly
@@ -122,7 +122,7 @@ class GroupSizePlan:
 
     @property
     def charge(self) -> Charge:
-        """As :attr:`od_core.archive.planned.Planned.charge`; pure epsilons add up as rho, epsilon^2 / 2 each."""
+        """As :attr:`od_core.ledger.protocols.Planned.charge`; pure epsilons add up as rho, epsilon^2 / 2 each."""
         return Charge(rho=self.spent.rho)
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:

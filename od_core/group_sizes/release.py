@@ -9,19 +9,19 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
-from od_core.archive.charged import charged_to, draw_release
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import Measurements
-from od_core.archive.noisy_vector import NoisyVector
-from od_core.geography import Geography
+from od_core.geography.geography import Geography
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.measure import measure, rows, widths
-from od_core.group_sizes.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, plan_group_sizes
 from od_core.group_sizes.top_code import TopCodeEstimate
+from od_core.ledger.charging import charged_to, draw_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import Measurements
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
 
 

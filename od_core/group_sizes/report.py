@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from od_core.group_sizes.frame import Counts
-from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication.circumstances import Circumstances
-from od_core.publication.markup import Markup, joined
-from od_core.publication.report_bars import bars
-from od_core.publication.report_certificate import common_sections, promise_figures, protected, under_title
-from od_core.publication.report_page import (
+from od_core.publication.context import Circumstances
+from od_core.publication.html.markup import Markup, joined
+from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
+from od_core.publication.html.report_page import (
     bar,
+    bars,
     class_text,
     heat_table,
     number,

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.archive.files import write_durably
-from od_core.archive.staging import StagedFiles
+from od_core.files.durable import write_durably
+from od_core.flows.staging import StagedFiles
 from od_core.group_sizes.frame import Counts, Frame
 from od_core.group_sizes.groups import GroupSizes
 

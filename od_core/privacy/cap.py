@@ -47,7 +47,7 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     cost a part of the whole. A delta is the plan's, which holds it to a threshold.
 
     Args:
-        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.archive.planned.PlannedStep.law`.
+        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.ledger.protocols.PlannedStep.law`.
         stated: the charge.
 
     Raises:

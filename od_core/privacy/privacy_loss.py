@@ -31,13 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.noise.opendp import VARIANCE_SLACK
 from od_core.privacy import accounting
 
 LEAST_DELTA = Fraction(1, 10**12)
 """Below it the tails that are cut off (three a variance, each 2^-64) would be felt."""
 
-VARIANCE_SLACK = Fraction(1, 1 << 30)
-"""A backend may draw noise whose variance is above the planned one by at most this part of it."""
 
 _REACH = 9.5
 """In sigmas; beyond lies 2 exp(-9.5^2 / 2) < 2^-64, with any slack too (sub-Gaussian: Canonne et al. 2020)."""

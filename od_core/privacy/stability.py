@@ -11,12 +11,10 @@ from fractions import Fraction
 from flint import arb
 
 from od_core.errors import OdError
+from od_core.noise.certified_table import at_precision, rational
+from od_core.noise.opendp import SCALE_SLACK
 from od_core.privacy.accounting import LARGEST, SMALLEST
-from od_core.privacy.certified_law import at_precision, rational
 from od_core.privacy.unit import PrivacyUnit
-
-SCALE_SLACK = Fraction(1, 1 << 30)
-"""A backend may draw from a scale above the planned one by this part of it (OpenDP's is rounded up by less)."""
 
 _BITS = 128
 """Of the first attempt. Too few cost time, never exactness."""

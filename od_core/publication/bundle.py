@@ -13,20 +13,27 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.archive.checked_file import Written, write_checked
-from od_core.archive.files import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
-from od_core.archive.ledger import EntryName
 from od_core.errors import OdError
+from od_core.files.checked_file import Written, write_checked
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
+from od_core.ledger.ledger import EntryName
 from od_core.publication.bundle_file import BundleFile
+from od_core.publication.bundle_integrity import (
+    CHECKSUMS,
+    checksum_lines,
+    faulty_files,
+    stated_digests,
+    write_zip,
+    zip_beside,
+    zip_faults,
+    zip_is_sound,
+)
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.certificate_page import certificate_page
-from od_core.publication.checksums import CHECKSUMS, checksum_lines, faulty_files, stated_digests
 from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
-from od_core.publication.file_formats import opens, refuse_unreadable
+from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices
+from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import Kind, R
-from od_core.publication.open_matrix import same_matrices
-from od_core.publication.zipped import write_zip, zip_beside, zip_faults, zip_is_sound
 
 CERTIFICATE = "certificate.json"
 SCHEMA = "certificate.schema.json"

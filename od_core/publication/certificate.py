@@ -10,9 +10,9 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
-from od_core.archive.ledger import ReleaseRecord
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
+from od_core.ledger.ledger import ReleaseRecord
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, exp_above, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of

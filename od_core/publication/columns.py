@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
-from od_core.estimation.intervals import CONFIDENCE, MOST_LISTED
+CONFIDENCE = Fraction(9, 10)
+"""Probability with which an interval holds the true number of counted trips."""
+
+MOST_LISTED = 5_000_000
+"""Public pairs of a pair of levels up to which every one is listed with its interval, those of 0 trips included."""
 
 
 @dataclass(frozen=True)

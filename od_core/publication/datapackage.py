@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from od_core.archive.checked_file import Written
+from od_core.files.checked_file import Written
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table

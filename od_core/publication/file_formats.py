@@ -8,6 +8,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
@@ -110,3 +111,20 @@ _READERS: dict[str, Callable[[Path], None]] = {
     ".txt": _read_text,
     ".omx": _read_matrices,
 }
+
+
+def same_matrices(file: Path, other: Path) -> bool:
+    """Whether two files have equal matrices and lookups, whatever version of HDF5 wrote them."""
+    import openmatrix
+    import tables
+
+    try:
+        with openmatrix.open_file(str(file)) as one, openmatrix.open_file(str(other)) as two:
+            arrays = [
+                {node._v_pathname: node.read() for node in opened.walk_nodes("/", "Array")} for opened in (one, two)
+            ]
+    except (OSError, tables.HDF5ExtError, tables.NodeError):
+        return False
+    return arrays[0].keys() == arrays[1].keys() and all(
+        np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items()
+    )

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pandas as pd
 
-from od_core.archive.noisy_vector import NoisyVector
-from od_core.archive.planned import Planned, PlannedStep
-from od_core.archive.release_key import ReleaseKey
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.protocols import Planned, PlannedStep
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.publication.bundle_file import BundleFile
-from od_core.publication.markup import Markup
+from od_core.publication.html.markup import Markup
 
 if TYPE_CHECKING:
-    from od_core.publication.circumstances import Circumstances
+    from od_core.publication.context import Circumstances
 
 Look = Callable[[], Iterator[str]]
 """Looks at a part of a published release; yields what is wrong with it, a line each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -10,11 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.coordinates import COORDINATES
-from od_core.geography import Geography
+from od_core.geography.codes import COORDINATES
+from od_core.geography.geography import Geography
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.columns import AREAS, LOCATED_AREAS, Table
-from od_core.release import Release, measured_cells
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
@@ -35,17 +33,6 @@ def write_parquet(table: pa.Table, file: BinaryIO) -> None:
 def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
     """A public table as RFC 4180 has it, in UTF-8."""
     table.to_csv(file, mode="wb", index=False, lineterminator="\r\n", encoding="utf-8")
-
-
-def flows_table(release: Release) -> pa.Table:
-    """The leaf flows: origin, destination (zone codes), trips."""
-    return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
-
-
-def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """All measured cells, top level first, piece by piece: level, origin, destination (codes), noisy, variance."""
-    for measurement in release.measured:
-        yield from measured_cells(release.plan, measurement)
 
 
 def areas_files(areas: pa.Table) -> list[BundleFile]:

@@ -1,7 +1,7 @@
 """Trips with stops, as points of a public grid: disjoint boxes with noisy counts that answer range queries (spec 5)."""
 
-from od_core.stops.grid import Grid
-from od_core.stops.map_grid import MapGrid
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.metrics import evaluate_stops
 from od_core.stops.plan import plan_stops
 from od_core.stops.release import StopsRelease, release_stops

@@ -10,10 +10,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from od_core.errors import OdError
-from od_core.stops.box_index import BoxIndex, Ranges, Reals
-from od_core.stops.boxes import Bounds
-from od_core.stops.grid import Counts, Points
-from od_core.stops.queries import checked_ranges
+from od_core.stops.geometry.box_index import BoxIndex, Ranges, Reals
+from od_core.stops.geometry.boxes import Bounds
+from od_core.stops.geometry.grid import Counts, Points
+from od_core.stops.geometry.queries import checked_ranges
 
 HEADLINE_SHARE = 1000
 """The headline floor is the number of trips over this: below it, a query mostly asks for empty boxes."""
@@ -36,7 +36,7 @@ def evaluate_stops(
     Args:
         release: the boxes to judge.
         points: cell of each trip that they were made of; shape (trips, dimensions).
-        ranges: the queries, as :func:`od_core.stops.queries.answers` takes them.
+        ranges: the queries, as :func:`od_core.stops.geometry.queries.answers` takes them.
         floors: least true answers that errors are divided by, above 0; a thousandth of the trips and 1 where left out.
 
     Returns:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 
+import duckdb
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from od_core.codes import check_case, text_codes
 from od_core.errors import OdError
-from od_core.stops.grid import Points
-from od_core.stops.map_grid import MapGrid
+from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.geography.codes import check_case, text_codes
+from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.records.faults import not_counted, refuse_too_many_faults
+from od_core.stops.geometry.grid import Points
+from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.trajectories import Trajectories
 
 
 @dataclass(frozen=True)
@@ -101,3 +110,45 @@ def _fault(code: str, message: str, detail: str | None = None) -> OdError:
     """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
     next_step = "correct the list of places or the configuration"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)
+
+
+# Confidential: records placed on the map, those that have no place dropped one by one, by DuckDB.
+
+
+def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = FAULT_THRESHOLD) -> Trajectories:
+    """The cells of every record on the map.
+
+    A record with a place that is not listed, or of another period, is dropped. Records are decided one by one.
+
+    Args:
+        records: Parquet file as :func:`od_core.records.load.load_records` leaves it, with as many stops as the map
+            has places between the first and the last.
+        places: public.
+        fault_threshold: refuse the records when a larger share of them is faulty.
+
+    Raises:
+        OdError: too many faulty records; the records cannot be read.
+    """
+    stops = [f"stop_{number}" for number in range(1, len(places.map.places) - 1)]
+    stages = ["origin", *stops, "destination"]
+    numbers = ", ".join(f"place_{k}.number AS {stage}" for k, stage in enumerate(stages))
+    joins = " ".join(
+        f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)
+    )
+    sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
+    try:
+        with scratch_database(records.parent, records) as connection:
+            codes = pa.array(places.codes, pa.string())
+            connection.register("places", pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)}))
+            placed = f"SELECT in_period, {numbers} FROM {parquet_rows(records)} AS records {joins}"  # noqa: S608  # checked names
+            counted, faulty = connection.sql(
+                f"SELECT count(*), count(*) FILTER (WHERE NOT ({sound})) FROM ({placed})"  # noqa: S608  # our own
+            ).fetchall()[0]
+            refuse_too_many_faults(faulty, counted, fault_threshold)
+            table = connection.sql(
+                f"SELECT {', '.join(stages)} FROM ({placed}) WHERE {sound}"  # noqa: S608  # our own
+            ).to_arrow_table()
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise not_counted(error) from None
+    cells = [places.cells[table[stage].to_numpy()] for stage in stages]
+    return Trajectories(np.ascontiguousarray(np.concatenate(cells, axis=1)), places.map.grid)

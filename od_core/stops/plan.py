@@ -16,10 +16,10 @@ from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.grid import Grid
-from od_core.stops.map_grid import MapGrid
-from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms.mechanism import StopsMechanism
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class StopsPlan:
 
     @property
     def charge(self) -> Charge:
-        """As :attr:`od_core.archive.planned.Planned.charge`."""
+        """As :attr:`od_core.ledger.protocols.Planned.charge`."""
         return self.step.charge
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:

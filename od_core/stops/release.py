@@ -10,24 +10,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.archive.charged import charged_to, draw_release
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import Measurements
-from od_core.archive.noisy_vector import NoisyVector
 from od_core.errors import OdError
+from od_core.ledger.charging import charged_to, draw_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import Measurements
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.noise import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.box_index import BoxIndex
-from od_core.stops.boxes import Boxes, Drawn
-from od_core.stops.grid import Counts, Grid
-from od_core.stops.map_grid import MapGrid
-from od_core.stops.mechanism import StopsMechanism
-from od_core.stops.path import Path
+from od_core.stops.geometry.box_index import BoxIndex
+from od_core.stops.geometry.boxes import Boxes
+from od_core.stops.geometry.grid import Counts, Grid
+from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.geometry.queries import Range, checked_ranges, origin_destination
+from od_core.stops.mechanisms.mechanism import Drawn, StopsMechanism
+from od_core.stops.mechanisms.path import Path
 from od_core.stops.plan import StopsPlan, plan_stops
-from od_core.stops.queries import Range, checked_ranges, origin_destination
 from od_core.stops.trajectories import Trajectories
-from od_core.stops.whole_counts import whole_counts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,7 +76,7 @@ class StopsRelease:
                 dimensions, 2) of several.
 
         Raises:
-            OdError: as :func:`od_core.stops.queries.answers`.
+            OdError: as :func:`od_core.stops.geometry.queries.answers`.
         """
         single = np.ndim(ranges) == 2
         asked = [ranges] if single else ranges
@@ -92,7 +91,7 @@ class StopsRelease:
             destination: the same of the last place.
 
         Raises:
-            OdError: as :func:`od_core.stops.queries.origin_destination`.
+            OdError: as :func:`od_core.stops.geometry.queries.origin_destination`.
         """
         boxes, places = self.measured, self.plan.grid.dimensions // max(1, len(origin))
         return origin_destination(boxes.lower, boxes.upper, self.counts, origin, destination, places)
@@ -202,3 +201,39 @@ def _no_boxes() -> OdError:
         next_step="read it with the plan that it was made with",
         spent="what was set aside before stays charged",
     )
+
+
+# Noisy counts made whole counts: none below 0, their total kept (spec 5, "Post-processing").
+
+
+_LIMIT = 1 << 62
+
+
+def whole_counts(noisy: Counts) -> Counts:
+    """Counts of at least 0 with the total of the noisy ones, or of 0 if that is below it.
+
+    What is below 0 is cut off; by so much the others exceed the total, and the excess is taken from the smallest
+    first, each down to 0: nothing but noise is left of most of them. Ties go by position.
+
+    Args:
+        noisy: of disjoint boxes; shape (boxes,).
+
+    Raises:
+        OdError: sums beyond 64-bit arithmetic.
+
+    >>> whole_counts(np.array([7, -4, 2, 3]))
+    array([7, 0, 0, 1])
+    """
+    if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _LIMIT:
+        raise OdError(
+            "OD-STOPS-OVERFLOW",
+            "the noisy counts sum to more than 64-bit arithmetic holds",
+            next_step="raise epsilon",
+            spent="what was set aside before stays charged",
+        )
+    counts = np.maximum(noisy, 0)
+    excess = int(counts.sum()) - int(noisy.sum())  # more than there is to take, if the total is below 0
+    order = np.argsort(counts, kind="stable")
+    taken = np.minimum(np.cumsum(counts[order]), excess)  # of all up to here
+    counts[order] -= np.diff(taken, prepend=0)
+    return counts

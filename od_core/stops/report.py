@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.publication.circumstances import Circumstances
-from od_core.publication.markup import Markup, element, joined
-from od_core.publication.report_certificate import common_sections, promise_figures, protected, under_title
-from od_core.publication.report_page import (
+from od_core.publication.context import Circumstances
+from od_core.publication.html.markup import Markup, element, joined
+from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
+from od_core.publication.html.report_page import (
     SHADES,
     Scale,
     between,
@@ -22,8 +22,8 @@ from od_core.publication.report_page import (
     rounded,
     table,
 )
-from od_core.stops.boxes import Bounds
-from od_core.stops.map_grid import MapGrid
+from od_core.stops.geometry.boxes import Bounds
+from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.release import StopsRelease
 
 LISTED = 20

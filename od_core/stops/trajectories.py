@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.stops.filled_cells import keys
-from od_core.stops.grid import Counts, Grid, Points, cells_of
+from od_core.stops.geometry.filled_cells import keys
+from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of
 
 MAX_TRIPS = (1 << 31) - 1
 """Trips of a cell are counted in 32 bits, and a product of two such counts in 64."""
@@ -49,7 +49,7 @@ class Trajectories:
         return len(self.points)
 
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """The cells in order, whatever order the trips are given in; see :class:`od_core.archive.planned.Counted`."""
+        """The cells in order, whatever order the trips are given in; see :class:`od_core.ledger.protocols.Counted`."""
         words = keys(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]

@@ -12,10 +12,10 @@ from scipy import stats
 from benchmarks import stops
 from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
 from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, markdown
-from od_core.evaluation.synthetic_stops import zipf
-from od_core.stops import equal_grid
-from od_core.stops.identity import Identity
-from od_core.stops.whole_counts import whole_counts
+from benchmarks.synthetic_stops import zipf
+from od_core.stops.mechanisms import grids as equal_grid
+from od_core.stops.mechanisms.grids import Identity
+from od_core.stops.release import whole_counts
 
 CASE = "zipf 1.5, 4 dimensions"
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}

@@ -25,7 +25,7 @@ PERIOD = "2001-06"
 ARGUMENTS = ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
 """The name of somebody else, whose owner lets it point to this machine."""
 
-CLI = "import sys; from od_assets.cli import main; sys.argv = ['od-release', *sys.argv[1:]]; main()"
+CLI = "import sys; from od_assets.cli.app import main; sys.argv = ['od-release', *sys.argv[1:]]; main()"
 
 
 @dataclass

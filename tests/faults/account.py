@@ -6,11 +6,11 @@ from collections import Counter
 
 import pandas as pd
 
-from od_core.archive.files import file_digest
-from od_core.archive.ledger import Ledger
-from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.files.durable import file_digest
+from od_core.ledger.ledger import Ledger
+from od_core.noise.opendp import OpenDPNoise
 from tests.faults.worker import LEVEL_RHO, R1, RHO, released, side_file, watched
-from tests.od_core.archive.ledger_rows import assert_chain, charged, reservations, rows, states
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, reservations, rows, states
 
 LEVELS = (1, 2, 3, 4)
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import DurableMeasurements, begin_release
-from od_core.archive.release_key import ReleaseKey
-from od_core.publication.store import opened
-from od_core.readers.records import RecordColumns, load_records
-from od_core.trips import count_trips
-from tests.od_core.archive.ledger_rows import FLOWS, domain, small_plan
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import DurableMeasurements, begin_release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.database import opened
+from od_core.records.load import RecordColumns, load_records
+from od_core.records.trip_counts import count_trips
+from tests.od_core.ledger.ledger_rows import FLOWS, domain, small_plan
 
 KEY = ReleaseKey("commuters", "2001-06")
 PLAN = small_plan()

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
-from od_core.publication import bundle, database, store
+from od_core.flows.publishing import flow_database as database
+from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication import bundle
+from od_core.publication import database as store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.circumstances import circumstances
-from od_core.publication.flows import FLOWS as FLOW_KIND
+from od_core.publication.context import circumstances
 from tests.faults.worker import R1, die, released
-from tests.od_core.archive.ledger_rows import FLOWS
+from tests.od_core.ledger.ledger_rows import FLOWS
 
 KEY = ReleaseKey.parse(R1)
 POINTS = (

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import patch
 
-from od_core.archive import files
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.files import durable as files
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from tests.faults.soak_shim import Operation
 from tests.faults.soak_trials import Soak, Start, Trial

@@ -14,33 +14,33 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.archive.ledger import Ledger
-from od_core.archive.lock import exclusive
-from od_core.archive.measurements import Draw, DurableMeasurements, begin_release
-from od_core.archive.release_key import ReleaseKey
-from od_core.archive.store import LocalStore
-from od_core.bands import Bands
+from od_core.flows.parts.bands import Bands
+from od_core.flows.parts.part_measurements import PartMeasurements
+from od_core.flows.parts.release import run_in_parts
+from od_core.flows.parts.workers import Threads
+from od_core.flows.plan import plan_release
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.release import run_plan
 from od_core.group_sizes import release_group_sizes
-from od_core.group_sizes.kind import GROUP_SIZES
-from od_core.parts.measurements import PartMeasurements
-from od_core.parts.release import run_in_parts
-from od_core.parts.workers import Threads
-from od_core.plan import plan_release
-from od_core.privacy import keystream
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.lock import exclusive
+from od_core.ledger.measurements import Draw, DurableMeasurements, begin_release
+from od_core.ledger.object_store import LocalStore
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise import keystream
+from od_core.noise.sources import BACKENDS, noise_named
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.noise import BACKENDS, noise_named
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.circumstances import circumstances
-from od_core.publication.flows import FLOWS
-from od_core.publication.verification import Published
-from od_core.release import run_plan
+from od_core.publication.context import circumstances
+from od_core.published.verification import Published
+from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
+from od_core.records.trip_counts import count_trips
 from od_core.stops import release_stops
-from od_core.stops.kind import STOPS
-from od_core.trips import count_trips
+from od_core.stops.publishing import STOPS
 from tests.faults.soak_shim import mark
 
 UNIT = PrivacyUnit("trip", "bounded")

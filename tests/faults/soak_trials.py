@@ -31,12 +31,12 @@ from pathlib import Path
 
 import duckdb
 
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.publication.checksums import faulty_files
-from od_core.publication.store import CLOSED
-from od_core.publication.verification import verify_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle_integrity import faulty_files
+from od_core.publication.database import CLOSED
+from od_core.published.verification import verify_release
 from tests.faults.soak_models import MODELS, Disk, kept_by_cut
 from tests.faults.soak_releases import EARLIER, PERIOD, RELEASES, marked, publish, published_place
 from tests.faults.soak_shim import FAULTS, Operation, arm, operations

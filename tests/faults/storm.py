@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 from od_core import release_flows
-from od_core.archive.release_key import ReleaseKey
-from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.opendp import OpenDPNoise
 from tests.faults.publisher import publish
 from tests.faults.worker import BUDGET, side_file, watched
-from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY, TRIP
 from tests.od_core.doubles import no_noise
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP
 
 
 def storm(folder: Path, kills: int, seed: int) -> None:

@@ -9,11 +9,11 @@ from fractions import Fraction
 import pytest
 
 from od_core import open_release
-from od_core.archive.ledger import Ledger
+from od_core.ledger.ledger import Ledger
 from tests.faults.account import assert_account, drawn, measurement_files
 from tests.faults.publisher import KEY
 from tests.faults.worker import LEVEL_RHO, RHO, declare
-from tests.od_core.archive.ledger_rows import charged, rows
+from tests.od_core.ledger.ledger_rows import charged, rows
 
 
 def ended(process) -> str:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.files import file_digest
-from od_core.archive.ledger import Ledger
-from od_core.archive.lock import exclusive
+from od_core.files.durable import file_digest
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.lock import exclusive
 from tests.faults.full_disk import KEY, PLAN, begun
 from tests.faults.worker import R1, RHO, declare, released, side_file
-from tests.od_core.archive.ledger_rows import assert_chain, charged, domain, reservations
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, reservations
 
 
 def test_two_runs_of_one_release_draw_it_once(tmp_path, started):

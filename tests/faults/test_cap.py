@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 
 from od_core import OdError
-from od_core.archive.release_key import ReleaseKey
-from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.opendp import OpenDPNoise
 from tests.faults.publisher import publish
 from tests.faults.worker import RHO, declare, side_file, watched
-from tests.od_core.archive.ledger_rows import charged, rows
+from tests.od_core.ledger.ledger_rows import charged, rows
 
 
 def test_a_cap_for_four_publishes_four_and_draws_for_no_other(tmp_path, monkeypatch):

@@ -19,13 +19,14 @@ import pandas as pd
 import pytest
 
 from od_core import OdError, open_release
-from od_core.archive import chain
-from od_core.privacy.opendp_noise import OpenDPNoise
-from od_core.publication import database, store
+from od_core.flows.publishing import flow_database as database
+from od_core.ledger import chain
+from od_core.noise.opendp import OpenDPNoise
+from od_core.publication import database as store
 from tests.faults.account import assert_account, drawn, measurement_files
 from tests.faults.publisher import publish
 from tests.faults.worker import LEVEL_RHO, R1, RHO, declare, side_file, watched
-from tests.od_core.archive.ledger_rows import FLOWS, charged, rows
+from tests.od_core.ledger.ledger_rows import FLOWS, charged, rows
 from tests.od_core.publication import test_database
 
 Broken = Callable[[Path], object]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core.archive.ledger import Ledger
-from od_core.publication.store import opened
+from od_core.ledger.ledger import Ledger
+from od_core.publication.database import opened
 from tests.faults.full_disk import KEY, PLAN, VALUES, begun
-from tests.od_core.archive.ledger_rows import assert_chain, charged, domain, rows, states
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, rows, states
 
 FIRST = Fraction(3, 70)
 

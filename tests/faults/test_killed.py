@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 
 from od_core import OdError
-from od_core.archive.ledger import Ledger
-from od_core.privacy.opendp_noise import OpenDPNoise
+from od_core.ledger.ledger import Ledger
+from od_core.noise.opendp import OpenDPNoise
 from tests.faults.account import LEVELS, assert_account, assert_resumed, drawn, measurement_files
 from tests.faults.worker import LEVEL_RHO, POINTS, R1, RHO, declare, released, side_file, watched
-from tests.od_core.archive.ledger_rows import charged, rows, states
+from tests.od_core.ledger.ledger_rows import charged, rows, states
 
 LOST = {"before the head": 0, "after DRAWING": 0, "during the draw": 1, "while writing": 1, "before the rename": 1}
 """Points at which a draw is lost, and whether bits were asked for by then."""

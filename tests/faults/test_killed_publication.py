@@ -12,7 +12,7 @@ from od_core import open_release
 from od_core.publication.bundle import bundle_faults
 from tests.faults.publisher import KEY, POINTS, publish
 from tests.faults.worker import declare, released
-from tests.od_core.archive.ledger_rows import assert_chain, rows
+from tests.od_core.ledger.ledger_rows import assert_chain, rows
 
 
 def visible(folder):

@@ -15,8 +15,8 @@ import dagster as dg
 import pytest
 
 from od_core import open_release
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = ReleaseKey("us_flights", "2001-03", 1)

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.privacy import opendp_noise, opendp_processes, opendp_worker
-from od_core.privacy.opendp_noise import MAX_VARIANCE, OpenDPNoise
-from od_core.privacy.opendp_processes import WORTH, drawn, library, shares
-from od_core.privacy.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, held_to_loss
-from od_core.privacy.stability import SCALE_SLACK
+from od_core.noise import opendp as opendp_noise
+from od_core.noise import opendp_processes, opendp_worker
+from od_core.noise.opendp import MAX_VARIANCE, SCALE_SLACK, OpenDPNoise
+from od_core.noise.opendp_processes import WORTH, drawn, library, shares
+from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, held_to_loss
 from tests.statistical.laws import block_length, repeats_a_block
 
 SIGMA = 1000.0
@@ -31,7 +31,7 @@ CUT = 2 * WORTH  # draws that two processes share
 # No guard of __main__: a child that ran this again would start children of its own.
 HOLDER = """
 import os, signal, subprocess, sys, threading, time
-from od_core.privacy import opendp_processes
+from od_core.noise import opendp_processes
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
 started, popen = [], subprocess.Popen
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 import pandas as pd
 
 from od_core import open_release
-from od_core.archive.release_key import ReleaseKey
-from od_core.publication.verification import Published, verify_release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.verification import Published, verify_release
 from tests.faults.account import assert_account, assert_resumed, charges, measurement_files
 from tests.faults.publisher import publish
 from tests.faults.worker import declare, released
-from tests.od_core.archive.ledger_rows import charged, rows, states
+from tests.od_core.ledger.ledger_rows import charged, rows, states
 
 CAP = Fraction(100)
 

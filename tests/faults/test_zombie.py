@@ -10,22 +10,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from od_core.archive.count_files import CountFiles
-from od_core.archive.part_files import part_digest, part_file
-from od_core.archive.store import LocalStore
-from od_core.bands import Bands
-from od_core.estimation.top_down import published_root, run_levels
-from od_core.flow_tree import Nodes
-from od_core.mechanisms import InfTDARefined
-from od_core.parts.measurements import claimed_rounds
-from od_core.parts.release import first_band_counts, run_in_parts
-from od_core.parts.rounds import granted_rounds
-from od_core.parts.work import Work
-from od_core.parts.workers import Threads
-from od_core.privacy.noise import noise_named
+from od_core.flows.estimation.top_down import published_root, run_levels
+from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.parts.bands import Bands
+from od_core.flows.parts.part_measurements import claimed_rounds
+from od_core.flows.parts.release import first_band_counts, run_in_parts
+from od_core.flows.parts.rounds import granted_rounds
+from od_core.flows.parts.work import Work
+from od_core.flows.parts.workers import Threads
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.object_store import LocalStore, part_digest, part_file
+from od_core.noise.sources import noise_named
+from od_core.records.count_files import CountFiles
 from tests.faults.zombie import StoppingStore
-from tests.od_core.archive.ledger_rows import charged
-from tests.od_core.parts.passes import begun, counted, kept_counts, plan_of, small_italy
+from tests.od_core.flows.parts.passes import begun, counted, kept_counts, plan_of, small_italy
+from tests.od_core.ledger.ledger_rows import charged
 
 ROOT = Path(__file__).parents[2]
 LEVEL, PART = 5, 1

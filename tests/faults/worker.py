@@ -13,14 +13,15 @@ from pathlib import Path
 import pandas as pd
 
 from od_core import Budget, OdError, Release, release_flows
-from od_core.archive import chain, confidential, files, measurements
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.files import durable as files
+from od_core.ledger import chain, confidential, measurements
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.opendp_noise import OpenDPNoise
-from tests.od_core.archive.ledger_rows import FLOWS, GEOGRAPHY, TRIP
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP
 
 R1 = "commuters/2001-06/r1"
 RHO = Fraction(4, 7)

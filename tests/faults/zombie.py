@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from od_core.archive.part_files import part_digest
-from od_core.archive.store import LocalStore
-from od_core.parts.passes import measure_part
-from od_core.parts.work import on_all
-from od_core.parts.workers import Threads
+from od_core.flows.parts.passes import measure_part
+from od_core.flows.parts.work import on_all
+from od_core.flows.parts.workers import Threads
+from od_core.ledger.object_store import LocalStore, part_digest
 
 
 @dataclass(frozen=True)

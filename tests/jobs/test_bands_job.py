@@ -9,11 +9,11 @@ import pytest
 
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
-from od_core.bands import Bands
 from od_core.errors import OdError
-from od_core.publication.verification import verify_release
+from od_core.flows.parts.bands import Bands
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.verification import verify_release
 from tests.od_assets.conftest import Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("trips", "2001-01", 1)
@@ -58,7 +58,7 @@ def test_other_bands_are_another_plan(project: Project) -> None:
 
 def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that fails is lost; the run that follows asks for a second round of its level alone."""
-    from od_core.parts import measurements
+    from od_core.flows.parts import part_measurements as measurements
 
     sound = measurements.write_noisy
     drawn = []

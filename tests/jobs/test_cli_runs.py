@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.od_assets.test_cli import ROOT, od_release
+from tests.od_assets.cli.test_app import ROOT, od_release
 
 
 def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ import pandas as pd
 import pytest
 
 from od_assets.components import OdRelease, domain
-from od_assets.declarations import read_declaration
+from od_assets.series.declarations import read_declaration
 from od_core import open_release
-from od_core.archive.staging import StagedRelease
+from od_core.flows.staging import StagedRelease
 from tests.od_assets.conftest import Project, failure_text
-from tests.od_core.readers.published import nomis_2021, write_istat, write_lodes
+from tests.od_core.records.published import nomis_2021, write_istat, write_lodes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -13,15 +13,15 @@ from od_assets.assets.metadata import ALLOWED
 from od_assets.components import OdGroupSizes
 from od_assets.resources import warehouse
 from od_assets.resources.warehouse import Warehouse
-from od_assets.verifying import verified
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_assets.runs.verify import verified
 from od_core.errors import OdError
 from od_core.group_sizes import release as release_module
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.plan import GroupSizePlan
-from od_core.group_sizes.publication import open_group_sizes
+from od_core.group_sizes.publishing import open_group_sizes
 from od_core.group_sizes.top_code import margin
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("departures", "2001-01")

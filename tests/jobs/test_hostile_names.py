@@ -13,12 +13,13 @@ import yaml
 from typer.testing import CliRunner
 
 import od_assets.definitions
-from od_assets import cli, declarations
+from od_assets.cli import app as cli
 from od_assets.components import domain
+from od_assets.series import declarations
 from od_core import Budget, Geography, PrivacyUnit, release_flows
-from od_core.archive.release_key import ReleaseKey
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
-from od_core.publication.flows import FLOWS
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import Project, failure_text, public_bytes, records
 
 INPUTS = ("geography", "raw_trips", "trip_counts")

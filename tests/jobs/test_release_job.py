@@ -19,13 +19,13 @@ import pytest
 import od_assets.assets.levels
 from od_assets.assets.metadata import ALLOWED
 from od_assets.resources.warehouse import Warehouse
-from od_assets.verifying import verified
+from od_assets.runs.verify import verified
 from od_core import open_release
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.flow_tree import Nodes
-from od_core.publication.verification import verify_release
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.verification import verify_release
 from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text, public_bytes, records
 
 KEY = ReleaseKey("trips", "2001-01", 1)

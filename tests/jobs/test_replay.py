@@ -16,8 +16,8 @@ import pytest
 import od_assets.assets.levels
 from od_assets.components import OdRelease
 from od_assets.defs.resources import resources
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, records
 
 MONTHS = ("2001-01", "2001-02")

@@ -10,11 +10,11 @@ import pytest
 
 from od_assets.assets import stops as assets
 from od_assets.assets.metadata import ALLOWED
-from od_assets.verifying import verified
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_assets.runs.verify import verified
 from od_core.errors import OdError
-from od_core.stops.publication import open_stops
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.stops.publishing import open_stops
 from od_core.stops.release import StopsRelease
 from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
 

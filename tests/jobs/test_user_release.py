@@ -12,9 +12,9 @@ import pytest
 
 from od_assets.components import OdRelease
 from od_core import FlowTree, PrivacyUnit
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.staging import StagedRelease
-from od_core.trips import count_trips
+from od_core.flows.staging import StagedRelease
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.records.trip_counts import count_trips
 from tests.od_assets.canary import USER, leaks
 from tests.od_assets.conftest import Project, failure_text, records
 

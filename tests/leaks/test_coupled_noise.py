@@ -21,12 +21,12 @@ from od_assets.components import domain
 from od_assets.components.series import Series
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.measure import cells
-from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import bundle_faults
 from tests.od_assets.conftest import ZONES, Project, records
-from tests.od_core.archive.ledger_rows import rows
+from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.mutants import forget_that_a_record_may_leave
 
 TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")

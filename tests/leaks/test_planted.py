@@ -17,15 +17,15 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.inputs
+import od_assets.assets.loading
 import od_assets.components.od_release
-import od_assets.engine_steps
-import od_assets.loading
-from od_assets.input_inspection import inspected
-from od_assets.resources.notices import Failed, Published
+import od_assets.engines.steps
+from od_assets.cli.input_checks import inspected
+from od_assets.resources.notice_channels import Failed, Published
 from od_assets.resources.warehouse import Warehouse
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
-from od_core.readers.records import load_records
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.records.load import load_records
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, of_flows, planted, planted_forms
 from tests.od_assets.conftest import SILENT, ZONES, Project, failure_text
 from tests.od_assets.watch import Kept, Watch
@@ -260,11 +260,11 @@ def quoting(*_: object, **__: object) -> None:
 
 
 FAILING = [
-    "od_assets.loading.load_records",
+    "od_assets.assets.loading.load_records",
     "od_assets.checks.asset_checks.records_meet_expectations",
-    "od_assets.engine_steps.count_records",
+    "od_assets.engines.steps.count_records",
     "od_assets.resources.warehouse.begin_release",
-    "od_core.privacy.opendp_noise.OpenDPNoise.draw",
+    "od_core.noise.opendp.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
     "od_assets.assets.levels.refine",
     "od_assets.assets.publication.staged_folder",
@@ -291,7 +291,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect seeded: Dagster keeps the text of every exception that leaves a step."""
-    monkeypatch.setattr(od_assets.engine_steps, "count_records", quoting)
+    monkeypatch.setattr(od_assets.engines.steps, "count_records", quoting)
     monkeypatch.setattr(od_assets.assets.inputs, "failures_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert {"zone", "count as text"} <= {place.split(": ")[1] for place in found() if ".db" in place}
@@ -329,13 +329,13 @@ def test_what_a_step_prints_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect seeded: Dagster keeps what its steps print."""
-    load = od_assets.loading.load_records
+    load = od_assets.assets.loading.load_records
 
     def talkative(source: Path, *rest: Any, **options: Any) -> None:
         print(source.read_text())
         load(source, *rest, **options)
 
-    monkeypatch.setattr(od_assets.loading, "load_records", talkative)
+    monkeypatch.setattr(od_assets.assets.loading, "load_records", talkative)
     kept_project.materialize("geography", "raw_trips")
     places = found()
     assert "what was said: user" in places

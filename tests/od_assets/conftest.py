@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from od_assets import cli
+from od_assets.cli import app as cli
 from od_assets.components import OdGroupSizes, OdRelease, OdStops, domain
 from od_assets.components.series import Series
 from od_assets.defs.resources import resources

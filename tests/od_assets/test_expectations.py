@@ -16,7 +16,7 @@ import pytest
 from od_assets.checks.asset_checks import record_checks
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.resources.warehouse import Warehouse
-from od_core.archive.lock import exclusive
+from od_core.ledger.lock import exclusive
 
 from ..audited import audited
 from .conftest import ZONES, Project, records

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from dagster._core.events import StepMaterializationData
 
-from od_assets.resources.notices import Failed, Notices, Published
+from od_assets.resources.notice_channels import Failed, Notices, Published
 from od_assets.resources.run_tags import RELEASE_TAG
 from od_core.publication.certificate import promise
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_assets.partitions import SeriesPeriods
+from od_assets.series.partitions import SeriesPeriods
 from od_core import OdError
 from od_core.periods import LENGTHS, Period
 

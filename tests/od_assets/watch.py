@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from od_assets.definitions import defs
-from od_assets.resources.notices import Failed, Notices, Published
+from od_assets.resources.notice_channels import Failed, Notices, Published
 
 from .conftest import Project
 

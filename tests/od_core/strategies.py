@@ -10,7 +10,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
-from od_core.flow_tree import Nodes
+from od_core.geography.flow_tree import Nodes
 from tests.od_core.oracles.inftda import Area, Node, Tree, areas
 
 TREES = ("destination", "origin")

@@ -22,13 +22,13 @@ import pytest
 import yaml
 
 from od_assets.components import OdRelease, domain
-from od_assets.declarations import declaration, read_declaration
+from od_assets.series.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.archive.measurements import MemoryMeasurements
+from od_core.flows.release import Release, run_plan
+from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.readers.counting import trip_counts_of
-from od_core.readers.records import RecordColumns, load_records
-from od_core.release import Release, run_plan
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import NoiseNotWanted, no_noise
 
 CANARY = "QX-CANARY-7731"

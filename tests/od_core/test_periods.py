@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.archive.release_key import ReleaseKey
+from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 
 PANDAS = {"day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flow_tree import FlowTree, Pairs
-from od_core.trips import TripCounts
+from od_core.geography.flow_tree import FlowTree, Pairs
+from od_core.records.trip_counts import TripCounts
 
 
 def trips_of(counts: TripCounts, tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:

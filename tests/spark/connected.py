@@ -6,11 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from od_core.bands import Bands
-from od_core.flow_tree import Nodes
-from od_core.mechanisms import InfTDARefined
-from od_core.parts.spark_workers import SparkWorkers
-from tests.od_core.parts.passes import counted, digest_of, in_parts, plan_of, small_italy
+from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.parts.bands import Bands
+from od_core.geography.flow_tree import Nodes
+from od_core.spark.workers import SparkWorkers
+from tests.od_core.flows.parts.passes import counted, digest_of, in_parts, plan_of, small_italy
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from od_core.archive.lock import exclusive
 from od_core.errors import OdError
-from od_core.parts.spark_session import open_session, quiet_spark
-from od_core.parts.spark_workers import SparkWorkers
-from od_core.pipeline import threads
+from od_core.ledger.lock import exclusive
+from od_core.parallel import threads
+from od_core.spark.session import open_session, quiet_spark
+from od_core.spark.workers import SparkWorkers
 from tests.spark.plans import plans_of
 
 CANARY = "CANARY77"

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from od_core.archive.store import LocalStore
-from od_core.privacy.noise import noise_named
+from od_core.ledger.object_store import LocalStore
+from od_core.noise.sources import noise_named
 
 MOMENTS = ("before the claim", "claimed", "drawn", "kept")
 

@@ -16,18 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from od_core.archive.count_files import CountFiles
-from od_core.archive.part_files import part_file
-from od_core.bands import Bands
 from od_core.errors import OdError
-from od_core.flow_tree import Nodes
-from od_core.mechanisms import InfTDARefined
-from od_core.parts.measurements import claimed_rounds
-from od_core.parts.release import PartedRelease, run_in_parts
-from od_core.parts.spark_session import open_session
-from od_core.parts.spark_workers import SparkWorkers
-from tests.od_core.archive.ledger_rows import charged, reservations, states
-from tests.od_core.parts.passes import (
+from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.parts.bands import Bands
+from od_core.flows.parts.part_measurements import claimed_rounds
+from od_core.flows.parts.release import PartedRelease, run_in_parts
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.object_store import part_file
+from od_core.records.count_files import CountFiles
+from od_core.spark.session import open_session
+from od_core.spark.workers import SparkWorkers
+from tests.od_core.flows.parts.passes import (
     KEY,
     assert_released_alike,
     begun,
@@ -39,6 +38,7 @@ from tests.od_core.parts.passes import (
     small_italy,
     whole,
 )
+from tests.od_core.ledger.ledger_rows import charged, reservations, states
 from tests.spark.killing import MOMENTS, KillingStore, LoggedNoise
 from tests.spark.plans import plans_of
 

@@ -22,17 +22,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
-from od_core.archive import count_files
-from od_core.archive.count_files import CountFiles
-from od_core.archive.store import LocalStore
-from od_core.contribution_bound import secret_table
-from od_core.readers import rank_query
-from od_core.readers.counting import trip_counts_of
-from od_core.readers.record_columns import RecordColumns
-from od_core.readers.records import load_records
-from od_core.readers.spark_counting import _Relations, count_in_spark
-from od_core.readers.table import TABLE
-from od_core.trips import TripCounts
+from od_core.ledger.object_store import LocalStore
+from od_core.records import count_files
+from od_core.records import count_query as rank_query
+from od_core.records.contribution_bound import secret_table
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_files import CountFiles
+from od_core.records.format import RecordColumns
+from od_core.records.formats.table import TABLE
+from od_core.records.load import load_records
+from od_core.records.trip_counts import TripCounts
+from od_core.spark.counting import _Relations, count_in_spark
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pyspark") is None or shutil.which("java") is None, reason="Spark is not installed"
@@ -385,8 +385,8 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 from pyspark.sql import SparkSession
-from od_core.archive.store import LocalStore
-from od_core.readers.spark_counting import count_in_spark
+from od_core.ledger.object_store import LocalStore
+from od_core.spark.counting import count_in_spark
 from tests.spark.test_spark_counting import FORM, KEY, PERIOD, TREES, WAYS
 session = SparkSession.builder.remote("local[2]").getOrCreate()
 columns, unit = WAYS["users"]

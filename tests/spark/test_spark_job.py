@@ -10,9 +10,9 @@ import pytest
 
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
-from od_core.publication.verification import verify_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published.verification import verify_release
 from tests.od_assets.conftest import Project, failure_text, make_project, project, public_bytes, records
 
 __all__ = ["make_project", "project"]

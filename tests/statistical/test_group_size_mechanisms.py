@@ -8,11 +8,9 @@ from math import exp
 import numpy as np
 import pytest
 
-from od_core.group_sizes.bottom_up import BottomUp
-from od_core.group_sizes.bottom_up_posterior import BottomUpPosterior
 from od_core.group_sizes.frame import Frame
-from od_core.group_sizes.sizes import Sizes
-from od_core.group_sizes.sizes_posterior import SizesPosterior
+from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior
+from od_core.group_sizes.mechanisms.sizes import Sizes, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (
     assert_keeps_its_promise,
     by_oracle,

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from od_core.evaluation.synthetic_groups import departures
+from benchmarks.synthetic_groups import departures
 from od_core.group_sizes.mechanisms import mechanism_named
 from tests.od_core.doubles import SeededLaplace
 from tests.od_core.group_sizes.test_chosen import FLIGHTS, UNBOUNDED, distances

@@ -20,18 +20,18 @@ import pytest
 from scipy import stats
 
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.archive.measurements import MemoryMeasurements
-from od_core.estimation import intervals
-from od_core.estimation.intervals import Intervals
-from od_core.estimation.node_sums import NodeSums
 from od_core.evaluation.coverage import coverage
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
-from od_core.flow_tree import Nodes
-from od_core.mechanisms.inftda_refined import InfTDARefined
+from od_core.flows.estimation import intervals
+from od_core.flows.estimation.intervals import Intervals
+from od_core.flows.estimation.node_sums import NodeSums
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import noise_named
-from od_core.release import run_plan
 from tests.statistical.laws import ALPHA
 
 LEAST_COVERED = 0.88

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.published import BINARY_COMPLETE
 from od_core.evaluation.synthetic import binary, italy
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.accounting import rho_for_epsilon
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.release import run_plan
 from tests.od_core.doubles import SeededNoise
 
 DELTA = Fraction(1, 10**8)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from od_core import Budget, PrivacyUnit, release_flows
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import released
+from tests.od_core.flows.mechanisms.test_tda import MOST_NODES, TOP_DOWN
 from tests.od_core.invariants import assert_invariants
-from tests.od_core.mechanisms.test_top_down import MOST_NODES, TOP_DOWN
 from tests.od_core.strategies import TREES, noises, worlds
 
 

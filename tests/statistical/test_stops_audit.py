@@ -20,18 +20,26 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from od_core.privacy.noise import noise_named
-from od_core.stops import choice, daf_homogeneity, density_tree, privtree
-from od_core.stops.choice import noisy_minimum
-from od_core.stops.daf_entropy import DAFEntropy
-from od_core.stops.daf_homogeneity import DAFHomogeneity
-from od_core.stops.density_tree import ROOT_SHARE, equal_parts, shares_below
-from od_core.stops.filled_cells import filled_cells
-from od_core.stops.grid import Grid
-from od_core.stops.heterogeneity import SENSITIVITY, heterogeneity
-from od_core.stops.nodes import Nodes
-from od_core.stops.path import Path
-from od_core.stops.privtree import PrivTree, proven_scale
+from od_core.noise.sources import noise_named
+from od_core.stops.geometry.filled_cells import filled_cells
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.nodes import Nodes
+from od_core.stops.mechanisms import daf as choice
+from od_core.stops.mechanisms import daf as daf_homogeneity
+from od_core.stops.mechanisms import daf as density_tree
+from od_core.stops.mechanisms import privtree
+from od_core.stops.mechanisms.daf import (
+    ROOT_SHARE,
+    SENSITIVITY,
+    DAFEntropy,
+    DAFHomogeneity,
+    equal_parts,
+    heterogeneity,
+    noisy_minimum,
+    shares_below,
+)
+from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.privtree import PrivTree, proven_scale
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_group_size_audit import least_epsilon
 

@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, evaluate, plan_release, release_flows
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.bounds import (
     accumulated,
     most_leaves,
@@ -23,12 +22,13 @@ from od_core.evaluation.bounds import (
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import binary
-from od_core.flow_tree import Nodes
-from od_core.mechanisms import InfTDA
+from od_core.flows.mechanisms import InfTDA
+from od_core.flows.projection import intopt
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.table import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.table_noise import TableNoise
-from od_core.projection import intopt
-from od_core.release import run_plan
 from tests.od_core.doubles import ListedNoise
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 

@@ -20,7 +20,7 @@ from od_core.evaluation.comparison_table import METRICS, refusals, table
 from od_core.evaluation.contenders import CONTENDERS, Contender
 from od_core.evaluation.known_flows import KnownFlows, published_data_sets, synthetic
 from od_core.evaluation.synthetic import binary, random_tree
-from od_core.mechanisms import InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.privacy.neighbours import NO_FAULTS
 
 SMALL = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from od_core.evaluation import coverage as module
 from od_core.evaluation.coverage import SIZE_CLASSES, coverage
-from od_core.flow_tree import Nodes
+from od_core.geography.flow_tree import Nodes
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
 

@@ -11,7 +11,7 @@ import pytest
 from od_core import Geography, OdError
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.known_table import KnownTable
-from od_core.readers.records import RecordColumns
+from od_core.records.load import RecordColumns
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
 FLOWS = pd.DataFrame({"home": ["01", "03", "01"], "work": ["02", "03", "02"], "count": [5, 7, 2]})

@@ -11,23 +11,21 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
 from od_core import Budget, Geography, PrivacyUnit
-from od_core.archive.measurements import MemoryMeasurements
 from od_core.evaluation.known_flows import SEED
-from od_core.evaluation.synthetic_groups import KnownGroups, census, departures, households, taxis
-from od_core.group_sizes.bottom_up import BottomUp
-from od_core.group_sizes.bottom_up_posterior import BottomUpPosterior
-from od_core.group_sizes.cumulative import Cumulative
-from od_core.group_sizes.cumulative_dp import CumulativeDP
 from od_core.group_sizes.frame import Frame
-from od_core.group_sizes.mechanism import GroupSizeMechanism
 from od_core.group_sizes.mechanisms import chosen
+from od_core.group_sizes.mechanisms.baselines import CumulativeDP
+from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior
+from od_core.group_sizes.mechanisms.cumulative import Cumulative
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms.sizes import Sizes, SizesPosterior
 from od_core.group_sizes.metrics import errors_by_area
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import run_plan
-from od_core.group_sizes.sizes import Sizes
-from od_core.group_sizes.sizes_posterior import SizesPosterior
-from od_core.privacy.noise import NoiseSource
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import NoiseSource
 
 FLIGHTS = Path(__file__).parents[3] / "data" / "us_flights"
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")

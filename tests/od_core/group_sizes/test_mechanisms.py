@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from od_core.errors import OdError
-from od_core.geography import Geography
-from od_core.group_sizes import cumulative
-from od_core.group_sizes.bottom_up import BottomUp
-from od_core.group_sizes.cumulative import Cumulative
+from od_core.geography.geography import Geography
+from od_core.group_sizes.estimation.merging import merge
+from od_core.group_sizes.estimation.runs import Runs, size_keys
 from od_core.group_sizes.frame import Frame
-from od_core.group_sizes.mechanism import GroupSizeMechanism
-from od_core.group_sizes.merging import merge
-from od_core.group_sizes.naive import Naive
-from od_core.group_sizes.runs import Runs, size_keys
-from od_core.group_sizes.sizes import Sizes
+from od_core.group_sizes.mechanisms import cumulative
+from od_core.group_sizes.mechanisms.baselines import Naive
+from od_core.group_sizes.mechanisms.bottom_up import BottomUp
+from od_core.group_sizes.mechanisms.cumulative import Cumulative
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
+from od_core.group_sizes.mechanisms.sizes import Sizes
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
 

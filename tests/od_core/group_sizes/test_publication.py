@@ -12,13 +12,12 @@ import pandas as pd
 import pytest
 
 from od_core import OdError, PrivacyUnit
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes import TopCodeEstimate
-from od_core.group_sizes.kind import GROUP_SIZES
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.publication import open_group_sizes
+from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
 from od_core.group_sizes.top_code import margin
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle

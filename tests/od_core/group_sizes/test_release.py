@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit
-from od_core.archive.ledger import Ledger
 from od_core.group_sizes import evaluate_group_sizes, release_group_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS, mechanism_named
+from od_core.ledger.ledger import Ledger
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.archive.ledger_rows import rows
 from tests.od_core.doubles import ListedLaplace, ListedNoise, NoiseNotWanted
+from tests.od_core.ledger.ledger_rows import rows
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B", "C"], "zone": ["01", "02", "03", "04"]})
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])

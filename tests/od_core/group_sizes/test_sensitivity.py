@@ -11,7 +11,7 @@ import pytest
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.measure import true_values
-from od_core.group_sizes.mechanism import Query
+from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.group_sizes.plan import SENSITIVITY, plan_group_sizes
 from tests.od_core.group_sizes.doubles import Measuring
 

@@ -14,10 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError
-from od_core.archive.confidential import ConfidentialFolder
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import begin_release
-from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes import TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.frame import Frame
 from od_core.group_sizes.groups import GroupSizes
@@ -27,10 +23,13 @@ from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import SENSITIVITY, TOP_CODE_LEVEL, measured_levels
 from od_core.group_sizes.release import run_plan
 from od_core.group_sizes.top_code import MISSED, margin
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import begin_release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import noise_named
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.noise import noise_named
-from tests.od_core.archive.ledger_rows import rows
 from tests.od_core.group_sizes.test_release import (
     BOUNDED,
     EXPECT_NOISE,
@@ -43,6 +42,7 @@ from tests.od_core.group_sizes.test_release import (
 )
 from tests.od_core.group_sizes.test_sensitivity import AREAS, LARGEST, more_by_one
 from tests.od_core.group_sizes.test_sensitivity import GEOGRAPHY as SMALL
+from tests.od_core.ledger.ledger_rows import rows
 
 CAPPED, ROOMY = LARGEST - 1, LARGEST + 10
 """Bounds of the top code below and above the largest sizes."""

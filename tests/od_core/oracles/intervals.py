@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core import Budget, InfTDA, PrivacyUnit, Release, plan_release
-from od_core.archive.measurements import MemoryMeasurements
-from od_core.geography import Geography
-from od_core.mechanisms import MECHANISMS
-from od_core.mechanisms.inftda_refined import InfTDARefined
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.release import run_plan
+from od_core.geography.geography import Geography
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.noise import NoiseSource
-from od_core.release import run_plan
-from od_core.trips import TripCounts
+from od_core.records.trip_counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node
 from tests.od_core.strategies import TREES, geography_of

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.privacy import opendp_noise, opendp_processes
-from od_core.privacy.opendp_noise import OpenDPNoise
-from od_core.privacy.opendp_worker import OpenDP, held_to_loss
-from od_core.privacy.stability import SCALE_SLACK, laplace_scale, stability_threshold
+from od_core.noise import opendp as opendp_noise
+from od_core.noise import opendp_processes
+from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
+from od_core.noise.opendp_worker import OpenDP, held_to_loss
+from od_core.privacy.stability import laplace_scale, stability_threshold
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from tests.od_core.oracles.privacy_loss import precision
 from tests.od_core.oracles.stability import BITS, at_least, ball, hockey_stick, neighbours, partitions, seen

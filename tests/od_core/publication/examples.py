@@ -13,15 +13,14 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
-from od_core.archive.files import file_digest
-from od_core.archive.ledger import EntryName, ReleaseRecord
-from od_core.archive.release_key import ReleaseKey
+from od_core.files.durable import file_digest
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.ledger import EntryName, ReleaseRecord
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle_integrity import CHECKSUMS, checksum_lines, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult, certificate
-from od_core.publication.checksums import CHECKSUMS, checksum_lines
-from od_core.publication.circumstances import Circumstances
-from od_core.publication.flows import FLOWS
-from od_core.publication.zipped import write_zip, zip_beside
+from od_core.publication.context import Circumstances
 
 KEY = ReleaseKey("commuters", "2001-06")
 LEVELS = ["region", "county", "zone"]

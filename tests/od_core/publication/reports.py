@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
-from od_core.archive.release_key import ReleaseKey
 from od_core.group_sizes.release import release_group_sizes
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
-from od_core.publication.circumstances import Circumstances
+from od_core.publication.context import Circumstances
 from od_core.publication.kind import Kind
-from od_core.publication.kinds import KINDS
+from od_core.published.kinds import KINDS
 from od_core.stops import MapGrid, release_stops
 from tests.od_core.publication.examples import CHECKS, RECORD
 

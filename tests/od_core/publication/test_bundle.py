@@ -21,11 +21,11 @@ import pytest
 import tables
 
 from od_core import OdError, open_release
+from od_core.flows.publishing.flow_database import store_release
 from od_core.publication import bundle as bundle_module
 from od_core.publication.bundle import as_published, bundle_faults, differing_files
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.database import store_release
-from tests.od_core.archive.disks import room_for, umask
+from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
     HOMES,
     KEY,

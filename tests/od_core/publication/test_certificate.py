@@ -11,17 +11,17 @@ from fractions import Fraction
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, open_release, plan_release, release_flows
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.flows.publishing.flow_database import store_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
-from od_core.privacy.opendp_noise import OpenDPNoise
 from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.codebook import readme
-from od_core.publication.database import store_release
 from od_core.publication.datapackage import datapackage
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.mutants import forget_that_a_record_may_leave

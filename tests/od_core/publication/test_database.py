@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.archive.release_key import ReleaseKey
-from od_core.publication import store as store_module
-from od_core.publication.database import store_release
-from tests.od_core.archive.disks import room_for
+from od_core.flows.publishing.flow_database import store_release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication import database as store_module
+from tests.od_core.files.disks import room_for
 from tests.od_core.publication.examples import CHECKS, KEY, KINDS, LEVELS, by_hand, facts, release
 
 TABLES = ("releases", "areas", "flows", "measurements", "checks")
@@ -184,7 +184,7 @@ def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
 
 
 def test_intervals_of_large_pairs_of_levels_are_left_to_the_bundle(tmp_path, monkeypatch):
-    monkeypatch.setattr("od_core.publication.database.MOST_STORED", 10)
+    monkeypatch.setattr("od_core.flows.publishing.flow_database.MOST_STORED", 10)
     store_release(tmp_path / "release.duckdb", release(), KEY, facts(release()))
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
         found = connection.execute("SELECT DISTINCT origin_level, destination_level FROM flow_intervals").fetchall()

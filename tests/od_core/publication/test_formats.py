@@ -27,14 +27,14 @@ from pysdmx.model import Schema
 from pysdmx.model.dataset import ActionType
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
-from od_core.archive.release_key import ReleaseKey
+from od_core.flows.publishing import flow_files, open_matrix
+from od_core.flows.publishing.flow_tables import FlowTables
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, time_period
+from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication import flow_files, open_matrix
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import certificate
-from od_core.publication.flow_tables import FlowTables
-from od_core.publication.flows import FLOWS
-from od_core.publication.sdmx import AGENCY, area_identifier, structure, time_period
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 

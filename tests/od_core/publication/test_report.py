@@ -14,20 +14,20 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, PrivacyUnit
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
 from od_core.errors import OdError
-from od_core.flow_tree import FlowTree
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.report_map import drawn_flows, flow_map
+from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.report import reach
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
-from od_core.publication.circumstances import circumstances
-from od_core.publication.flows import FLOWS
-from od_core.publication.markup import Markup, element
-from od_core.publication.report_map import drawn_flows, flow_map
-from od_core.publication.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
+from od_core.publication.context import circumstances
+from od_core.publication.html.markup import Markup, element
+from od_core.publication.html.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, examples, flows, geography, reported
 

@@ -13,15 +13,11 @@ from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
 
 from od_core import OdError
-from od_core.stops import equal_grid
-from od_core.stops.ebp import EBP
-from od_core.stops.eug import EUG
-from od_core.stops.grid import Grid
-from od_core.stops.identity import Identity
-from od_core.stops.mechanism import StopsMechanism
-from od_core.stops.mkm import MKM
-from od_core.stops.path import Path
-from od_core.stops.uniform import Uniform
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.mechanisms import grids as equal_grid
+from od_core.stops.mechanisms.grids import EBP, EUG, MKM, Identity, Uniform
+from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.mechanisms.path import Path
 
 MECHANISMS = {"identity": Identity, "uniform": Uniform, "eug": EUG, "ebp": EBP, "mkm": MKM}
 COUNTING = ("eug", "ebp", "mkm")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.stops.density_tree import equal_parts, shares_below
-from od_core.stops.fan_out import fan_out
+from od_core.stops.mechanisms.daf import equal_parts, shares_below
+from od_core.stops.mechanisms.fan_out import fan_out
 from tests.od_core.stops.worlds import ROUNDINGS
 
 

@@ -12,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core.stops.choice import choice_scale
-from od_core.stops.daf_homogeneity import DAFHomogeneity, random_parts
-from od_core.stops.filled_cells import filled_cells
-from od_core.stops.grid import Grid
-from od_core.stops.heterogeneity import SENSITIVITY, heterogeneity
-from od_core.stops.nodes import Nodes
-from od_core.stops.path import Path
+from od_core.stops.geometry.filled_cells import filled_cells
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.nodes import Nodes
+from od_core.stops.mechanisms.daf import SENSITIVITY, DAFHomogeneity, choice_scale, heterogeneity, random_parts
+from od_core.stops.mechanisms.path import Path
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.readers.records import RecordColumns, load_records
-from od_core.stops.map_grid import MapGrid
-from od_core.stops.place_list import PlaceColumns, PlaceList
-from od_core.stops.placing import place_records
+from od_core.records.load import RecordColumns, load_records
+from od_core.stops.geometry.map_grid import MapGrid
+from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
 
 PLACES = pd.DataFrame(
     {

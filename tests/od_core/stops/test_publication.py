@@ -12,18 +12,17 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit
-from od_core.archive.ledger import Ledger
-from od_core.archive.release_key import ReleaseKey
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.circumstances import circumstances
-from od_core.publication.verification import Published, verify_release
+from od_core.publication.context import circumstances
+from od_core.published.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
-from od_core.stops.kind import STOPS
 from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.publication import open_stops
+from od_core.stops.publishing import STOPS, open_stops
 from tests.od_core.doubles import ListedLaplace
 
 KEY = ReleaseKey("journeys", "2001-06")

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
 from od_core import OdError
-from od_core.evaluation.range_queries import random_ranges, ranges_about, sized_ranges
-from od_core.stops.box_index import BoxIndex
-from od_core.stops.grid import Grid
+from od_core.stops.geometry.box_index import BoxIndex
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.queries import answers, origin_destination
 from od_core.stops.metrics import evaluate_stops, mean_relative_error, true_answers
-from od_core.stops.queries import answers, origin_destination
 
 
 @dataclass

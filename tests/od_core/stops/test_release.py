@@ -10,19 +10,19 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit
-from od_core.archive.ledger import Ledger
-from od_core.archive.measurements import MemoryMeasurements
-from od_core.archive.noisy_vector import NoisyVector
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.ledger.noisy_vector import NoisyVector
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE
 from od_core.stops import Grid, Trajectories, plan_stops, release_stops
-from od_core.stops.daf_entropy import DAFEntropy
 from od_core.stops.mechanisms import MECHANISMS, mechanism_named
-from od_core.stops.privtree import proven_scale
+from od_core.stops.mechanisms.daf import DAFEntropy
+from od_core.stops.mechanisms.privtree import proven_scale
 from od_core.stops.release import estimated, run_plan
-from tests.od_core.archive.ledger_rows import rows
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
+from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.stops.worlds import check_partition
 
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")

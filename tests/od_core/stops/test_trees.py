@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given, settings
 
 from od_core import OdError
-from od_core.stops import nodes as nodes_module
-from od_core.stops.boxes import Boxes
-from od_core.stops.daf_entropy import DAFEntropy
-from od_core.stops.daf_homogeneity import DAFHomogeneity
-from od_core.stops.filled_cells import filled_cells
-from od_core.stops.grid import Grid
-from od_core.stops.mechanism import StopsMechanism
+from od_core.stops.geometry import nodes as nodes_module
+from od_core.stops.geometry.boxes import Boxes
+from od_core.stops.geometry.filled_cells import filled_cells
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.nodes import Nodes
 from od_core.stops.mechanisms import MECHANISMS, mechanism_named
-from od_core.stops.nodes import Nodes
-from od_core.stops.path import Path
-from od_core.stops.privtree import PrivTree
+from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
+from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.privtree import PrivTree
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
 from tests.od_core.stops.worlds import boxes_as_tuples, check_charges, check_partition, mechanisms, worlds

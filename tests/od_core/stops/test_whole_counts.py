@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.stops.whole_counts import whole_counts
+from od_core.stops.release import whole_counts
 
 
 def one_by_one(noisy):

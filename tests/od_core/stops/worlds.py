@@ -10,13 +10,13 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from od_core.stops.boxes import Boxes, Drawn
-from od_core.stops.daf_entropy import DAFEntropy
-from od_core.stops.daf_homogeneity import DAFHomogeneity
-from od_core.stops.fan_out import Rounding
-from od_core.stops.grid import Grid
-from od_core.stops.path import Path
-from od_core.stops.privtree import PrivTree
+from od_core.stops.geometry.boxes import Boxes
+from od_core.stops.geometry.grid import Grid
+from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
+from od_core.stops.mechanisms.fan_out import Rounding
+from od_core.stops.mechanisms.mechanism import Drawn
+from od_core.stops.mechanisms.path import Path
+from od_core.stops.mechanisms.privtree import PrivTree
 from tests.od_core.stops.doubles import Recorded
 
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "up", "down", "times_1.5")

@@ -1,0 +1,50 @@
+"""Range queries to judge boxes by, drawn from a generator with a seed (spec 5, "Evaluation")."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.stops.geometry.box_index import Ranges
+from od_core.stops.geometry.grid import Grid, Points
+
+LEAST_SIDE, MOST_SIDE = 0.1, 0.5
+"""Shares of a side that a query takes. One of 1 % is nearly always empty in four dimensions and more."""
+
+
+def random_ranges(grid: Grid, queries: int, seed: int) -> Ranges:
+    """Any shape and size: in every dimension two cells drawn evenly, and all between; shape (queries, d, 2)."""
+    ends = np.random.default_rng(seed).integers(0, np.array(grid.sizes)[:, None], (queries, grid.dimensions, 2))
+    return np.sort(ends, axis=2)
+
+
+def sized_ranges(grid: Grid, queries: int, seed: int) -> Ranges:
+    """From ``LEAST_SIDE`` to ``MOST_SIDE`` of every side, anywhere in the space; shape (queries, d, 2)."""
+    generator = np.random.default_rng(seed)
+    lengths = _lengths(generator, grid, queries)
+    first = generator.integers(0, np.array(grid.sizes) - lengths + 1)
+    return np.stack([first, first + lengths - 1], axis=2)
+
+
+def ranges_about(points: Points, grid: Grid, queries: int, seed: int) -> Ranges:
+    """Around records drawn from the points, as large as :func:`sized_ranges`; cut off where the space ends.
+
+    Args:
+        points: one at least.
+        grid: theirs.
+        queries: how many.
+        seed: of the generator.
+    """
+    generator = np.random.default_rng(seed)
+    centres = points[generator.integers(0, len(points), queries)].astype(np.int64)
+    lengths = _lengths(generator, grid, queries)
+    first = centres - (lengths - 1) // 2
+    last = first + lengths - 1
+    return np.stack([np.maximum(first, 0), np.minimum(last, np.array(grid.sizes) - 1)], axis=2)
+
+
+def _lengths(generator: np.random.Generator, grid: Grid, queries: int) -> NDArray[np.int64]:
+    """Cells of a query in every dimension, to the nearest whole number and at least 1; shape (queries, d)."""
+    shares = generator.uniform(LEAST_SIDE, MOST_SIDE, (queries, grid.dimensions))
+    lengths: NDArray[np.int64] = np.maximum(np.rint(shares * np.array(grid.sizes)), 1).astype(np.int64)
+    return lengths

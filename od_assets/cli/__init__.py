@@ -1,0 +1,1 @@
+"""Run releases and look at them from the command line."""

@@ -1,0 +1,214 @@
+"""Confidential: whether the file of a period would be refused, and why, written down in the confidential folder alone.
+
+The records are read and counted as a release does it, from a copy that is removed again. What is found is about
+records, so that it stays in a file of mode 0600; out of it come only whether the input would be refused, and the
+place of that file.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+
+from od_assets.assets.loading import load_period
+from od_assets.checks.expectations import DESTINATIONS, ZONES, listed_for, record_faults
+from od_assets.cli.findings import Finding
+from od_assets.resources.warehouse import Warehouse
+from od_assets.sensors.arrivals import arrival
+from od_assets.series.group_size_settings import GroupSizeSettings
+from od_assets.series.settings import ReleaseSettings, SeriesSettings
+from od_assets.series.stops_settings import StopsSettings
+from od_core.errors import OdError
+from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.protocols import Counted
+from od_core.periods import Period
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.faults import filled_with_zeros
+from od_core.records.row_meaning import unclear_records
+from od_core.stops.place_list import place_records
+
+_FIRST_ROWS = 5
+"""So many records of each kind of fault are written down."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Inspection:
+    """Confidential: what was found in an input.
+
+    Attributes:
+        refused: why the input would be refused, one text a reason.
+        unclear: why a row may be many trips, though rows are counted.
+        numbers: faults by kind, and their first records.
+    """
+
+    refused: tuple[str, ...]
+    unclear: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+    def text(self, title: str) -> str:
+        """All of it."""
+        verdict = "would be refused" if self.refused else "would not be refused"
+        return "\n".join([f"{title}: {verdict}", *self.refused, *self.unclear, "", *self.numbers, ""])
+
+
+def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
+    """Whether the file of a period is there and whole, and whether a release would refuse it."""
+    key = settings.key(period)
+    what, found = f"input of {key}", arrival(settings, Period(period))
+    if found.waits is not None:
+        return [Finding(what, found.waits, "wait for the file, or correct its path in the declaration")]
+    if not settings.records_are_here:
+        return [Finding(f"{what}: it is read by Spark alone, and not looked at")]
+    confidential = Warehouse().confidential
+    inspection = _inspection(settings, period, confidential)
+    look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
+    if inspection.refused:
+        return [Finding(what, "it would be refused", look)]
+    if inspection.unclear:
+        step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
+        return [Finding(what, "a row may be many trips, and each would be counted as one", step)]
+    return [Finding(f"{what}: it would not be refused ({look})")]
+
+
+def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: ConfidentialFolder) -> _Inspection:
+    refused: list[str] = []
+    numbers: list[str] = []
+    folder = confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+    try:
+        _inspect(settings, period, confidential, folder / "records.parquet", refused, numbers)
+    except OdError as error:
+        refused.append("\n".join(filter(None, [str(error), error.confidential_detail])))
+    except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
+        refused.append(traceback.format_exc())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    unclear = () if refused else tuple(_unclear(settings, period))
+    return _Inspection(tuple(dict.fromkeys(refused)), unclear, tuple(numbers))
+
+
+def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
+    """Confidential: what the first records say against one row a trip, where nothing has been said of it."""
+    columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
+    return [
+        *(f"column {name!r} holds numbers, or is called as if it did, and is not read" for name in columns),
+        *(["no pair of places stands twice among the first records"] if are_pairs_single else []),
+    ]
+
+
+def _inspect(
+    settings: SeriesSettings[Any, Any],
+    period: str,
+    confidential: ConfidentialFolder,
+    records: Path,
+    refused: list[str],
+    numbers: list[str],
+) -> None:
+    """Add to what is found; raises whatever the steps of a release raise."""
+    geography = settings.read_geography()
+    load_period(settings, period, records, geography)
+    with scratch_database(records.parent, records) as connection:
+        for name, codes in zip((ZONES, DESTINATIONS), settings.listed_codes(geography), strict=True):
+            connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
+        for kind in _kinds(connection, records):
+            numbers += kind.lines(connection)
+            if kind.is_judged and kind.faulty > settings.fault_threshold * kind.among:
+                share = float(settings.fault_threshold)
+                refused.append(f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}")
+    _count(settings, geography, period, confidential, records)
+
+
+def _count(
+    settings: SeriesSettings[Any, Any], geography: Any, period: str, confidential: ConfidentialFolder, records: Path
+) -> None:
+    """Count the records as a release of this kind does, to see whether it refuses them."""
+    counted: Counted
+    match settings:
+        case ReleaseSettings():
+            tree = settings.plan(geography, period).tree
+            has_key = (confidential.path / "hmac.key").exists()  # looking makes none
+            key = confidential.key() if has_key else bytes(32)
+            counted = trip_counts_of(
+                records,
+                tree,
+                unit=settings.unit,
+                key=key,
+                period=period,
+                fault_threshold=settings.fault_threshold,
+            )
+        case GroupSizeSettings():
+            counted = settings.grouping.count(records, geography, period, settings.fault_threshold)
+        case StopsSettings():
+            counted = place_records(records, geography, settings.fault_threshold)
+        case _:
+            return
+    settings.acceptance.refuse_empty(counted.total)
+
+
+@dataclass(frozen=True, repr=False)
+class _Kind:
+    """Confidential: one kind of fault.
+
+    Attributes:
+        name, condition: of the kind; in SQL.
+        faulty, among: records that have it, and those that could.
+        is_judged: whether a release refuses too many of them by themselves; of flows it judges the trips alone.
+        rows: the records, with their numbers, in SQL.
+    """
+
+    name: str
+    condition: str
+    faulty: int
+    among: int
+    is_judged: bool
+    rows: str
+
+    def lines(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        """Its numbers, and its first records, with their row in the order of the file."""
+        share = self.faulty / self.among if self.among else 0.0
+        lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
+        if self.faulty:
+            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # ours
+            lines += _frame_text(connection.sql(query).df())
+        return lines
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Kind]:
+    """Every kind of fault that these records may have; also codes that are listed with zeros before them."""
+    file = parquet_rows(records, numbered=True)
+    rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
+    columns = connection.sql(rows).columns[1:]
+    for name, fault in record_faults(columns).items():
+        faulty, among = _numbers(connection, rows, fault.is_faulty, fault.among)
+        yield _Kind(name, fault.is_faulty, faulty, among, "trips" not in columns, rows)
+        if name.endswith("_unlisted") and faulty:
+            lost = f"{fault.is_faulty} AND {_is_listed_with_zeros(connection, fault.column)}"
+            without_zeros, _ = _numbers(connection, rows, lost, fault.among)
+            yield _Kind(f"{fault.column}_that_lost_its_zeros", lost, without_zeros, faulty, False, rows)
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, among: str) -> tuple[int, int]:
+    among = among if among == "*" else quoted_name(among)
+    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # ours
+    ((faulty, all_of_them),) = connection.sql(query).fetchall()
+    return faulty, all_of_them
+
+
+def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
+    """Whether a shorter code would be one of the list, with zeros to the length that most of its codes have."""
+    table = listed_for(column)
+    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own
+    return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
+
+
+def _frame_text(rows: pd.DataFrame) -> list[str]:
+    return [f"  {line}" for line in rows.to_csv(index=False).splitlines()]

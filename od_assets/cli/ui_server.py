@@ -1,0 +1,142 @@
+"""The Dagster UI behind its guard, with its code server and its daemon; ``od-release ui`` runs it as one session."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dagster as dg
+import uvicorn
+import yaml
+from dagster._cli.proxy_server_manager import ProxyServerManager
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster_webserver.app import create_app_from_workspace_process_context
+
+from od_assets.cli.ui_guard import guarded
+from od_assets.project import project_root
+from od_core.errors import OdError
+from od_core.ledger.lock import exclusive
+
+TOKEN = "OD_UI_TOKEN"  # noqa: S105  # the name of a variable
+"""Environment variable: a token that stays the same, for whoever signs people on in front of the UI."""
+
+_LONG_ENOUGH = r"[\w-]{32,}"
+
+_HOST = r"[\w.-]+|\[[0-9A-Fa-f:]+\]"
+
+_LOG_LEVEL = "warning"
+
+
+def serve(port: int, hosts: Sequence[str]) -> int:
+    """Serve until told to end; return the exit code.
+
+    Args:
+        port: of this machine, for this machine alone; 0 is any that is free.
+        hosts: further names of the host that requests may come under.
+
+    Raises:
+        OdError: the port is taken; a host is no name; the token that was given is short, or fits no header.
+    """
+    given = os.environ.pop(TOKEN, None)  # no run needs it
+    if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
+        raise OdError(
+            "OD-UI-TOKEN",
+            f"{TOKEN} is not 32 letters, digits, - or _, or more of them",
+            next_step="make one with openssl rand -hex 32, or leave it out",
+        )
+    for host in hosts:
+        if not re.fullmatch(_HOST, host, re.ASCII):
+            raise OdError(
+                "OD-UI-HOST",
+                f"{host!r} is no name of a host",
+                next_step="give it without scheme, port and wildcard, as od.example.org",
+            )
+    token = given or secrets.token_urlsafe(32)
+    with ExitStack() as stack:
+        listening = stack.enter_context(_listening(port))
+        port = listening.getsockname()[1]
+        with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+            instance = stack.enter_context(dg.DagsterInstance.get())
+        instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
+        workspace = stack.enter_context(_code_server(instance))
+        daemon = stack.enter_context(_daemon(workspace))
+        target = WorkspaceFileTarget([str(workspace)])
+        context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
+        app = guarded(create_app_from_workspace_process_context(context), token, f"od_release_ui_{port}", hosts)
+        server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
+        threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
+        query = "" if given else f"?token={token}"
+        print(f"The Dagster UI, until this ends: http://localhost:{port}/{query}", flush=True)
+        server.run(sockets=[listening])
+        if server.started and daemon.poll() is not None:
+            print("The daemon of Dagster has ended, and the UI with it.", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise OdError(
+            "OD-UI-PORT", f"port {port} cannot be listened at: {error.strerror}", next_step="give another --port"
+        ) from None
+
+
+@contextmanager
+def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
+    """The code server that UI and daemon share, as ``dg dev`` starts it; gives the workspace that has it."""
+    target = WorkspaceFileTarget([str(project_root() / "workspace.yaml")])
+    with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
+        workspace = Path(folder) / "workspace.yaml"
+        workspace.write_text(yaml.dump({"load_from": list(servers.get_code_server_specs())}), encoding="utf-8")
+        yield workspace
+
+
+@contextmanager
+def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # of the same environment
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _end_without(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
+    daemon.wait()
+    server.should_exit = True
+
+
+def _end_with_standard_input() -> None:
+    """Standard input is a pipe of whoever started this, and ends with that process, however it ended."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Arguments: the port, then any further names of the host."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    try:
+        sys.exit(serve(int(sys.argv[1]), sys.argv[2:]))
+    except OdError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A step of a release in a process that ``spark-submit`` starts, which speaks with the run by Dagster Pipes.
+
+What that process prints stays in a file of the confidential folder, and what it says is a public line: the text of an
+exception that Pipes carries would stand in the run's storage.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import shlex
+import sys
+from pathlib import Path
+
+import dagster as dg
+from dagster_pipes import open_dagster_pipes
+
+from od_assets.resources.warehouse import Warehouse
+from od_assets.series.settings import ReleaseSettings
+from od_core.errors import OdError
+from od_core.files.durable import write_durably
+from od_core.ledger.release_key import ReleaseKey
+
+
+def submit(
+    context: dg.AssetExecutionContext,
+    settings: ReleaseSettings,
+    warehouse: Warehouse,
+    key: ReleaseKey,
+    step: str,
+    argument: str,
+) -> None:
+    """Run a step in a process of ``spark-submit``. Raises OdError as the step does, or where nothing is heard of it."""
+    from pyspark import cloudpickle  # which takes read-only mappings, too
+
+    if settings.engine is None:
+        raise OdError("OD-ENGINE", "nothing is submitted without Spark", next_step="report this defect")
+    folder = warehouse.confidential.subfolder("spark")
+    name = secrets.token_hex(6)
+    task, log = folder / f"{name}.task", folder / f"{name}.log"
+    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((settings, key, step, argument))))  # type: ignore[no-untyped-call]
+    write_durably(log, lambda file: file.write_bytes(b""))
+    command = shlex.join([*settings.engine.submit, str(Path(__file__)), str(task)])
+    said: list[dict[str, str]] = []
+    try:
+        done = dg.PipesSubprocessClient().run(
+            context=context, command=["sh", "-c", f"exec {command} >>{shlex.quote(str(log))} 2>&1"]
+        )
+        said = [dict(message) for message in done.get_custom_messages()]
+    except Exception as error:  # noqa: BLE001  # whatever Pipes raises: the log says more
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{type(error).__name__}: {error}\n")
+    finally:
+        task.unlink(missing_ok=True)
+    if not said:
+        raise OdError(
+            "OD-SPARK-SUBMIT",
+            "spark-submit ended without a word of the step",
+            next_step=f"read confidential/spark/{log.name}, then run the release again",
+            spent="what was set aside before stays charged",
+        )
+    log.unlink(missing_ok=True)
+    if "code" in said[-1]:
+        facts = said[-1]
+        raise OdError(facts["code"], facts["message"], next_step=facts["next_step"], spent=facts["spent"])
+
+
+def main() -> None:
+    """In the process of ``spark-submit``: the step, and one message about it."""
+    from pyspark.sql import SparkSession
+
+    from od_assets.engines import use_session
+    from od_assets.engines.steps import STEPS
+    from od_core.spark.session import check_session
+
+    task = Path(sys.argv[1])
+    with open_dagster_pipes() as pipes:
+        warehouse, outcome = Warehouse(), {"done": ""}
+        try:
+            with warehouse.confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+                settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # the run's own, mode 0600
+                session = SparkSession.builder.getOrCreate()
+                session.sparkContext.setLogLevel("OFF")
+                check_session(session)
+                use_session(settings.engine, session)
+                STEPS[step](settings, warehouse, key, argument)
+                session.stop()
+        except OdError as error:
+            outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}
+        pipes.report_custom_message(outcome)
+
+
+if __name__ == "__main__":
+    main()

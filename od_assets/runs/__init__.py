@@ -1,0 +1,1 @@
+"""Run one period through Dagster, and follow what happens."""

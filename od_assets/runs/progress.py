@@ -1,0 +1,45 @@
+"""A bar on standard error that follows a run of Dagster in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+from dagster import EventLogEntry
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
+
+from od_assets.cli.terminal import PlainConsole, printable
+
+Tell = Callable[[Progress, TaskID, EventLogEntry], None]
+"""Moves the bar where an entry of the run's log says so."""
+
+
+class _Description(ProgressColumn):
+    """What is at work: a name may be in it, and no markup."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=True))
+
+    def render(self, task: Task) -> Text:
+        return Text(printable(task.description))
+
+
+@contextmanager
+def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
+    """Show a bar while the body runs; it goes with it, or stays under its title."""
+    columns = (_Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=PlainConsole(stderr=True), transient=transient) as progress:
+        task = progress.add_task(title, total=None)
+
+        def advance(entry: EventLogEntry, _cursor: str) -> None:
+            tell(progress, task, entry)
+
+        instance.watch_event_logs(run_id, None, advance)
+        try:
+            yield
+        finally:
+            instance.end_watch_event_logs(run_id, advance)
+            progress.update(task, description=title)

@@ -1,0 +1,124 @@
+"""A comparison of mechanisms through its Dagster jobs in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+from dagster import EventLogEntry
+from rich.progress import Progress, TaskID
+
+from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
+from od_assets.engines.step_messages import one_of_all
+from od_assets.runs.failure_lines import step_failures
+from od_assets.runs.progress import followed
+from od_assets.runs.run_period import SILENT
+from od_assets.series.declarations import comparison
+from od_core.errors import OdError
+from od_core.evaluation.comparison import EPSILONS
+from od_core.ledger.lock import exclusive
+
+REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
+"""What is copied out of the folder of a comparison."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of a comparison.
+
+    Attributes:
+        folder: where its tables and figures are.
+        failures: a line for each failed step; empty where all succeeded.
+    """
+
+    folder: Path
+    failures: tuple[str, ...]
+
+
+def given_table(
+    flows: Path, zones: Path, levels: list[str], trips: str | None, marked: str | None, *, one_row_a_trip: bool = False
+) -> OdComparison:
+    """The comparison on one table in a file, which is named as the file is. Raises OdError where it is not marked."""
+    name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
+    section = KnownTableSection(
+        name=name,
+        marked=marked,
+        flows=str(flows.resolve()),
+        zones=str(zones.resolve()),
+        levels=levels,
+        columns=TableColumns(trips=trips),
+        one_row_a_trip=one_row_a_trip,
+    )
+    section.table()
+    return OdComparison(
+        name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
+    )
+
+
+def declared_or_given(
+    name: str | None,
+    flows: Path | None,
+    zones: Path | None,
+    levels: str,
+    trips: str | None,
+    marked: str | None,
+    *,
+    one_row_a_trip: bool = False,
+) -> OdComparison:
+    """The declared comparison, or the one on the given files. Raises OdError where it is neither, or both."""
+    if flows is None and zones is None:
+        return comparison(name or "comparison")
+    if name is not None or flows is None or zones is None or not levels:
+        raise OdError(
+            "OD-EVALUATION-TABLE",
+            "a table of your own needs --flows, --zones and --levels, and no name of a declared comparison",
+            next_step="give all three, or none of them",
+        )
+    names = [level.strip() for level in levels.split(",")]
+    return given_table(flows, zones, names, trips, marked, one_row_a_trip=one_row_a_trip)
+
+
+def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
+    """Make what is missing, then tables and figures; progress goes to standard error.
+
+    Args:
+        component: the comparison.
+        to: folder that tables and figures are copied to as well.
+    """
+    settings = component.settings()
+    definitions = component.build_defs()
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+        instance = dg.DagsterInstance.get()
+    failures: list[str] = []
+    with instance:
+        jobs = [(f"{settings.name}_runs", data_set) for data_set in settings.data_sets]
+        for job, data_set in [*jobs, (f"{settings.name}_report", None)]:
+            run_id = str(uuid.uuid4())
+            with followed(instance, run_id, data_set or "tables and figures", _by_run, transient=False):
+                result = definitions.resolve_job_def(job).execute_in_process(
+                    partition_key=data_set,
+                    instance=instance,
+                    raise_on_error=False,
+                    run_id=run_id,
+                    run_config=SILENT,
+                    tags={"od/launched_by": "od-release"},
+                )
+            failures += step_failures(result.all_events)
+    if to is not None and not failures:
+        to.mkdir(parents=True, exist_ok=True)
+        for file in (file for kind in REPORT_FILES for file in settings.folder.glob(kind)):
+            shutil.copyfile(file, to / file.name)
+    return Compared(settings.folder if to is None else to, tuple(failures))
+
+
+def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+    """The run that was made last, and how many are there."""
+    said = one_of_all(entry)
+    if said is not None:
+        done, total, what = said
+        progress.update(task, completed=done, total=total, description=what)

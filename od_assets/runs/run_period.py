@@ -1,0 +1,182 @@
+"""One period through the Dagster job in this process, on the project's own Dagster instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+from dagster import DagsterEventType, EventLogEntry
+from rich.progress import Progress, TaskID
+
+from od_assets.components.series import Series
+from od_assets.engines.step_messages import one_of_all
+from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.failure_lines import failure_lines
+from od_assets.runs.progress import Tell, followed
+from od_assets.sensors.arrivals import arrival
+from od_core.errors import OdError
+from od_core.ledger.chain import DRAWING, MEASURED
+from od_core.ledger.lock import exclusive
+from od_core.periods import Period
+from od_core.privacy.accounting import float_above
+from od_core.privacy.budget import Spent
+from od_core.publication.bundle import CERTIFICATE
+
+SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Released:
+    """A published release in a few lines.
+
+    Attributes:
+        contents: what it holds.
+        spent: what it has spent.
+        levels: its levels, and their noise.
+    """
+
+    contents: str
+    spent: Spent
+    levels: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one period.
+
+    Attributes:
+        facts: JSON-ready public facts: of the certificate, or the failures.
+        released: None where nothing is published.
+    """
+
+    facts: dict[str, Any]
+    released: Released | None
+
+
+def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
+    """The periods that are asked for: one, all, or the newest. Raises OdError for one that is not there."""
+    periods = [each.text for each in component.checked_periods().ended()]
+    if not periods:
+        raise _no_period(f"{component.name} has no period that has ended")
+    if every:
+        return periods
+    if period is not None and period not in periods:
+        raise _no_period(f"{period!r} is no period of {component.name} that has ended ({periods[0]} to {periods[-1]})")
+    return [period or periods[-1]]
+
+
+def planned_period(component: Series, period: str | None) -> str:
+    """The period to plan for, as :func:`chosen_periods`; the first where none has ended, since a plan reads no record.
+
+    Raises:
+        OdError: a period that is asked for and is not there.
+    """
+    periods = component.checked_periods()
+    first = periods.first.text
+    if period in (None, first) and not periods.ended():
+        return first
+    return chosen_periods(component, period, every=False)[0]
+
+
+def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
+    """Run the release job for one period; progress goes to standard error unless ``quiet``."""
+    from od_assets.definitions import defs
+
+    settings = component.settings()
+    key = settings.key(period)
+    job = defs().resolve_job_def(f"{component.name}_release")
+    warehouse = Warehouse()
+    ledger = warehouse.ledger
+    before = ledger.level_kinds(key).count(MEASURED)
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+        instance = dg.DagsterInstance.get()
+    with instance:
+        run_id = str(uuid.uuid4())
+        name = str(key)
+        with nullcontext() if quiet else followed(instance, run_id, name, _by_step(name), transient=True):
+            result = job.execute_in_process(
+                partition_key=settings.periods.partition(Period(period)),
+                instance=instance,
+                raise_on_error=False,
+                run_id=run_id,
+                run_config=SILENT,
+                tags={"od/launched_by": "od-release"},
+            )
+        failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
+    if not result.success:
+        return Outcome({"release": str(key), "published": False, "failures": failures}, None)
+    drawn = ledger.level_kinds(key).count(MEASURED) - before
+    balance = ledger.balance(settings.domain.name, period)
+    bundle = warehouse.bundle(key)
+    facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+    kind = settings.kind
+    release = kind.open(bundle)
+    released = Released(kind.contents, release.spent, kind.summary(release))
+    facts |= {
+        "published": True,
+        "drawn": drawn,
+        "cap_rho": float_above(balance.cap),
+        "left_rho": float(balance.left),
+        f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
+        "bundle": str(bundle),
+        "database": str(warehouse.database),
+    }
+    return Outcome(facts, released)
+
+
+def period_status(component: Series) -> list[dict[str, Any]]:
+    """Every period of a series: measured levels, published or not, rho spent and left."""
+    settings, warehouse = component.settings(), Warehouse()
+    ledger = warehouse.ledger
+    rows = []
+    for period in settings.periods.ended():
+        key = settings.key(period.text)
+        kinds = ledger.level_kinds(key)
+        try:
+            balance = ledger.balance(settings.domain.name, period.text)
+            cap, spent = balance.cap, balance.spent
+        except OdError:  # the domain is declared by its first release
+            cap, spent = settings.domain.cap.allowed_rho(), Fraction(0)
+        waits = arrival(settings, period).waits
+        state = "published" if ledger.is_published(key) else "begun" if kinds else "waits" if waits else "not begun"
+        rows.append(
+            {
+                "release": str(key),
+                "state": state,
+                "waits_for": waits if state == "waits" else None,
+                "measured_levels": f"{kinds.count(MEASURED)} of {len(kinds)}" if kinds else "none",
+                "interrupted_levels": kinds.count(DRAWING),
+                "rho_spent": float(spent),
+                "rho_left": float(cap - spent),
+            }
+        )
+    return rows
+
+
+def _by_step(title: str) -> Tell:
+    """The step that runs now, what it is at, and how many are done."""
+
+    def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+        event, said = entry.dagster_event, one_of_all(entry)
+        if said is not None:
+            progress.update(task, description=f"{title}: {said[2]} ({said[0]} of {said[1]})")
+        if event is None:
+            return
+        if event.event_type == DagsterEventType.STEP_START:
+            progress.update(task, description=f"{title}: {event.step_key}")
+        elif event.event_type == DagsterEventType.STEP_SUCCESS:
+            progress.advance(task)
+
+    return tell
+
+
+def _no_period(message: str) -> OdError:
+    return OdError("OD-PERIOD", message, next_step="choose one of the declared periods")

@@ -1,0 +1,40 @@
+"""Verification of published releases, for the command line and for the daily check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from od_assets.resources.warehouse import Warehouse
+from od_core.errors import OdError
+from od_core.published.verification import Published, verify_release
+
+
+def verified(release: str | None = None) -> list[dict[str, Any]]:
+    """Findings of published releases as JSON-ready rows: release, verified, faults by part, and what mends them.
+
+    Args:
+        release: a key as ``us_flights/2001-06/r1``, the name of a series, or None for all.
+
+    Raises:
+        OdError: nothing of that name was published; the ledger cannot be used.
+    """
+    warehouse = Warehouse()
+    ledger = warehouse.existing_ledger()  # opened once: it looks at its whole chain each time
+    published = ledger.published()
+    unknown = sorted({*warehouse.public_releases()} - {*published})
+    keys = [key for key in (*published, *unknown) if release in (None, key.release, str(key))]
+    if release is not None and not keys:
+        raise OdError(
+            "OD-RELEASE-ABSENT",
+            f"{release} was never published here",
+            next_step="see od-release status for those that were",
+        )
+    return [_row(warehouse.published(key, ledger)) for key in keys]
+
+
+def _row(published: Published) -> dict[str, Any]:
+    findings = verify_release(published)
+    faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
+    steps = [finding.next_step for finding in findings if finding.next_step is not None]
+    step = {"next_step": "; ".join(steps)} if steps else {}
+    return {"release": str(published.key), "verified": not faults, "faults": faults, **step}

@@ -1,0 +1,1 @@
+"""Watch for new files, open periods and failures."""

@@ -1,0 +1,111 @@
+"""What releases each period by itself: a schedule, and a sensor for files that arrive."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from od_assets.code_references import source_of
+from od_assets.resources.warehouse import Warehouse
+from od_assets.sensors.arrivals import Arrival, arrival, correction
+from od_assets.series.settings import SeriesSettings
+from od_core.periods import Period
+
+_MOST_AT_ONCE = 12
+"""Runs that one look at the files may ask for; the next look asks for more."""
+
+_MOST_SAID = 12
+"""Periods that one look says something of, the newest."""
+
+
+def release_schedule(
+    settings: SeriesSettings[Any, Any], owners: Sequence[str], cron: str, job: Any
+) -> dg.ScheduleDefinition:
+    """Each tick releases the period that has ended before it, once its file is there; else it says what it waits for.
+
+    So a tick a day tries until the file comes, and a tick a month is one try.
+    """
+
+    @dg.schedule(
+        name=f"{settings.name}_schedule",
+        cron_schedule=cron,
+        job=job,
+        execution_timezone=settings.periods.clock,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Releases the period that has ended before each tick, once its file is there.",
+        owners=list(owners),
+        metadata=source_of(__file__),
+    )
+    def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        tick = context.scheduled_execution_time
+        period = settings.periods.ended_before(tick)
+        if period is None:
+            return dg.SkipReason(f"No period of {settings.name} has ended right before this tick.")
+        done = Warehouse().published_periods(settings.name).get(period.text)
+        if done is not None:
+            return dg.SkipReason(f"{done} is published.")
+        found = arrival(settings, period)
+        if found.waits is not None:
+            return dg.SkipReason(f"{found.key} waits: {found.waits}.")
+        return _request(settings, period, found, tick)
+
+    return schedule
+
+
+def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
+    """Releases every period that has ended and whose file has arrived, oldest first; says what is waited for.
+
+    A published period is never released again by itself, whatever its file or the revision that is declared.
+    A file is asked for once. Where its run fails, the file that replaces it is asked for again: the time at which it
+    was written stands in the key of the run, nothing else of it does. The cursor holds the keys of runs that were asked
+    for and whose releases are not published.
+    """
+
+    @dg.sensor(
+        name=f"{settings.name}_arrivals",
+        job=job,
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Releases each period that has ended once its file is there, whole, and no longer written to.",
+        owners=list(owners),
+        metadata=source_of(__file__),
+    )
+    def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        warehouse, now = Warehouse(), datetime.datetime.now(datetime.UTC)
+        published, asked = warehouse.published_periods(settings.name), set(json.loads(context.cursor or "[]"))
+        ready: dict[str, dg.RunRequest] = {}
+        said: list[str] = []
+        for period in settings.periods.ended(now):
+            found = arrival(settings, period, now)
+            if period.text in published:
+                late = correction(settings, found, published[period.text], warehouse)
+                said += [] if late is None else [late]
+            elif found.waits is not None:
+                said.append(f"{found.key} waits: {found.waits}")
+            else:
+                request = _request(settings, period, found, found.written)
+                ready[str(request.run_key)] = request
+                if request.run_key in asked:
+                    said.append(f"{found.key} was asked for; where its run failed, correct its file or run it by hand")
+        new = [key for key in ready if key not in asked][:_MOST_AT_ONCE]
+        reason = "; ".join(said[-_MOST_SAID:]) or f"Every period of {settings.name} that has ended is published."
+        if new and said:
+            context.log.info(reason)
+        return dg.SensorResult(
+            run_requests=[ready[key] for key in new],
+            skip_reason=None if new else dg.SkipReason(reason),
+            cursor=json.dumps(sorted({*(asked & ready.keys()), *new})),
+        )
+
+    return arrivals
+
+
+def _request(
+    settings: SeriesSettings[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
+) -> dg.RunRequest:
+    stamp = "" if since is None else since.isoformat()
+    return dg.RunRequest(run_key=f"{found.key}@{stamp}", partition_key=settings.periods.partition(period))

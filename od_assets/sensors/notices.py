@@ -1,0 +1,100 @@
+"""The sensors that give notice: a release was published, a run of one failed."""
+
+import json
+from typing import Any
+
+import dagster as dg
+
+from od_assets.code_references import source_of
+from od_assets.resources.notice_channels import Failed, Notices, Published
+from od_assets.resources.run_tags import PERIOD_TAG, RELEASE_TAG
+from od_assets.runs.failure_lines import failure_lines
+
+_FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
+"""Metadata of a bundle that a notice takes along, where it is there; all of it is public."""
+
+_DATA_VERSION = "dagster/data_version"
+
+
+@dg.run_failure_sensor(
+    name="release_failed",
+    description="Gives notice of failed releases: which, and what its failed checks and steps say.",
+    monitor_all_code_locations=True,  # runs of the command line have no code location
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    metadata=source_of(__file__),
+)
+def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourceParam[Notices]) -> None:
+    """One notice a run; runs of others in the same Dagster instance are left alone."""
+    run = context.dagster_run
+    if RELEASE_TAG not in run.tags:
+        return
+    kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.STEP_FAILURE}
+    entries = context.instance.all_logs(run.run_id, of_type=kinds)
+    causes = failure_lines([entry.dagster_event for entry in entries if entry.dagster_event is not None])
+    causes = causes or [context.failure_event.message or "the run did not start"]
+    notice = Failed(run.tags[RELEASE_TAG], run.tags.get(PERIOD_TAG, context.partition_key), run.run_id, tuple(causes))
+    notices.failed(notice, context.log)
+
+
+@dg.sensor(
+    name="release_published",
+    description="Gives notice of published releases: the key of each, and the public facts of its bundle.",
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    metadata=source_of(__file__),
+)
+def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
+    """One notice a release, from the first look on; one that is run again and is the same bytes is not said again.
+
+    An ``asset_sensor`` sees the newest event alone, and a backfill makes several bundles between two looks.
+    """
+    seen: dict[str, int] = json.loads(context.cursor or "{}")
+    said = []
+    for key in sorted(context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else []):
+        if key.path[1:] != ["bundle"]:
+            continue
+        name = key.to_user_string()
+        if name not in seen:
+            newest = context.instance.fetch_materializations(key, limit=1).records
+            seen[name] = newest[0].storage_id if newest else 0
+            continue
+        after = dg.AssetRecordsFilter(asset_key=key, after_storage_id=seen[name])
+        for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
+            seen[name] = record.storage_id
+            if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
+                said.append(_published(record))
+                notices.published(said[-1], context.log)
+    context.update_cursor(json.dumps(seen))
+    return dg.SkipReason(f"Published since the last look: {', '.join(each.release for each in said) or 'none'}.")
+
+
+def _published(record: Any) -> Published:
+    metadata = record.asset_materialization.metadata
+    facts = {name: metadata[name].value for name in _FACTS if name in metadata}
+    return Published(metadata["release"].value, facts)
+
+
+def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
+    """Whether a run of that very series made a bundle, and said which.
+
+    Anybody who reaches the UI can report a bundle by hand, and any job can say that it made one; neither is news.
+    """
+    run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
+    return (
+        run is not None
+        and run.tags.get(RELEASE_TAG) == made.asset_key.path[0]
+        and "release" in made.metadata
+        and _DATA_VERSION in (made.tags or {})
+        and made.partition is not None
+    )
+
+
+def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
+    """Whether the period had another bundle before, or none."""
+    made = record.asset_materialization
+    earlier = dg.AssetRecordsFilter(
+        asset_key=made.asset_key, asset_partitions=[made.partition], before_storage_id=record.storage_id
+    )
+    found = instance.fetch_materializations(earlier, limit=100).records
+    before: Any = next((each.asset_materialization for each in found if _is_of_a_release(instance, each)), None)
+    return before is None or before.tags[_DATA_VERSION] != made.tags[_DATA_VERSION]

@@ -1,0 +1,1 @@
+"""Resolve declarations in YAML to the settings of series."""

@@ -1,0 +1,126 @@
+"""The releases and comparisons that are declared below ``defs``, for the command line."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dagster as dg
+import yaml
+from pydantic import ValidationError
+
+from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
+from od_assets.components.section import Section, first_fault, is_switch
+from od_assets.components.series import Series
+from od_core.errors import OdError, nearest_known
+
+Declared = TypeVar("Declared", bound=Section)
+
+DEFS = Path(__file__).parents[1] / "defs"
+
+SERIES: dict[str, type[Series]] = {
+    f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes, OdStops)
+}
+"""Components that release something, period after period, by the type that a declaration names."""
+
+COMPARISON = f"od_assets.components.{OdComparison.__name__}"
+
+
+def declared_releases() -> tuple[str, ...]:
+    """Names of the declared release series."""
+    return _declared(*SERIES)
+
+
+def declared_comparisons() -> tuple[str, ...]:
+    """Names of the declared comparisons of mechanisms."""
+    return _declared(COMPARISON)
+
+
+def comparison(name: str) -> OdComparison:
+    """The declaration of a comparison. Raises OdError as :func:`declaration`."""
+    if name not in declared_comparisons():
+        raise OdError(
+            "OD-EVALUATION-UNKNOWN",
+            f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})",
+            next_step="name a comparison declared below od_assets/defs",
+        )
+    return read_declaration(DEFS / name / "defs.yaml", OdComparison)
+
+
+def declaration(name: str) -> Series:
+    """The declaration of a release series.
+
+    Raises:
+        OdError: no such series, or a declaration that does not fit the component, with file and field.
+    """
+    if name not in declared_releases():
+        raise OdError(
+            "OD-RELEASE-UNKNOWN",
+            f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
+            next_step="name a release declared below od_assets/defs",
+        )
+    path = DEFS / name / "defs.yaml"
+    release = read_declaration(path, SERIES[_component(path)])
+    if release.name != name:
+        raise _fault(f"{name}/defs.yaml: name: {release.name!r} is not the name of its folder")
+    release.partitions()
+    return release
+
+
+def read_declaration(path: Path, component: type[Declared]) -> Declared:
+    """The declaration in a file. Raises OdError with file and field where it does not fit the component."""
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise _fault(f"{where} is no YAML{'' if mark is None else f', by line {mark.line + 1}'}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        raise _no_attributes(where) from None
+    return declared_by(attributes, component, where)
+
+
+def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
+    """What attributes declare. Raises OdError with field, and ``where`` they stand, if they do not fit."""
+    try:
+        for name, value in attributes.items():
+            if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read it as 1 or 0
+                raise _fault(f"{where}: {name}: true and false have no meaning here")
+        declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
+    except (AttributeError, KeyError, TypeError):
+        raise _no_attributes(where) from None
+    except ValidationError as error:
+        raise _fault(f"{where}: {first_fault(error, component)}") from None
+    except dg.DagsterError as error:
+        raise _fault(f"{where}: {error}") from None
+    return declared
+
+
+def refuse_unloadable(component: Series) -> None:
+    """Make the definitions, once: owners, cron lines and deadlines are read there. Raises OdError for a wrong one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of young parts of Dagster
+        try:
+            component.build_defs(None)  # type: ignore[arg-type]  # no component of ours reads its context
+        except (dg.DagsterError, ValueError) as error:
+            raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
+
+
+def _no_attributes(where: str) -> OdError:
+    return _fault(f"{where} is not a YAML file with a component's attributes")
+
+
+def _declared(*components: str) -> tuple[str, ...]:
+    """Names of the declarations of components; a file that says of none is taken for a release, and refused as one."""
+    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml") if _component(path) in components))
+
+
+def _component(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    stated = next((line for line in lines if line.startswith("type:")), f"type: {next(iter(SERIES))}")
+    return stated.removeprefix("type:").strip()
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the declaration")

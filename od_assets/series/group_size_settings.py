@@ -1,0 +1,73 @@
+"""One declared series of group-size tables, in the terms of od_core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from od_assets.project import project_root
+from od_assets.series.settings import TreeSettings
+from od_core import Geography
+from od_core.group_sizes.grouping import AreasByDay, Grouping
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
+from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.group_sizes.top_code import TopCodeEstimate
+
+
+@dataclass(frozen=True)
+class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
+    """What the YAML of a series of group-size tables says.
+
+    Attributes:
+        grouping: what the groups are.
+        mechanism: see od_core; None where the rule on public numbers chooses it.
+        top_code: the largest size that is told apart, or how it is estimated.
+    """
+
+    grouping: Grouping
+    mechanism: GroupSizeMechanism | None
+    top_code: int | TopCodeEstimate
+
+    kind = GROUP_SIZES
+
+    def read_geography(self) -> Geography:
+        """As :meth:`SeriesSettings.read_geography`."""
+        return self.zones.geography(project_root())
+
+    def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
+        """As :meth:`SeriesSettings.kept_lists`."""
+        return {file: geography.to_frame() for file in self.zone_lists}
+
+    def kept_geography(self, folder: Path) -> Geography:
+        """As :meth:`SeriesSettings.kept_geography`."""
+        (zones,) = self.kept_zone_lists
+        return zones.geography(folder)
+
+    def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
+        """As :meth:`SeriesSettings.listed_codes`."""
+        codes = self.grouping.codes(geography)
+        return codes, codes
+
+    def sides(self, geography: Geography) -> tuple[Geography, Geography]:
+        """As :meth:`SeriesSettings.sides`."""
+        return geography, geography
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """As :meth:`od_assets.series.settings.SeriesSettings.takes_nowhere`: a list of groups has codes of its own."""
+        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
+
+    def _plan(self, geography: Geography, period: str) -> GroupSizePlan:
+        return plan_group_sizes(
+            geography,
+            self.grouping.per_area(geography, period),
+            unit=self.unit,
+            budget=self.budget,
+            mechanism=self.mechanism,
+            top_code=self.top_code,
+            acceptance=self.acceptance,
+        )

@@ -1,0 +1,82 @@
+"""One declared series of trips with stops, in the terms of od_core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from od_assets.project import project_root
+from od_assets.series.settings import SeriesSettings
+from od_core.errors import OdError
+from od_core.publication.columns import Column
+from od_core.records.zone_lists import read_zones
+from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.place_list import PlaceColumns, PlaceList
+from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.publishing import STOPS
+
+
+@dataclass(frozen=True)
+class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
+    """What the YAML of a series of trips with stops says.
+
+    Attributes:
+        place_list: path of the list of places, relative to the project.
+        places: its columns.
+        side: cells of each side of the map.
+        edges: west, east, south and north of the map; None for the least map around the places.
+        stages: names of a trip's places, in order.
+        mechanism: see od_core.
+    """
+
+    place_list: str
+    places: PlaceColumns
+    side: int
+    edges: tuple[float, float, float, float] | None
+    stages: tuple[str, ...]
+    mechanism: StopsMechanism
+
+    kind = STOPS
+
+    def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
+        """As :meth:`SeriesSettings.listed_codes`."""
+        return geography.codes, geography.codes
+
+    def read_geography(self) -> PlaceList:
+        """As :meth:`SeriesSettings.read_geography`."""
+        return self._places(project_root() / self.place_list)
+
+    def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
+        """As :meth:`SeriesSettings.kept_lists`."""
+        return {f"{self.name}.csv": geography.to_frame()}
+
+    def kept_geography(self, folder: Path) -> PlaceList:
+        """As :meth:`SeriesSettings.kept_geography`."""
+        return self._places(folder / f"{self.name}.csv")
+
+    def _places(self, path: Path) -> PlaceList:
+        table = read_zones(path)
+        try:
+            return PlaceList.from_frame(table, self.places, side=self.side, stages=self.stages, edges=self.edges)
+        except OdError as error:
+            raise error.in_file(path.name) from None
+
+    @property
+    def listed_columns(self) -> tuple[Column, ...]:
+        """As :meth:`SeriesSettings.listed_columns`."""
+        code = Column(self.places.code, "string", "Place", "Code of the place.")
+        degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
+        return (code, *degrees)
+
+    @property
+    def dimensions(self) -> int:
+        """Of the map: two a place."""
+        return 2 * len(self.stages)
+
+    def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all have one plan
+        return plan_stops(
+            geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism, acceptance=self.acceptance
+        )

@@ -1,1 +1,0 @@
-"""What outlives a run: the ledger, the write-once measurements, the identity of a release."""

@@ -1,0 +1,172 @@
+"""Least squares over a measured flow tree: the best unbiased estimate of every node, and its variance.
+
+With x a node's own noisy value of variance s2, and (s, S) the sums of z and v over its measured children, on the way up
+
+    z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S),
+
+and on the way down, with h and V of the parent,
+
+    h_i = z_i + (h - s) v_i / S,   V_i = v_i - v_i^2 / S + (v_i / S)^2 V
+
+(Hay et al. 2010, section 4, for trees of any shape and any variances). What h_i has beside its part of h is
+uncorrelated with h, with all that is above, and with every other family: sums of estimates follow from it.
+
+:mod:`od_core.flows.estimation.refinement` takes the same z, in whole numbers, to make the released table. Here are its
+unrounded values, negative ones as well, since these are what the variance is of. Single operations of IEEE 754, sums in
+tree order: the same bits on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Pairs, run_sums
+
+Reals = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredLevel:
+    """The measured nodes of a level of the flow tree.
+
+    Attributes:
+        nodes: all children of the nodes above that were divided, in tree order.
+        offsets: those below divided parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        divided: positions of those below which there are measurements, too; shape (divided,).
+        noisy: x, the noisy value of each; shape (nodes,).
+        noise: s2, the variance of these; 0 of a root that is public, infinite of a level that was not measured.
+    """
+
+    nodes: Pairs
+    offsets: Positions
+    divided: Positions
+    noisy: Reals
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLevel(MeasuredLevel):
+    """The same, with what all measurements say about each node.
+
+    Attributes:
+        own: v, what a node's own value and those below it leave uncertain; shape (nodes,).
+        siblings: S, the sum of v over the children of each divided parent; shape (parents,).
+        estimate: h; shape (nodes,).
+        variance: V; shape (nodes,).
+    """
+
+    own: Reals
+    siblings: Reals
+    estimate: Reals
+    variance: Reals
+
+    def below(self, first: int, last: int) -> FittedLevel:
+        """Those below the divided parents ``first:last`` alone."""
+        nodes = slice(self.offsets[first], self.offsets[last])
+        divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
+        return FittedLevel(
+            Pairs(self.nodes.level, self.nodes.origin[nodes], self.nodes.destination[nodes]),
+            self.offsets[first : last + 1] - nodes.start,
+            self.divided[divided] - nodes.start,
+            self.noisy[nodes],
+            self.noise,
+            self.own[nodes],
+            self.siblings[first:last],
+            self.estimate[nodes],
+            self.variance[nodes],
+        )
+
+
+def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[FittedLevel]:
+    """All levels that were measured, the root first.
+
+    A level between two of them has nodes of one child each: its nodes are those of the next measured level.
+
+    Args:
+        plan: the plan of the release; not one with a threshold, which measures no tree.
+        total: n, where it is an invariant.
+        measured: the measurements of all steps, top first.
+    """
+    levels = _measured_levels(plan, total, measured)
+    z, v, sums = _upwards(levels)
+    fitted: list[FittedLevel] = []
+    for k, level in enumerate(levels):
+        if k == 0:
+            siblings, estimate, variance = np.empty(0), z[0], v[0]
+        else:
+            above, (total_z, siblings) = fitted[-1], sums[k]
+            fan_out = np.diff(level.offsets)
+            part = v[k] / np.repeat(siblings, fan_out)
+            lacking = np.repeat(above.estimate[above.divided] - total_z, fan_out)
+            estimate = z[k] + part * lacking
+            variance = v[k] - v[k] * part + part * part * np.repeat(above.variance[above.divided], fan_out)
+        variance = np.maximum(variance, 0)
+        fitted.append(FittedLevel(**vars(level), own=v[k], siblings=siblings, estimate=estimate, variance=variance))
+    return fitted
+
+
+def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
+    """What a node and those below it say, z and v, of all levels; and the sums (s, S) over the families of each."""
+    z: list[Reals] = []
+    v: list[Reals] = []
+    sums: list[tuple[Reals, Reals]] = []
+    for level in reversed(levels):
+        own_z, own_v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
+        if sums:
+            s, spread = sums[0]
+            if np.isinf(level.noise):
+                own_z[level.divided], own_v[level.divided] = s, spread
+            else:
+                x = own_z[level.divided]
+                own_z[level.divided] = x + level.noise / (level.noise + spread) * (s - x)
+                own_v[level.divided] = level.noise * spread / (level.noise + spread)
+        z.insert(0, own_z)
+        v.insert(0, own_v)
+        sums.insert(0, (run_sums(own_z, level.offsets), run_sums(own_v, level.offsets)))
+    return z, v, sums
+
+
+def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[MeasuredLevel]:
+    """Root, and the level of every step; where the leaves alone were measured, every level, of infinite noise."""
+    known = [(m.step.level, float(m.step.variance), m.noisy.values().astype(np.float64)) for m in measured]
+    parents = [m.parents for m in measured if m.parents is not None]
+    if plan.mechanism.measures == "all_leaves":
+        parents = [plan.tree.public_nodes(level) for level in range(plan.tree.depth)]
+        known = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + known
+    elif plan.publishes_total:
+        known.insert(0, (0, 0.0, np.array([float(total)])))
+    families = [_root_family(), *(_families_below(plan, nodes) for nodes in parents)]
+    levels = []
+    for k, ((number, noise, noisy), (children, offsets)) in enumerate(zip(known, families, strict=True)):
+        nodes = Pairs(number, children.origin, children.destination)
+        divided = np.empty(0, dtype=np.int64)
+        if k < len(parents):
+            divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(parents[k]))
+        levels.append(MeasuredLevel(nodes, offsets, divided, noisy, noise))
+    return levels
+
+
+def _root_family() -> tuple[Pairs, Positions]:
+    return Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)), np.zeros(1, dtype=np.int64)
+
+
+def _families_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
+    """All children of some nodes, and where each family begins."""
+    level, pieces = parents.level + 1, list(plan.tree.families(parents))
+    children = [piece.children for piece in pieces]
+    none, no_offset = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    nodes = Pairs(
+        level,
+        np.concatenate([none, *(piece.origin for piece in children)]),
+        np.concatenate([none, *(piece.destination for piece in children)]),
+    )
+    fan_out = np.concatenate([no_offset, *(np.diff(piece.offsets) for piece in pieces)])
+    return nodes, np.cumsum(fan_out)

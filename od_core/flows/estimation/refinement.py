@@ -1,0 +1,373 @@
+"""Least squares over all measured levels, then integers down the tree (spec 1, "inftda_refined", part 3).
+
+A function of public values alone: it costs no privacy. On the way up every inner node learns what the levels below it
+say: with x its own noisy value of variance s2, and (s, sv) the sums of its measured children's values and variances,
+
+    z = x + w (s - x),   w = s2 / (s2 + sv),   v = 1 / (1/s2 + 1/sv)
+
+(Hay et al. 2010, for trees of any shape). On the way down the children of a node with c trips become
+``IntOpt(round(z + (c - sum z) v / sum v), c)``.
+
+What is stored of z is its difference from the integer x, in fixed point. All steps on it are integers, rounded down;
+the variances and the weights are found by single operations of IEEE 754, which round alike on every machine, sums in
+tree order and the dropped nodes last. So the result is the same everywhere, for any number of threads and any size of
+pieces.
+
+A node that the top-down pass dropped has no measured leaf below it: it stays at 0, but its noisy value speaks about
+its parent. Every node that was kept has measured leaves, so no trips are lost on the way down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
+from od_core.flows.estimation.top_down import Measurement, at_step, estimate
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Families, Nodes, Pairs, run_sums
+from od_core.geography.geography import Numbers
+from od_core.kernels import kernel
+from od_core.parallel import in_order
+
+_Values = NDArray[np.int64]
+_Reals = NDArray[np.float64]
+
+_WEIGHT_BITS = 20
+"""Weights are whole numbers of 2^-20."""
+
+_MOST_FRACTION_BITS = 16
+_SCALE_BITS = 24
+"""Differences of z from x are whole numbers of 2^-16, or of 2^-24 of the largest standard deviation if that is more."""
+
+_WEIGHT_MASK = (1 << _WEIGHT_BITS) - 1
+_MOST_WEIGHT = 1 << (62 - _WEIGHT_BITS)
+
+_LIMIT = 1 << 61
+
+
+@dataclass(frozen=True, eq=False)
+class ChildSums:
+    """What the measured children of some nodes say about them; shape (nodes,) each.
+
+    Attributes:
+        noisy: sum of their noisy values.
+        difference: sum of z - x over them, in fixed point.
+        variance: sum of their variances, sv.
+    """
+
+    noisy: _Values
+    difference: _Values
+    variance: _Reals
+
+
+@dataclass(frozen=True, eq=False)
+class RisenLevel:
+    """The kept nodes of a measured level, below which there are measurements too; shape (nodes,) each, but for runs.
+
+    Attributes:
+        nodes: the nodes.
+        runs: those below parent ``p`` are ``runs[p]:runs[p + 1]``; None where the level is the root.
+        noisy: their noisy values, x.
+        difference: z - x, in fixed point.
+        variance: v.
+    """
+
+    nodes: Pairs
+    runs: _Values | None
+    noisy: _Values
+    difference: _Values
+    variance: _Reals
+
+    @property
+    def largest_variance(self) -> float:
+        """Of its nodes; 0 where there are none."""
+        return float(self.variance.max(initial=0))
+
+
+def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> list[Nodes]:
+    """Integers at every measured level, made of all measurements; children sum to parents, nodes of 0 are left out.
+
+    Args:
+        plan: the plan of the release.
+        root: the root with its exact trips, where n is an invariant; else None.
+        measured: the measurements of all steps, top first.
+
+    Returns:
+        The root and the nodes of every measured level, top first, the leaves last.
+
+    Raises:
+        OdError: the values of the measurements are too large, or not as many as there are cells.
+    """
+    *inner, leaf = measured
+    if leaf.parents is None:  # every level has one node, and the leaves alone are measured
+        leaves = estimate(plan, leaf.step, None, leaf.noisy)
+        return [with_trips(nodes, leaves.trips) for nodes in (_as_root(leaves), leaves)]
+    sums = leaf_sums(plan, leaf)
+    levels, _ = rise(plan, inner, leaf.parents, sums)
+    refined, trips = refined_levels(plan, root, levels)
+    if plan.mechanism.leaf_dial is not None:
+        pieces = leaves_by_empirical_bayes(plan, leaf, trips, plan.mechanism.leaf_dial)
+    else:
+        pieces = projected_leaves(plan, leaf, sums.noisy, trips)
+    return [*refined, Nodes.joined(leaf.step.level, pieces)]
+
+
+def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> tuple[list[Nodes], _Values]:
+    """The way down from the root, over whole levels.
+
+    Args:
+        plan, root: as :func:`refine`.
+        levels: the kept nodes of consecutive levels, the first of which is the root or is below it.
+
+    Returns:
+        The root and the nodes of each level; and the trips of all kept nodes of the last, those of 0 among them.
+    """
+    trips = np.empty(0, dtype=np.int64) if root is None else root.trips
+    refined = [] if root is None else [with_trips(root, trips)]
+    for level in levels:
+        trips = descend(plan, level, trips, level.largest_variance)
+        if not refined and level.nodes.level > 0:
+            refined.append(with_trips(_as_root(level.nodes), trips))
+        refined.append(with_trips(level.nodes, trips))
+    return refined, trips
+
+
+def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
+    """What the leaves say about the nodes above them: their z is their noisy value, of their own variance."""
+    none = np.empty(0, dtype=np.int32)
+    noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(_nodes_above(leaf)) + 1, dtype=np.int64))
+    variance = fan_out.astype(np.float64) * float(leaf.step.variance)
+    return ChildSums(noisy, np.zeros_like(noisy), variance)
+
+
+def rise(
+    plan: ReleasePlan, measured: Sequence[Measurement], kept: Pairs, sums: ChildSums
+) -> tuple[list[RisenLevel], ChildSums]:
+    """The way up: every inner node learns what the levels below it say.
+
+    Args:
+        plan: the plan of the release.
+        measured: the measurements of consecutive levels above some nodes' children, top first.
+        kept: those nodes, which are of the last of these levels.
+        sums: what their measured children say about them.
+
+    Returns:
+        The kept nodes of each of the levels, top first; and what the first of them says about the nodes above it.
+
+    Raises:
+        OdError: as :func:`refine`.
+    """
+    levels: list[RisenLevel] = []
+    for measurement in reversed(measured):
+        level, sums = _level(plan, measurement, kept, sums)
+        levels.insert(0, level)
+        if measurement.parents is not None:
+            kept = measurement.parents
+    return levels, sums
+
+
+def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
+    """The kept nodes of a level, and what the level says about the level above it.
+
+    Args:
+        plan: the plan of the release.
+        measurement: of the level.
+        nodes: its kept nodes.
+        sums: what their measured children say about them.
+    """
+    own_variance = float(measurement.step.variance)
+    if measurement.parents is None:
+        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # none where the root was put at 0
+        total = fan_out = np.empty(0, dtype=np.int64)
+    else:
+        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # the same areas, if not that level
+        runs = plan.tree.child_runs(measurement.parents, at)
+        if runs[-1] != len(nodes):
+            raise _disorder()
+        divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
+        total, noisy, fan_out = _read(plan, measurement, divided, runs)
+    gap = sums.noisy - noisy
+    _refuse_large(gap, _LIMIT >> _fraction_bits(plan))
+    gap = (gap << _fraction_bits(plan)) + sums.difference
+    share = np.floor(own_variance / (own_variance + sums.variance) * (1 << _WEIGHT_BITS)).astype(np.int64)
+    difference = (gap >> _WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> _WEIGHT_BITS)
+    _refuse_large(difference, _LIMIT // max(1, len(difference)))
+    variance = 1 / (1 / own_variance + 1 / sums.variance)
+    level = RisenLevel(nodes, runs, noisy, difference, variance)
+    if runs is None:
+        return level, sums
+    dropped = (fan_out - np.diff(runs)) * own_variance
+    return level, ChildSums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
+
+
+def _read(
+    plan: ReleasePlan, measurement: Measurement, divided: Numbers, runs: _Values
+) -> tuple[_Values, _Values, _Values]:
+    """Sum of every parent's noisy children, noisy values of the kept ones, and number of children.
+
+    Args:
+        plan: the plan of the release.
+        measurement: of the children.
+        divided: area numbers of the kept children, on the side that is divided.
+        runs: the kept children of parent ``p`` are ``runs[p]:runs[p + 1]``.
+    """
+
+    def read(piece: tuple[Families, _Values]) -> tuple[_Values, _Values, _Values, bool]:
+        families, noisy = piece
+        own_runs = runs[families.parents.start : families.parents.stop + 1]
+        kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
+        sums = np.empty(len(families.offsets) - 1, dtype=np.int64)
+        small = _read_families(noisy, families.offsets, families.first_child, divided, own_runs, sums, kept)
+        return sums, kept, np.diff(families.offsets), small
+
+    parts = list(in_order(read, measurement.families(plan)))
+    if not all(small for *_, small in parts):
+        raise _overflow()
+    none = np.empty(0, dtype=np.int64)
+    sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
+    return sums, kept, fan_out
+
+
+def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_variance: float) -> _Values:
+    """The way down: trips of the kept nodes of a level, below parents with the given trips.
+
+    Args:
+        plan: the plan of the release.
+        level: the nodes.
+        totals: trips of their parents, in tree order; of no use at the root.
+        largest_variance: of all nodes of that level of the tree, the unit of their weights.
+
+    Returns:
+        Whole numbers of at least 0; shape (nodes,).
+
+    Raises:
+        OdError: as :func:`refine`.
+    """
+    bits = _fraction_bits(plan)
+    half = (1 << bits) >> 1
+    if level.runs is None:
+        return np.maximum(level.noisy + (level.difference + half >> bits), 0)
+    over = totals - run_sums(level.noisy, level.runs)
+    _refuse_large(over, _LIMIT >> bits)
+    over = (over << bits) - run_sums(level.difference, level.runs)
+    weights = np.maximum(np.floor(level.variance / largest_variance * (1 << _WEIGHT_BITS)).astype(np.int64), 1)
+    rounded = np.empty_like(level.noisy)
+    if not _share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
+        raise _overflow()
+    return plan.mechanism.project(rounded, totals, level.runs)
+
+
+def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals: _Values) -> Iterator[Nodes]:
+    """The leaves, piece by piece: all of one variance, so that each takes the same part of what its parent lacks.
+
+    Args:
+        plan: the plan of the release.
+        leaf: the measurement of the leaves.
+        sums: sum of the noisy leaves below each of their parents.
+        totals: trips of these parents.
+    """
+
+    def leaves(piece: tuple[Families, _Values]) -> Nodes:
+        families, noisy = piece
+        parents, shifted = families.parents, np.empty_like(noisy)
+        _shift_families(noisy, families.offsets, totals[parents] - sums[parents], shifted)
+        projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
+        return at_step(leaf.step, families.with_trips(projected))
+
+    return in_order(leaves, leaf.families(plan))
+
+
+def _nodes_above(measurement: Measurement) -> Pairs:
+    """The nodes below which a level other than the root was measured."""
+    if measurement.parents is None:
+        raise _disorder()
+    return measurement.parents
+
+
+def _disorder() -> OdError:
+    return OdError(
+        "OD-MEASUREMENT-ORDER", "a measurement does not stand below the one above", next_step="report this defect"
+    )
+
+
+def _refuse_large(values: _Values, limit: int) -> None:
+    """Raises OdError where a value is not within plus and minus the limit, which sums of 64 bits need."""
+    if len(values) and (values.max() >= limit or values.min() <= -limit):
+        raise _overflow()
+
+
+def _overflow() -> OdError:
+    return OdError(
+        "OD-REFINEMENT-OVERFLOW",
+        "the noisy values are too large for sums of 64 bits",
+        next_step="release with mechanism inftda, or with less noise",
+        spent="what was drawn stays charged",
+    )
+
+
+def _as_root(only: Pairs) -> Pairs:
+    """The root, of a level that has one node: nothing is divided in between, so that its areas are the first."""
+    return Pairs(0, only.origin, only.destination)
+
+
+def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
+    """The nodes that have trips."""
+    kept = trips > 0
+    return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
+
+
+def _fraction_bits(plan: ReleasePlan) -> int:
+    """Bits behind the point of the differences of z from x."""
+    widest = math.ceil(max(step.variance for step in plan.steps))
+    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
+
+
+@kernel
+def _read_families(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
+    """Sum of every family, and the values of its kept children; False where a sum may not fit 64 bits."""
+    small = True
+    for parent in range(len(sums)):
+        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
+        total, low, high = np.int64(0), noisy[first], noisy[first]
+        for i in range(first, last):
+            total += noisy[i]
+            low, high = min(low, noisy[i]), max(high, noisy[i])
+        small = small and max(high, -low) < _LIMIT // np.int64(last - first)
+        sums[parent] = total
+        for child in range(runs[parent], runs[parent + 1]):
+            kept[child - runs[0]] = noisy[offsets[parent] + divided[child] - first_child[parent]]
+    return small
+
+
+@kernel
+def _shift_families(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
+    """Add to each child of a parent the same part of what they lack, rounded to the nearest whole number."""
+    for parent in range(len(lacking)):
+        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
+        size = offsets[parent + 1] - offsets[parent]
+        shift = (2 * lacking[parent] + size) // (2 * size)
+        for i in range(first, last):
+            shifted[i] = noisy[i] + shift
+
+
+@kernel
+def _share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
+    """round(z + over * v / sum v) of the children of every parent, all but x in fixed point; False if too many."""
+    for parent in range(len(over)):
+        whole = np.int64(0)
+        for i in range(runs[parent], runs[parent + 1]):
+            whole += variance[i]
+        if whole >= _MOST_WEIGHT:
+            return False
+        if whole > 0:
+            part, rest = over[parent] // whole, over[parent] % whole  # so that no product exceeds 63 bits
+            for i in range(runs[parent], runs[parent + 1]):
+                shift = part * variance[i] + rest * variance[i] // whole
+                rounded[i] = noisy[i] + ((difference[i] + shift + half) >> bits)
+    return True

@@ -1,0 +1,256 @@
+"""A release in parts, from the side that hands out the work: it holds the ledger, and sees noisy values alone.
+
+The levels of the first band are measured and refined here, as in any release. Each band below is handed out part by
+part: measured from the top down, then heard from the bottom up, then refined from the top down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.estimation.empirical_bayes import OCTAVES, Rows, leaf_posterior, row_areas
+from od_core.flows.estimation.refinement import ChildSums, refined_levels, rise, with_trips
+from od_core.flows.estimation.top_down import Measurement, published_root, run_levels
+from od_core.flows.parts.passes import (
+    descend_part,
+    leaves_part,
+    measure_part,
+    packed_posterior,
+    packed_rows,
+    packed_sums,
+    rise_part,
+    rows_from,
+    sums_from,
+)
+from od_core.flows.parts.rounds import granted_rounds, record_measured
+from od_core.flows.parts.work import Arrays, Part, Work, on_all
+from od_core.flows.parts.workers import Workers
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.measurements import DurableMeasurements
+from od_core.noise.sources import NoiseSource, backend_name
+from od_core.records.count_files import CountFiles
+from od_core.records.trip_counts import TripCounts
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A band that is measured part by part.
+
+    Attributes:
+        number: of the band; the first, which is measured as a whole, is 0.
+        parts: which nodes of the level above each part has.
+    """
+
+    number: int
+    parts: tuple[slice, ...]
+
+    @classmethod
+    def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
+        """The band below the released nodes of the level above it."""
+        return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
+
+    @property
+    def tasks(self) -> list[Part]:
+        """One for each part."""
+        return [{"band": self.number, "part": part} for part in range(len(self.parts))]
+
+
+@dataclass(frozen=True, eq=False)
+class PartedRelease:
+    """A release whose lower levels are kept part by part.
+
+    Attributes:
+        top: released nodes of the root and of the first band's levels.
+        bands: those below.
+        work: where they are kept.
+    """
+
+    top: list[Nodes]
+    bands: list[Band]
+    work: Work
+
+    def pieces(self, level: int) -> Iterator[Nodes]:
+        """The released nodes of a measured level, in tree order, piece by piece."""
+        for nodes in self.top:
+            if nodes.level == level:
+                yield nodes
+        refines = self.work.plan.mechanism.refines
+        for band in self.bands:
+            if level in (step.level for step in self.work.plan.step_bands[band.number]):
+                yield from (refined_pieces if refines else passed_pieces)(band, self.work, level)
+
+
+def run_in_parts(
+    plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, measurements: DurableMeasurements, workers: Workers
+) -> PartedRelease:
+    """Measure and estimate a plan with bands: the first as a whole, the others part by part; refine where asked for.
+
+    Args:
+        plan: the plan of the release, with bands.
+        counts: confidential; in the store of the measurements.
+        noise: what is drawn by; it is sent to the workers.
+        measurements: where measurements are kept, those of parts in its store.
+        workers: who works on the parts.
+
+    Raises:
+        OdError: as :func:`measure_band` and :func:`refine_bands`.
+    """
+    steps = plan.step_bands[0]
+    coarse = first_band_counts(plan, counts)
+    root = published_root(plan, counts.total)
+    measured, frontier = run_levels(plan, steps, root, coarse, noise, measurements)
+    if frontier is None or len(plan.step_bands) == 1:
+        raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release it without bands")
+    work = Work.begun(plan, measurements.store, counts.folder, noise)
+    bands, above = [], frontier
+    for number, own in enumerate(plan.step_bands[1:], start=1):
+        bands.append(measure_band(plan, number, above, work, workers, measurements))
+        if number < len(plan.step_bands) - 1:
+            above = Nodes.joined(own[-1].level, passed_pieces(bands[-1], work, own[-1].level))
+    if plan.mechanism.refines:
+        return PartedRelease(refine_bands(plan, root, measured, frontier, bands, work, workers), bands, work)
+    passed = [*([] if root is None else [root]), *(m.parents for m in measured[1:] if isinstance(m.parents, Nodes))]
+    return PartedRelease([*passed, frontier], bands, work)
+
+
+def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
+    """Confidential: what the levels of the first band are measured from; of a plan without bands, all counts."""
+    if plan.bands is None:
+        return counts.whole()
+    return counts.at_level(plan.tree, plan.step_bands[0][-1].level)
+
+
+def measure_band(
+    plan: ReleasePlan, number: int, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
+) -> Band:
+    """Measure all levels of a band, each once, and estimate them from the top down.
+
+    Args:
+        plan: the plan of the release, with bands.
+        number: of the band, at least 1.
+        frontier: the released nodes of the last level above it.
+        work: where parts are kept.
+        workers: who works on them.
+        measurements: the release's ledger and its key.
+
+    Raises:
+        OdError: the cap does not allow another round of a level that was lost; a part failed.
+    """
+    steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
+    ledger, key = measurements.ledger, measurements.key
+    rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
+    for part, nodes in enumerate(band.parts):
+        own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
+        work.save_nodes("frontier", number, part, [own])
+    on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
+    record_measured(ledger, key, steps, work.store, rounds)
+    return band
+
+
+def refine_bands(
+    plan: ReleasePlan,
+    root: Nodes | None,
+    measured: Sequence[Measurement],
+    frontier: Nodes,
+    bands: Sequence[Band],
+    work: Work,
+    workers: Workers,
+) -> list[Nodes]:
+    """Let all levels speak about each cell: as :func:`od_core.flows.estimation.refinement.refine`, to the same numbers.
+
+    Args:
+        plan: the plan of the release, with bands.
+        root: with its exact trips, where n is an invariant; else None.
+        measured: the measurements of the first band, top first.
+        frontier: the released nodes of its last level.
+        bands: those below, as they were measured.
+        work, workers: as :func:`measure_band`.
+
+    Returns:
+        The root and the refined nodes of the first band's levels; those below are :func:`refined_pieces`.
+
+    Raises:
+        OdError: a part failed; as :func:`od_core.flows.estimation.refinement.refine`.
+    """
+    sums, largest = _rise(bands, work, workers)
+    levels, _ = rise(plan, measured, frontier, sums)
+    refined, trips = refined_levels(plan, root, levels)
+    rows = _rows(plan, bands[-1], work)
+    for band in bands:
+        for part, nodes in enumerate(band.parts):
+            work.save("totals", band.number, part, {"trips": trips[nodes]})
+        work.save("common", band.number, 0, largest | (rows if band is bands[-1] else {}))
+        on_all(workers, descend_part, work, band.tasks)
+        trips = _joined([work.load("refined", band.number, part)["last"] for part in range(len(band.parts))])
+    if plan.mechanism.leaf_dial is not None and bands[-1].parts:
+        last = bands[-1]
+        counts = np.sum(
+            [work.load("histogram", last.number, part)["counts"] for part in range(len(last.parts))], axis=0
+        )
+        work.save("posterior", last.number, 0, packed_posterior(leaf_posterior(plan, counts.reshape(OCTAVES, -1))))
+        on_all(workers, leaves_part, work, last.tasks)
+    return refined
+
+
+def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+    """The nodes of a level of a band as the top-down pass released them, part by part."""
+    for part in range(len(band.parts)):
+        yield from (nodes for nodes in work.load_nodes("passed", band.number, part) if nodes.level == level)
+
+
+def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+    """The refined nodes of a level of a band, or the leaves, part by part."""
+    for part in range(len(band.parts)):
+        if level == work.plan.tree.depth:
+            yield from work.load_nodes("leaves", band.number, part)
+            continue
+        refined = work.load("refined", band.number, part)
+        for nodes in work.load_nodes("passed", band.number, part):
+            if nodes.level == level:
+                yield with_trips(nodes, refined[f"trips_{level}"])
+
+
+def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
+    """What all bands say about the nodes above the first of them; and the largest variance of each of their levels."""
+    largest: dict[str, float] = {}
+    none = np.empty(0, dtype=np.int64)
+    sums = ChildSums(none, none, np.empty(0))
+    for band in reversed(bands):
+        if band is not bands[-1]:
+            first = 0
+            for part in range(len(band.parts)):
+                end = first + len(work.load_nodes("passed", band.number, part)[-1])
+                below = ChildSums(sums.noisy[first:end], sums.difference[first:end], sums.variance[first:end])
+                work.save("below", band.number, part, packed_sums(below))
+                first = end
+            on_all(workers, rise_part, work, band.tasks)
+        said = [work.load("sums", band.number, part) for part in range(len(band.parts))]
+        for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
+            largest[name] = max(float(arrays[name][0]) for arrays in said)
+        parts = [sums_from(arrays) for arrays in said]
+        sums = ChildSums(
+            _joined([part.noisy for part in parts]),
+            _joined([part.difference for part in parts]),
+            np.concatenate([np.empty(0), *(part.variance for part in parts)]),
+        )
+    return sums, {name: np.array([variance]) for name, variance in largest.items()}
+
+
+def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
+    """The rows of all leaves, where they are estimated by empirical Bayes. Raises OdError where they are too large."""
+    if plan.mechanism.leaf_dial is None:
+        return {}
+    parts = (rows_from(plan, work.load("rows", band.number, part)) for part in range(len(band.parts)))
+    rows = Rows.joined(row_areas(plan), parts)
+    rows.refuse_large()
+    return packed_rows(rows)
+
+
+def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])

@@ -1,0 +1,101 @@
+"""Rounds of drawing that the ledger grants the levels of a band, and what it records when they are measured.
+
+Parts of a level are disjoint, so that one round over any of them is one vector query of the level's sensitivity: a
+level costs its rho once a round, however many of its parts were lost (spec 8, section 3, "Charge of a lost draw").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from od_core.errors import OdError
+from od_core.flows.parts.part_measurements import claimed_rounds
+from od_core.ledger.chain import MEASURED, RESERVED
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.object_store import Store, kept_digest, part_file, part_files
+from od_core.ledger.protocols import PlannedStep
+from od_core.ledger.release_key import ReleaseKey
+
+_MARK = "claims/begun"
+"""Says that the release was begun in this store."""
+
+
+def granted_rounds(
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, noise: str | None
+) -> dict[int, int]:
+    """How many rounds each level of a band may be drawn in: those that it was charged for.
+
+    Levels that were never drawn begin to be, all of them, before any task is handed out. Where a part was claimed in
+    every round so far, and is not kept, its level is set aside once more. A measured level is drawn in no round more.
+
+    Args:
+        ledger: where the release is set aside.
+        key: the release.
+        steps: of the band.
+        store: where claims and measurements of parts are kept.
+        noise: name of the backend.
+
+    Raises:
+        OdError: the cap does not allow another round; parts are claimed or kept that the ledger knows nothing of; the
+            store is not the one that the release was begun in, or does not create files exclusively.
+    """
+    rounds = {}
+    states = {step.level: ledger.level_state(key, step.level) for step in steps}
+    _mark_or_find(store, key, begun=any(state is not None and state.kind != RESERVED for state in states.values()))
+    for level, state in states.items():
+        claimed, kept = claimed_rounds(store, level), {*part_files(store, level)}
+        if (state is None or state.kind == RESERVED) and (claimed or kept):
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"level {level} of {key} has measurements of parts that the ledger knows nothing of",
+                next_step="restore the newest ledger; an older one has forgotten what was spent",
+                spent="what was set aside before stays charged",
+            )
+        if state is None or state.kind == RESERVED:
+            rounds[level] = ledger.start_draw(key, level, noise)
+            continue
+        if state.kind == MEASURED:
+            rounds[level] = 0
+            continue
+        is_lost = (part_file(level, part) not in kept for part, last in claimed.items() if last >= state.draw)
+        rounds[level] = ledger.start_draw(key, level, noise) if any(is_lost) else state.draw
+    return rounds
+
+
+def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
+    """Mark the store before anything is drawn into it, or find the mark: claims in another store bind nobody."""
+    if begun and not store.has(_MARK):
+        raise OdError(
+            "OD-STORE-OTHER",
+            f"the store of parts is not the one that {key} was begun in, or was emptied",
+            next_step="restore the store, or name the one that it was begun in",
+            spent="what was set aside before stays charged",
+        )
+    store.create_if_absent(_MARK, b"begun")
+    if store.create_if_absent(_MARK, b"again"):
+        raise OdError(
+            "OD-STORE-UNSAFE",
+            "the store of parts creates a file that is there, so that two draws could be kept",
+            next_step="use a folder, or a newer driver of this storage",
+        )
+
+
+def record_measured(
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, rounds: Mapping[int, int]
+) -> None:
+    """Record that every part of a band's levels is kept, or that the kept ones are those that were recorded.
+
+    Raises:
+        OdError: a level was measured before, and its files are not those that were.
+    """
+    for step in steps:
+        state, digest = ledger.level_state(key, step.level), kept_digest(store, step.level)
+        if state is None or state.kind != MEASURED:
+            ledger.finish_draw(key, step.level, rounds[step.level], digest)
+        elif state.digest != digest:
+            raise OdError(
+                "OD-MEASUREMENT-CHANGED",
+                f"the measurement of level {step.level} of {key} is changed",
+                next_step="restore the measurements of its parts from a backup",
+                spent="what was set aside before stays charged",
+            )

@@ -1,0 +1,78 @@
+"""What every projection asks of a parent: children, a total of at least 0, and sums that fit 64 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.kernels import kernel
+
+_LIMIT = 3.0 * 2**60
+"""Bound of sum |x| + c + b: every sum below it, twice over, fits 64 bits."""
+
+_NEAR = 1 << 40
+"""Fewer than 2^20 values nearer to 0 than this, and c < 2^60, are within the bound: nothing more to check."""
+
+_EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
+
+
+def check_parents(noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
+    """Raise where a parent has no children or a negative total, or where sums go beyond 64-bit arithmetic.
+
+    The children ``offsets[p]:offsets[p + 1]`` of ``noisy`` share ``totals[p]``.
+    """
+    found = _first_fault(noisy, totals, offsets)
+    if found == _EMPTY:
+        raise empty()
+    if found == _NEGATIVE:
+        raise negative()
+    if found == _OVERFLOW:
+        raise overflow()
+
+
+@kernel
+def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # compiled
+    """The fault of the first parent that has one, or 0."""
+    low = high = np.int64(0)
+    for i in range(np.uint64(len(noisy))):
+        low, high = min(low, noisy[i]), max(high, noisy[i])
+    far = low <= -_NEAR or high >= _NEAR
+    for parent in range(len(totals)):
+        children, total = offsets[parent + 1] - offsets[parent], totals[parent]
+        if children <= 0:
+            return _EMPTY
+        if total < 0:
+            return _NEGATIVE
+        if far or total >= 1 << 60 or children >= 1 << 20:
+            size = np.float64(total) + children
+            for i in range(np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])):
+                size += abs(np.float64(noisy[i]))
+            if size >= _LIMIT:
+                return _OVERFLOW
+    return 0
+
+
+def fault(code: str, message: str) -> OdError:
+    """A call that no projection can answer."""
+    return OdError(code, message, next_step="correct the call")
+
+
+def empty() -> OdError:
+    """A parent without children."""
+    return fault("OD-INTOPT-EMPTY", "there are no children to share the total among")
+
+
+def negative() -> OdError:
+    """A total below 0."""
+    return fault("OD-INTOPT-TOTAL", "the total is negative")
+
+
+def overflow() -> OdError:
+    """Values beyond the limit."""
+    return OdError(
+        "OD-INTOPT-OVERFLOW",
+        "the values are too large for 64-bit sums",
+        next_step="use smaller counts or less noise",
+        spent="what was drawn stays charged",
+    )

@@ -1,0 +1,1 @@
+"""Publish flows: the files, tables, report and database rows of a release of flows."""

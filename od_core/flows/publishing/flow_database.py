@@ -1,0 +1,148 @@
+"""Releases of flows in the public release database, one DuckDB file for every release of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from od_core.flows.publishing.flow_tables import flows_table, measurement_batches
+from od_core.flows.release import MEASUREMENT_SCHEMA, Release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.accounting import float_above
+from od_core.publication.database import Contents, differing_entry, differing_tables, opened, release_facts, store
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS releases (
+    release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
+    neighbours VARCHAR, rho DOUBLE, epsilon DOUBLE, delta DOUBLE, trips BIGINT, origin_geography VARCHAR,
+    destination_geography VARCHAR, measured_at VARCHAR, certificate VARCHAR);
+CREATE TABLE IF NOT EXISTS flows (release VARCHAR, origin VARCHAR, destination VARCHAR, trips BIGINT);
+CREATE TABLE IF NOT EXISTS measurements (
+    release VARCHAR, level BIGINT, origin VARCHAR, destination VARCHAR, noisy BIGINT, variance DOUBLE);
+CREATE TABLE IF NOT EXISTS expected_error (
+    release VARCHAR, level BIGINT, origin_level VARCHAR, destination_level VARCHAR, root_mean_square_error DOUBLE);
+CREATE TABLE IF NOT EXISTS flow_intervals (
+    release VARCHAR, origin_level VARCHAR, destination_level VARCHAR, origin VARCHAR, destination VARCHAR,
+    trips BIGINT, lower BIGINT, upper BIGINT);
+CREATE OR REPLACE VIEW zone_areas AS
+WITH RECURSIVE climb AS (
+    SELECT geography, area AS zone, level, level_name, area, parent FROM areas
+    WHERE (geography, level) IN (SELECT (geography, max(level)) FROM areas GROUP BY geography)
+    UNION ALL
+    SELECT climb.geography, zone, areas.level, areas.level_name, areas.area, areas.parent
+    FROM climb JOIN areas
+    ON areas.geography = climb.geography AND areas.level = climb.level - 1 AND areas.area = climb.parent)
+SELECT geography, zone, level, level_name, area FROM climb;
+CREATE OR REPLACE VIEW flows_by_level AS
+SELECT flows.release, o.level_name AS origin_level, d.level_name AS destination_level,
+    o.area AS origin, d.area AS destination, CAST(sum(flows.trips) AS BIGINT) AS trips
+FROM flows
+JOIN releases ON releases.release = flows.release
+JOIN zone_areas o ON o.geography = releases.origin_geography AND o.zone = flows.origin
+JOIN zone_areas d ON d.geography = releases.destination_geography AND d.zone = flows.destination
+GROUP BY ALL;
+"""
+
+
+MOST_STORED = 200_000
+"""Public pairs of a pair of levels up to which the database has the intervals of all of them: of larger ones the bundle
+has them. A month of 229 airports has 88 thousand rows in all, one of 8,092 towns in 110 provinces 366 thousand."""
+
+_INTERVALS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("origin_level", "destination_level", "origin", "destination")),
+        *((name, pa.int64()) for name in ("trips", "lower", "upper")),
+    ]
+)
+
+
+def store_release(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> None:
+    """Put a checked release into the database, in one transaction; the same release again changes nothing.
+
+    Raises:
+        OdError: as :func:`store`.
+    """
+    tree = release.plan.tree
+    store(
+        database,
+        key,
+        Contents(
+            schema=_SCHEMA,
+            facts_table="releases",
+            facts=_row(release, key, certificate),
+            geographies=(tree.origin, tree.destination),
+            tables={
+                "flows": flows_table(release),
+                "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurement_batches(release)),
+                **_intervals(release, certificate),
+            },
+            derived={"expected_error": _expected_error(release)},
+            checks=certificate["checks"],
+        ),
+    )
+
+
+def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
+    """The table of intervals, every public pair of the smaller pairs of levels; none where the release has none."""
+    if certificate.get("interval") is None:
+        return {}
+    origin, destination = release.plan.tree.origin, release.plan.tree.destination
+    small = [
+        (o, d)
+        for (o, origins), (d, destinations) in product(origin.area_counts.items(), destination.area_counts.items())
+        if origins * destinations <= MOST_STORED
+    ]
+    batches = (
+        batch
+        for o, d in small
+        for batch in pa.Table.from_pandas(
+            release.flows_at(o, d, interval=True).assign(origin_level=o, destination_level=d),
+            _INTERVALS,
+            preserve_index=False,
+        ).to_batches()
+    )
+    return {"flow_intervals": pa.RecordBatchReader.from_batches(_INTERVALS, batches)}
+
+
+def _expected_error(release: Release) -> pa.Table:
+    """Every level of the flow tree, and the error to expect there, from public facts alone."""
+    names, errors = release.levels, release.plan.expected_errors
+    return pa.table(
+        {
+            "level": range(len(errors)),
+            "origin_level": [origin for origin, _ in names],
+            "destination_level": [destination for _, destination in names],
+            "root_mean_square_error": errors,
+        }
+    )
+
+
+def _row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+    """What the table of releases says of one."""
+    tree, spent = release.plan.tree, certificate["spent"]
+    return {
+        **release_facts(release, key, certificate),
+        "rho": spent["rho"],
+        "delta": spent["delta"],
+        "trips": int(release.leaves.trips.sum()),
+        "origin_geography": tree.origin.digest,
+        "destination_geography": tree.destination.digest,
+    }
+
+
+def differing_facts(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
+    """What the database says of a release beside its flows and noisy values, where that is not what its bundle says."""
+    tree, row = release.plan.tree, _row(release, key, certificate)
+    areas = (tree.origin, tree.destination)
+    yield from differing_entry(database, key, "releases", row, certificate["checks"], areas)
+    variances = {step.level: float_above(step.variance) for step in release.plan.steps}
+    with opened(database, read_only=True) as connection:
+        query = "SELECT DISTINCT level, variance FROM measurements WHERE release = ?"
+        if not set(connection.execute(query, [str(key)]).fetchall()) <= set(variances.items()):
+            yield "it holds other variances"
+    for table in differing_tables(database, key, _intervals(release, certificate)):
+        yield f"it holds other {table}"

@@ -1,0 +1,109 @@
+"""The files of a bundle of flows."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from od_core.files.row_groups import write_batches
+from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches
+from od_core.flows.publishing.open_matrix import MOST_CELLS, cells, matrix_names, write_matrices
+from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
+from od_core.flows.release import MEASUREMENT_SCHEMA, Release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication import columns
+from od_core.publication.bundle_file import BundleFile
+from od_core.publication.columns import CONFIDENCE, MOST_LISTED
+from od_core.publication.markdown import in_markdown
+from od_core.publication.tables import areas_files, areas_table
+
+
+def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
+    """Flows in every format, what they were estimated from, and the areas."""
+    tables, tree = FlowTables.of(release, certificate), release.plan.tree
+    areas = areas_table(tree.origin)
+    if tree.destination.digest != tree.origin.digest:
+        areas = pa.concat_tables([areas, areas_table(tree.destination)], promote_options="default")
+    key = ReleaseKey.parse(certificate["release"])
+    return [
+        BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, tables.table),
+        BundleFile("flows.parquet", "The same table.", tables.write_parquet, tables.table),
+        *_matrices(tables),
+        BundleFile(
+            "flows.sdmx.csv",
+            "The same flows as SDMX-CSV 2.0, for statistical offices.",
+            partial(write_sdmx_csv, tables, key),
+        ),
+        BundleFile(
+            "flows.sdmx.json",
+            "Its structure as SDMX-JSON 2.0: code lists of the areas, concepts, data structure, dataflow.",
+            partial(write_structure, tables, certificate),
+        ),
+        BundleFile(
+            "noisy_measurements.parquet",
+            "What was measured, with its noise: for those who make their own estimates.",
+            partial(_write_measurements, release),
+            columns.NOISY_MEASUREMENTS,
+        ),
+        *areas_files(areas),
+    ]
+
+
+def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
+    """What a user of the files must know beside their columns."""
+    interval = certificate["interval"] is not None
+    large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
+    bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
+    return [
+        *(_unlisted(release) if interval else []),
+        "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
+        f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
+        " A pair that is not listed in `flows.csv` is 0 there."
+        + (f" Matrices of more than {MOST_CELLS:,} cells are left out: {', '.join(large)}." if large else ""),
+        "In `flows.sdmx.csv` an area is named by the number of its level and its code, as `L4_007`, since some readers"
+        " of SDMX take codes that look like numbers for numbers (`pysdmx` reads `007` back as 7). Every byte of a code"
+        " but letters, digits, `-` and `_` stands as `$` and two hexadecimal digits. The name of each identifier in"
+        " the code list of `flows.sdmx.json` is the code itself.",
+    ]
+
+
+def _larger(release: Release, most: int) -> list[tuple[str, str]]:
+    """The pairs of levels, by name, with more than so many pairs of areas."""
+    tree = release.plan.tree
+    pairs = product(enumerate(tree.origin.level_names), enumerate(tree.destination.level_names))
+    return [(origin, destination) for (o, origin), (d, destination) in pairs if cells(tree, o, d) > most]
+
+
+def _unlisted(release: Release) -> list[str]:
+    """What may be in the pairs of areas that are not listed, of pairs of levels that have too many."""
+    return [
+        f"Of flows from {in_markdown(origin)} to {in_markdown(destination)}, a pair of areas that is not listed has"
+        f" {release.zero_bound(origin, destination):,} trips at most, with a probability of about {100 * CONFIDENCE} %."
+        for origin, destination in _larger(release, MOST_LISTED)
+    ]
+
+
+def _matrices(tables: FlowTables) -> list[BundleFile]:
+    """A file for each pair of levels that is not too large; what it holds is made when it is written."""
+    tree = tables.tree
+    origins, destinations = tree.origin.level_names, tree.destination.level_names
+
+    def write(place: int, file: BinaryIO) -> None:
+        write_matrices(tree, tables.pairs[place], file)
+
+    return [
+        BundleFile(
+            name,
+            f"Flows from {origins[origin]} to {destinations[destination]}, as OpenMatrix.",
+            partial(write, place),
+        )
+        for place, ((origin, destination), name) in enumerate(matrix_names(tree).items())
+        if cells(tree, origin, destination) <= MOST_CELLS
+    ]
+
+
+def _write_measurements(release: Release, file: BinaryIO) -> None:
+    write_batches(file, MEASUREMENT_SCHEMA, measurement_batches(release), compression="zstd")

@@ -1,0 +1,109 @@
+"""The flows of a release at every pair of levels, computed once and written into each format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from od_core.files.csv_text import write_rows
+from od_core.flows.release import Release, measured_cells
+from od_core.geography.flow_tree import FlowTree
+from od_core.publication.columns import FLOWS, FLOWS_WITH_INTERVALS, Table
+
+_FLOWS_SCHEMA = pa.schema(
+    [
+        *((name, pa.large_string()) for name in ("origin_level", "destination_level", "origin", "destination")),
+        *((name, pa.int64()) for name in ("trips", "lower", "upper")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class LevelPair:
+    """The flows of one pair of levels.
+
+    Attributes:
+        origin_level, destination_level: numbers of the levels.
+        flows: as :meth:`od_core.flows.release.Release.flows_at` gives them.
+    """
+
+    origin_level: int
+    destination_level: int
+    flows: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class FlowTables:
+    """The flows of a release at every pair of levels, root first.
+
+    Attributes:
+        release: the release.
+        interval: whether each flow has its interval.
+    """
+
+    release: Release
+    interval: bool
+
+    @classmethod
+    def of(cls, release: Release, certificate: dict[str, Any]) -> FlowTables:
+        """With intervals where the certificate says so."""
+        return cls(release, certificate["interval"] is not None)
+
+    @property
+    def tree(self) -> FlowTree:
+        """The flow tree of the release."""
+        return self.release.plan.tree
+
+    @cached_property
+    def pairs(self) -> list[LevelPair]:
+        """Every pair of levels; the levels of origins change last."""
+        return [
+            LevelPair(o_level, d_level, self.release.flows_at(origin, destination, interval=self.interval))
+            for o_level, origin in enumerate(self.tree.origin.level_names)
+            for d_level, destination in enumerate(self.tree.destination.level_names)
+        ]
+
+    @property
+    def table(self) -> Table:
+        """Its columns; only mechanisms that release what they measured have trips below 0."""
+        table = FLOWS_WITH_INTERVALS if self.interval else FLOWS
+        if self.release.plan.mechanism.measures != "all_leaves":
+            return table
+        return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """The rows of each pair of levels, with the names of its levels before them."""
+        for pair in self.pairs:
+            frame = pair.flows.copy()
+            frame.insert(0, "origin_level", self.tree.origin.level_names[pair.origin_level])
+            frame.insert(1, "destination_level", self.tree.destination.level_names[pair.destination_level])
+            yield frame
+
+    def write_parquet(self, file: BinaryIO) -> None:
+        """One table, a row group or more for each pair of levels; the same bytes at every call."""
+        schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for frame in self.frames():
+                writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
+
+    def write_csv(self, file: BinaryIO) -> None:
+        """The same table as RFC 4180 has it, in UTF-8."""
+        for number, frame in enumerate(self.frames()):
+            write_rows(file, frame, header=number == 0)
+
+
+def flows_table(release: Release) -> pa.Table:
+    """The leaf flows: origin, destination (zone codes), trips."""
+    return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
+
+
+def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
+    """All measured cells, top level first, piece by piece: level, origin, destination (codes), noisy, variance."""
+    for measurement in release.measured:
+        yield from measured_cells(release.plan, measurement)

@@ -1,0 +1,249 @@
+"""A release of flows read back from its bundle or from the release database."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.parts.bands import Bands
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.release import Release, finish
+from od_core.geography.codes import COORDINATES
+from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
+from od_core.geography.geography import Geography, Numbers
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.budget import Budget
+from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.bundle import AREAS_FILE, CERTIFICATE, FLOWS_FILE, MEASUREMENTS_FILE
+from od_core.publication.database import CLOSED, named_releases
+
+
+def open_flows(
+    path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
+) -> Release:
+    """A published release of flows, from a bundle folder or from ``release.duckdb``.
+
+    Arguments and errors as :func:`od_core.published.opening.open_release`.
+    """
+    place, asked = Path(path), Asked.of(release, period, revision)
+    if place.is_dir():
+        return _release(*_from_bundle(place, asked))
+    if place.is_file():
+        return _release(*_from_database(place, asked))
+    raise absent(f"there is no bundle or database at {place.name}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which release is asked for; None is any."""
+
+    release: str | None
+    period: str | None
+    revision: int | None
+
+    @classmethod
+    def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
+        """By the name of a series, or by a whole key, which says period and revision, too."""
+        if release is None or "/" not in release:
+            return cls(release, period, revision)
+        key = ReleaseKey.parse(release)
+        return cls(key.release, key.period, key.revision)
+
+    def matches(self, key: ReleaseKey) -> bool:
+        """Whether a release is one of those that are asked for."""
+        return (
+            self.release in (None, key.release)
+            and self.period in (None, key.period)
+            and self.revision in (None, key.revision)
+        )
+
+    def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
+        """The newest of those. Raises OdError where there is none, or where they are of several series."""
+        matching = [key for key in keys if self.matches(key)]
+        series = sorted({key.release for key in matching})
+        if len(series) > 1:
+            raise absent(f"there are several series; name one of {', '.join(series)}")
+        if not matching:
+            raise absent(f"no such release; there are {', '.join(map(str, sorted(keys))) or 'none'}")
+        return max(matching)
+
+
+ANY = Asked(None, None, None)
+
+_Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
+"""Certificate, areas, flows, measurements."""
+
+
+def _from_bundle(folder: Path, asked: Asked) -> _Contents:
+    if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
+        raise absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
+    missing = [
+        name for name in (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE) if not (folder / name).exists()
+    ]
+    if missing:
+        raise absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
+    certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+    asked.newest([ReleaseKey.parse(certificate["release"])])
+    areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
+    leaves = certificate["levels"][-1]
+    pair = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
+    flows = pd.read_parquet(folder / FLOWS_FILE, columns=["origin", "destination", "trips"], filters=pair)
+    return certificate, areas, flows[flows["trips"] != 0], measurements
+
+
+def _from_database(file: Path, asked: Asked) -> _Contents:
+    try:
+        with duckdb.connect(str(file), read_only=True, config=CLOSED) as connection:
+            key = str(_newest_flows(connection, asked))
+            text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
+            areas = connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()
+            flows = connection.execute("SELECT * EXCLUDE release FROM flows WHERE release = ?", [key]).df()
+            measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
+    except duckdb.Error:
+        raise absent(
+            f"{file.name} is not a release database, or is open elsewhere for writing or with other settings"
+        ) from None
+    return json.loads(text), areas, flows, measured
+
+
+def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
+    """The newest release of flows that is asked for. Raises OdError where there is none, or only of another kind."""
+    flows = named_releases(connection, ("releases",))
+    others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
+    if others and not any(map(asked.matches, flows)):
+        raise OdError(
+            "OD-RELEASE-KIND",
+            f"{max(others)} is not a release of flows, and those alone are opened from a database",
+            next_step="open its bundle, or look at its tables in the database with DuckDB",
+        )
+    return asked.newest(flows)
+
+
+def _release(
+    certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, measurements: pd.DataFrame
+) -> Release:
+    """The release behind the published tables. Raises OdError where they do not fit together."""
+    plan = _plan(certificate["plan"], areas, certificate.get("geography_versions", {}))
+    tree = plan.tree
+    leaves = _pairs(tree, tree.depth, flows)
+    order = np.argsort(tree.first_rank(leaves), kind="stable")
+    trips = flows["trips"].to_numpy(dtype=np.int64)
+    if certificate["contents"] != {"flows": len(trips), "trips": int(trips.sum())}:
+        raise _changed("flows")
+    measured = []
+    for step, stated in zip(plan.steps, certificate["levels"], strict=True):
+        rows = measurements[measurements["level"] == step.level]
+        cells, above = _pairs(tree, step.level, rows), plan.level_above(step)
+        measurement = Measurement(
+            step,
+            None if above is None else tree.ancestors_of(cells, above),
+            NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]),
+        )
+        if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(rows):
+            raise _changed("measurements")
+        measured.append(measurement)
+    levels = tuple(Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"])
+    return finish(
+        plan,
+        Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order]),
+        measured,
+        noise=certificate["noise"],
+        spent=plan.spent_on(levels),
+    )
+
+
+def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
+    """The pairs of areas behind a table's codes, in its order."""
+    o_level, d_level = tree.level_pair(level)
+    pairs = Pairs(
+        level,
+        _area_numbers(tree.origin, o_level, table["origin"]),
+        _area_numbers(tree.destination, d_level, table["destination"]),
+    )
+    if np.any(pairs.origin < 0) or np.any(pairs.destination < 0):
+        raise _changed("areas")
+    return pairs
+
+
+def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
+    shares = facts["shares"]
+    origin, destination = (
+        geography_of(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
+        for side in ("origin", "destination")
+    )
+    plan = plan_release(
+        origin,
+        destination_geography=destination,
+        unit=PrivacyUnit(
+            facts["unit"],
+            facts["neighbours"],
+            facts["user_column"],
+            None if facts["unit"] == "trip" else facts["contribution_bound"],
+            facts.get("max_weight"),
+        ),
+        budget=Budget(
+            facts["epsilon"],
+            facts["delta"],
+            rho=None if facts["epsilon"] is not None else facts["rho"],
+            conversion=facts["conversion"],
+            shares=shares,
+        ),
+        mechanism=MECHANISMS[facts["mechanism"]](**facts["mechanism_options"]),
+        tree=facts["tree"],
+        bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
+        acceptance=Acceptance.from_facts(facts["acceptance"]),
+    )
+    if json.loads(json.dumps(plan.facts())) != facts:
+        raise _changed("plan")
+    return plan
+
+
+def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
+    """The geography with that digest, from the published areas."""
+    mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
+    codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
+    names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))
+    parents = [np.empty(0, dtype=np.int32)]
+    for above, (_, level) in zip(codes, list(mine.groupby("level"))[1:], strict=False):
+        parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
+    coordinates = None
+    if set(COORDINATES) <= set(mine.columns):
+        degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
+        coordinates = None if np.isnan(degrees).all() else degrees
+    return Geography(
+        levels=names[1:],
+        codes=codes,
+        parents=tuple(parents),
+        unknown=unknown,
+        coordinates=coordinates,
+        version=version,
+    )
+
+
+def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:
+    return pd.Index(geography.codes[level], dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
+
+
+def _changed(what: str) -> OdError:
+    return OdError(
+        "OD-BUNDLE-CHANGED",
+        f"the published {what} are not those that the certificate describes",
+        next_step="restore the release, or read it with the software that the certificate names",
+    )
+
+
+def absent(message: str) -> OdError:
+    """There is no such release."""
+    return OdError("OD-RELEASE-ABSENT", message, next_step="name a published release")

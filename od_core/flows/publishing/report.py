@@ -1,0 +1,379 @@
+"""The report of a release of flows, from the release, its certificate and the ledger alone."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.report_map import drawn_flows, flow_map
+from od_core.flows.release import Release
+from od_core.geography.geography import Geography
+from od_core.publication.context import Circumstances
+from od_core.publication.html.markup import Markup, element, joined
+from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
+from od_core.publication.html.report_page import (
+    bar,
+    between,
+    class_text,
+    heat_table,
+    number,
+    page,
+    paragraph,
+    rounded,
+    scrolled,
+    signed,
+    size_classes,
+    table,
+)
+
+LISTED = 20
+"""Flows, and changes, that a report lists."""
+
+_MOST_HEATED, _MOST_COMPARED = 12, 64
+"""Areas of a side up to which a level is fine enough for the heat map, and for the comparison with another period."""
+
+
+def flows_report(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> str:
+    """The report as HTML; see ``Kind.report``."""
+    tree = release.plan.tree
+    interval = confidence(certificate)
+    leaves = _leaf_flows(release, certificate)
+    trips = int(release.leaves.trips.sum())
+    sections = [
+        ("What is protected", protected(certificate)),
+        ("The largest flows", _largest(release, leaves, interval)),
+        ("Between the upper areas", _heat(release)),
+        *_map(release, leaves),
+        ("How large flows are", _sizes(release)),
+        ("Error to expect, by level", _errors(release, interval)),
+        ("Change since the period before", _changes(release, certificate, around)),
+        *common_sections(certificate, around),
+    ]
+    zones = number(len(tree.origin.zones))
+    if tree.destination.digest != tree.origin.digest:
+        zones += f" and {number(len(tree.destination.zones))}"
+    figures: list[tuple[str, object]] = [
+        ("trips, exact" if release.plan.publishes_total else "trips", number(trips)),
+        ("pairs of zones with trips", number(len(release.leaves))),
+        ("zones", zones),
+        *promise_figures(certificate),
+    ]
+    return page(
+        f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}",
+        under_title(certificate),
+        figures,
+        sections,
+    )
+
+
+def confidence(certificate: dict[str, Any]) -> str | None:
+    """The confidence of its intervals in words; None for a release without them."""
+    stated = certificate["interval"]
+    return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
+
+
+def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
+    """The largest flows between zones: origin, destination, trips and, where there are intervals, lower and upper."""
+    return _leaf_flows(release, certificate).nlargest(LISTED, "trips")
+
+
+def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
+    """The map of the largest flows; nothing where zones have no coordinates. See ``Kind.pictures``."""
+    flows = drawn_flows(release.plan.tree, _leaf_flows(release, certificate))
+    if flows is None:
+        return {}
+    title = _map_title(len(flows))
+    return {title: flow_map(release.plan.tree, flows, title)}
+
+
+def _leaf_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
+    tree = release.plan.tree
+    interval = confidence(certificate) is not None
+    flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
+    return flows[flows["trips"] > 0]
+
+
+def _largest(release: Release, leaves: pd.DataFrame, interval: str | None) -> Markup:
+    flows = leaves.nlargest(LISTED, "trips")
+    if len(flows) == 0:
+        return paragraph("No flow has trips.")
+    most = float(flows["upper" if interval else "trips"].max())
+    rows = []
+    for flow in flows.to_dict("records"):
+        reach = (flow["lower"], flow["upper"]) if interval else None
+        stated = (between(*reach),) if reach else ()
+        rows.append(
+            (flow["origin"], flow["destination"], number(flow["trips"]), *stated, bar(flow["trips"], most, reach))
+        )
+    tree = release.plan.tree
+    headers = (
+        f"from {tree.origin.levels[-1]}",
+        f"to {tree.destination.levels[-1]}",
+        "trips",
+        *([f"{interval} interval"] if interval else []),
+        "",
+    )
+    last = len(headers) - 1
+    text = (
+        f"The interval of a flow holds the true number of counted trips with a confidence of {interval}; the dark line"
+        " over a bar shows it."
+        if interval
+        else "This release has no intervals; the error to expect stands below."
+    )
+    return joined(
+        paragraph(text),
+        table(
+            f"The {number(len(flows))} largest of {number(len(release.leaves))} flows",
+            headers,
+            rows,
+            numbers=set(range(2, last)),
+            bars={last},
+        ),
+    )
+
+
+def _level_up_to(geography: Geography, most: int) -> int:
+    """The finest level with at most so many areas; the first one where it has more."""
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+    return max(fitting, default=1)
+
+
+def _heat(release: Release) -> Markup:
+    """A table of the upper areas, shaded by their trips."""
+    tree = release.plan.tree
+    levels = (_level_up_to(tree.origin, _MOST_HEATED), _level_up_to(tree.destination, _MOST_HEATED))
+    origin, destination, trips = tree.sums_at(release.leaves, *levels)
+    every = np.zeros((tree.origin.size(levels[0]), tree.destination.size(levels[1])), dtype=np.int64)
+    every[origin, destination] = trips
+    rows, columns = _busiest(every.sum(axis=1)), _busiest(every.sum(axis=0))
+    shown = every[np.ix_(rows, columns)].tolist()
+    origins, destinations = (
+        [geography.codes[level][area] for area in areas]
+        for geography, level, areas in zip((tree.origin, tree.destination), levels, (rows, columns), strict=True)
+    )
+    names = (tree.origin.level_names[levels[0]], tree.destination.level_names[levels[1]])
+    heated = heat_table(
+        f"Trips from {names[0]} (rows) to {names[1]} (columns), the darker the more",
+        f"from {names[0]}, to {names[1]}",
+        destinations,
+        list(zip(origins, shown, every.sum(axis=1)[rows].tolist(), strict=True)),
+        "trips",
+    )
+    if every.size == len(rows) * len(columns):
+        return heated
+    left_out = f"Only the {number(_MOST_HEATED)} areas of a side with the most trips are shown; the sums are of all."
+    return joined(heated, paragraph(left_out, note=True))
+
+
+def _busiest(trips: NDArray[np.int64]) -> list[int]:
+    """The areas with the most trips, in tree order."""
+    most = np.argsort(-trips, kind="stable")[:_MOST_HEATED]
+    return [int(area) for area in np.sort(most)]
+
+
+def _map_title(flows: int) -> str:
+    return f"Map of the {number(flows)} largest flows between two places"
+
+
+def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
+    flows = drawn_flows(release.plan.tree, leaves)
+    if flows is None:
+        return []
+    title = _map_title(len(flows))
+    drawn = element(
+        "figure",
+        scrolled(title, flow_map(release.plan.tree, flows, title)),
+        element(
+            "figcaption",
+            f"{title}. The wider a line, the more trips; seen from its origin it bends to the left, so that both ways"
+            " of a pair are told apart. Faint dots are zones without a flow among these. No coast or border is drawn.",
+        ),
+    )
+    if flows.head(LISTED).equals(leaves.nlargest(LISTED, "trips")):
+        listed = paragraph(f"The {number(min(LISTED, len(flows)))} largest of them are those of the table above.")
+    else:
+        interval = "lower" in flows
+        listed = table(
+            f"The {number(min(LISTED, len(flows)))} largest flows of the map",
+            ("from", "to", "trips", *(["interval"] if interval else [])),
+            [
+                (
+                    flow["origin"],
+                    flow["destination"],
+                    number(flow["trips"]),
+                    *([between(flow["lower"], flow["upper"])] if interval else []),
+                )
+                for flow in flows.head(LISTED).to_dict("records")
+            ],
+            numbers={2, 3},
+        )
+    return [("Where the largest flows go", joined(drawn, listed))]
+
+
+def _sizes(release: Release) -> Markup:
+    """How many pairs of zones have so many trips, and what share of all trips they are."""
+    tree, trips = release.plan.tree, release.leaves.trips
+    total, most = int(trips.sum()), int(trips.max(initial=0))
+    rows = []
+    classes = size_classes(most)
+    counted = [((trips >= low) & (trips <= high)) for low, high in classes]
+    longest = max((int(members.sum()) for members in counted), default=0)
+    for (low, high), members in zip(classes, counted, strict=True):
+        pairs, of_class = int(members.sum()), int(trips[members].sum())
+        share = f"{100 * of_class / total:.1f} %" if total else "\u2013"
+        rows.append(
+            (
+                class_text(low, high),
+                number(pairs),
+                bar(pairs, longest),
+                number(of_class),
+                share,
+            )
+        )
+    none = tree.cells(tree.depth) - len(trips)
+    return joined(
+        paragraph(
+            f"Of {number(tree.cells(tree.depth))} pairs of zones {number(none)} have 0 released trips. A released 0 is"
+            " not a statement that nobody travelled: the upper bound of its interval says how many may have."
+        ),
+        table(
+            "Pairs of zones by their released trips",
+            ("trips of a pair", "pairs", "", "trips in all", "of all trips"),
+            rows,
+            numbers={1, 3, 4},
+            bars={2},
+        ),
+    )
+
+
+def _errors(release: Release, interval: str | None) -> Markup:
+    plan = release.plan
+    expected = plan.expected_errors
+    steps = {step.level: step for step in plan.steps}
+    largest = max((error for error in expected if error == error), default=0.0)
+    rows = []
+    for level, (origin, destination) in enumerate(release.levels):
+        step, error = steps.get(level), expected[level]
+        known = error == error
+        rows.append(
+            (
+                number(level),
+                origin,
+                destination,
+                number(plan.tree.cells(level)),
+                "\u2013" if step is None else rounded(float(step.variance) ** 0.5),
+                rounded(error) if known else "not known",
+                bar(error if known else 0.0, largest),
+            )
+        )
+    return joined(
+        paragraph(
+            "How far a released number is from the true one, as the root of the mean squared error over all public"
+            " pairs of a level. It follows from the plan alone, before any record is read, and is nothing that was"
+            " found by comparing this release with its input. Where many pairs have no trips the error is smaller."
+        ),
+        table(
+            "Noise and error to expect, in trips",
+            (
+                "level",
+                "from",
+                "to",
+                "public pairs",
+                "noise of one measurement (standard deviation)",
+                "error to expect",
+                "",
+            ),
+            rows,
+            numbers={0, 3, 4, 5},
+            bars={6},
+        ),
+        paragraph(
+            f"How often {interval} intervals hold the truth was measured on synthetic and public data: see"
+            if interval
+            else "How errors were measured on synthetic and public data: see",
+            " docs/uncertainty.md of od-release, which says it for every class of true size.",
+            note=True,
+        ),
+    )
+
+
+def largest_changes(
+    release: Release, certificate: dict[str, Any], around: Circumstances[Release]
+) -> pd.DataFrame | None:
+    """The changes since the period before, largest first; None where there is nothing that they can be told from.
+
+    At the finest level of each side that has not too many areas; columns as
+    :func:`od_core.flows.publishing.changes.changes` has them.
+    """
+    if around.previous is None or confidence(certificate) is None or not _same_areas(release, around.previous[1]):
+        return None
+    try:
+        return changes(around.previous[1], release, *_compared_levels(release))
+    except OdError as error:
+        if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
+            raise
+        return None
+
+
+def _compared_levels(release: Release) -> tuple[str, str]:
+    tree = release.plan.tree
+    return (
+        tree.origin.level_names[_level_up_to(tree.origin, _MOST_COMPARED)],
+        tree.destination.level_names[_level_up_to(tree.destination, _MOST_COMPARED)],
+    )
+
+
+def _same_areas(release: Release, before: Release) -> bool:
+    now, then = release.plan.tree, before.plan.tree
+    return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
+
+
+def _changes(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> Markup:
+    if around.previous is None:
+        return paragraph("No earlier period of this series had been published when this release was measured.")
+    key, before = around.previous
+    if not _same_areas(release, before):
+        return paragraph(f"The release before, {key}, is of other areas, so that the two are not compared.")
+    found = largest_changes(release, certificate, around)
+    if found is None:
+        return paragraph("One of the two releases has no intervals, so that a change cannot be told from noise.")
+    levels, interval = _compared_levels(release), confidence(certificate)
+    marked = int(found["significant"].sum())
+    largest = found.head(LISTED)
+    rows = [
+        (
+            row["origin"],
+            row["destination"],
+            number(row["before"]),
+            number(row["after"]),
+            signed(row["change"]),
+            "\u2013" if pd.isna(row["lower"]) else f"{signed(row['lower'])} to {signed(row['upper'])}",
+            element("span", "\u25cf yes", class_="mark") if row["significant"] else "no",
+        )
+        for row in largest[largest["change"] != 0].to_dict("records")
+    ]
+    return joined(
+        paragraph(
+            f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases carry noise of their own, so a change"
+            f" is marked (\u25cf) only where it is larger than its uncertainty: the {interval} intervals of the two"
+            " releases, which are independent, are put together into one interval of the change, and 0 lies outside."
+        ),
+        paragraph(
+            f"That is so for {number(marked)} of {number(len(found))} pairs. Of pairs that did not change up to one in"
+            " ten is marked all the same."
+        ),
+        table(
+            f"The largest changes since {key.period}",
+            ("from", "to", key.period, "now", "change", f"{interval} interval", "larger than its uncertainty"),
+            rows,
+            numbers={2, 3, 4, 5},
+        )
+        if rows
+        else paragraph("No pair changed."),
+    )

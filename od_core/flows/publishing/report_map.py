@@ -1,0 +1,190 @@
+"""A map of flows between zones with coordinates: lines on an even projection, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core.geography.codes import Degrees
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
+from od_core.publication.html.markup import Markup, element
+from od_core.publication.html.report_page import ACCENT, INK, SHADES, between, number
+
+MOST_LINES = 80
+"""Flows that are drawn."""
+
+_WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
+_WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
+_LABELS = 24
+_LETTER, _LINE = 10.5, 15
+"""Width and height of a letter of a label, about."""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where degrees lie on the picture, all meridians and parallels straight and even.
+
+    Attributes:
+        west, north: degrees of the upper left corner; longitudes count eastwards from the west, past 180.
+        shrink: length of a degree of longitude, in degrees of latitude.
+        scale: of a degree of latitude, in units of the picture.
+        left, top: where that corner is on the picture.
+        height: of the picture.
+    """
+
+    west: float
+    north: float
+    shrink: float
+    scale: float
+    left: float
+    top: float
+    height: float
+
+    @classmethod
+    def around(cls, degrees: Degrees) -> _Frame:
+        """The least frame around some places, cut where no place is for the most meridians."""
+        latitudes, longitudes = degrees[:, 0], np.sort(degrees[:, 1] % 360)
+        gaps = np.append(np.diff(longitudes), longitudes[0] + 360 - longitudes[-1])
+        cut = int(np.argmax(gaps))
+        west = float(longitudes[(cut + 1) % len(longitudes)])
+        south, north = float(latitudes.min()), float(latitudes.max())
+        shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)
+        across, down = max((360 - float(gaps[cut])) * shrink, 1e-6), max(north - south, 1e-6)
+        scale = min((_WIDTH - 2 * _MARGIN) / across, (_MOST_HEIGHT - 2 * _MARGIN) / down)
+        height = max(down * scale + 2 * _MARGIN, _LEAST_HEIGHT)
+        return cls(west, north, shrink, scale, (_WIDTH - across * scale) / 2, (height - down * scale) / 2, height)
+
+    def place(self, degrees: Sequence[float]) -> tuple[float, float]:
+        """Where a place lies on the picture."""
+        degree = self.shrink * self.scale
+        x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
+        if x > (_WIDTH + 360 * degree) / 2:
+            x -= 360 * degree  # just west of the frame, and not all around the world
+        return x, self.top + (self.north - degrees[0]) * self.scale
+
+
+def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
+    """The largest flows between two places of a map, largest first; None where there are none to draw.
+
+    Args:
+        tree: whose zones may have coordinates.
+        flows: leaf flows, origin, destination, trips and, where there are intervals, lower and upper.
+    """
+    sides = [_places(geography) for geography in (tree.origin, tree.destination)]
+    known = flows["origin"].isin(list(sides[0])) & flows["destination"].isin(list(sides[1])) & (flows["trips"] > 0)
+    largest = flows[known].nlargest(2 * MOST_LINES, "trips")
+    apart = [
+        sides[0][origin] != sides[1][destination]
+        for origin, destination in zip(largest["origin"], largest["destination"], strict=True)
+    ]
+    largest = largest[apart].head(MOST_LINES)
+    return None if len(largest) == 0 else largest
+
+
+def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
+    """The map of flows as :func:`drawn_flows` gives them."""
+    origins, destinations = _places(tree.origin), _places(tree.destination)
+    pairs = list(zip(largest["origin"], largest["destination"], strict=True))
+    frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
+    trips: dict[tuple[float, float], int] = {}
+    names: dict[tuple[float, float], str] = {}
+    for (origin, destination), count in zip(pairs, largest["trips"].tolist(), strict=True):
+        for code, degrees in ((origin, origins[origin]), (destination, destinations[destination])):
+            trips[degrees] = trips.get(degrees, 0) + count
+            names[degrees] = code
+    most = int(largest["trips"].max())
+    lines = [_line(frame, origins, destinations, row, most) for row in largest[::-1].to_dict("records")]
+    others = {frame.place(place) for place in {*origins.values(), *destinations.values()} - trips.keys()}
+    faint = [
+        element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="1.6", fill="#9aa6b2")
+        for x, y in sorted(others)
+        if 0 <= x <= _WIDTH and 0 <= y <= frame.height
+    ]
+    busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
+    dots = [
+        element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="3.2", fill=INK, stroke="#ffffff", stroke_width="1")
+        for x, y in map(frame.place, busiest)
+    ]
+    return element(
+        "svg",
+        element("title", title),
+        element("desc", "A line for each flow, the wider the more trips; bent to the left as seen from the origin."),
+        element("rect", width=_WIDTH, height=f"{frame.height:.1f}", fill=SHADES[0]),
+        *faint,
+        element("g", *lines, fill="none", stroke=ACCENT, stroke_opacity="0.5", stroke_linecap="round"),
+        *dots,
+        *_labels(frame, busiest, names),
+        viewBox=f"0 0 {_WIDTH} {frame.height:.1f}",
+        width=_WIDTH,
+        height=f"{frame.height:.1f}",
+        role="img",
+        class_="picture",
+        font_family="system-ui,-apple-system,'Segoe UI',Roboto,Arial,'Liberation Sans',sans-serif",
+    )
+
+
+def _places(geography: Geography) -> dict[str, tuple[float, float]]:
+    """Latitude and longitude of the zones that have them."""
+    if geography.coordinates is None:
+        return {}
+    listed = zip(geography.zones, geography.coordinates.tolist(), strict=True)
+    return {zone: (latitude, longitude) for zone, (latitude, longitude) in listed if not math.isnan(latitude)}
+
+
+def _line(
+    frame: _Frame,
+    origins: dict[str, tuple[float, float]],
+    destinations: dict[str, tuple[float, float]],
+    flow: Mapping[Hashable, Any],
+    most: int,
+) -> Markup:
+    """One flow, bent so that the way back lies beside it."""
+    origin, destination = flow["origin"], flow["destination"]
+    (x, y), (u, v) = frame.place(origins[origin]), frame.place(destinations[destination])
+    bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
+    width = _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * flow["trips"] / most
+    interval = f" ({between(flow['lower'], flow['upper'])})" if "lower" in flow else ""
+    return element(
+        "path",
+        element("title", f"{origin} to {destination}: {number(flow['trips'])} trips{interval}"),
+        d=f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {u:.1f} {v:.1f}",
+        stroke_width=f"{width:.2f}",
+    )
+
+
+def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple[float, float], str]) -> list[Markup]:
+    """Codes of the busiest zones, where they do not lie on each other."""
+    taken: list[tuple[float, float, float, float]] = []
+    labels = []
+    for place in busiest:
+        x, y = frame.place(place)
+        code = names[place]
+        width = _LETTER * len(code)
+        left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
+        box = (left, y - _LINE / 2, left + width, y + _LINE / 2)
+        if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in taken):
+            continue
+        taken.append(box)
+        labels.append(
+            element(
+                "text",
+                code,
+                x=f"{left:.1f}",
+                y=f"{y + 5:.1f}",
+                font_size="14",
+                font_weight="600",
+                fill=INK,
+                stroke="#ffffff",
+                stroke_width="3",
+                paint_order="stroke",
+            )
+        )
+        if len(labels) == _LABELS:
+            break
+    return labels

@@ -1,0 +1,277 @@
+"""A release: its flows at every pair of levels, its noisy measurements, what it spent."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from od_core.errors import OdError
+from od_core.flows.estimation.intervals import Intervals
+from od_core.flows.estimation.present_leaves import measure_present, present_leaves
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.top_down import Measurement, above_the_leaves, published_root, run_levels
+from od_core.flows.mechanisms import Mechanism
+from od_core.flows.plan import ReleasePlan, ThresholdStep, plan_release
+from od_core.geography.flow_tree import Nodes, TreeOrder
+from od_core.geography.geography import Geography
+from od_core.ledger.charging import charged_to, draw_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import Measurements
+from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
+from od_core.privacy.accounting import float_above
+from od_core.privacy.budget import Budget, Number, Spent
+from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
+from od_core.privacy.unit import PrivacyUnit
+from od_core.records.trip_counts import TripCounts, count_trips
+
+MEASUREMENT_SCHEMA = pa.schema(
+    [
+        ("level", pa.int64()),
+        ("origin", pa.large_string()),
+        ("destination", pa.large_string()),
+        ("noisy", pa.int64()),
+        ("variance", pa.float64()),
+    ]
+)
+"""A measured cell as it is published: codes of its areas, noisy count, variance of the noise."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """A released origin-destination table, consistent at every pair of levels.
+
+    Attributes:
+        plan: what was planned before any data was read.
+        leaves: released leaf nodes, in tree order.
+        measured: the noisy measurements behind them, top first.
+        spent: what was spent: the plan's levels, and draws that were lost, where a ledger was kept.
+        noise: name of the noise backend (of two, where the setting changed before all was measured); None for a
+            test double, whose release carries no guarantee.
+    """
+
+    plan: ReleasePlan
+    leaves: Nodes
+    measured: tuple[Measurement, ...]
+    spent: Spent
+    noise: str | None
+
+    def __repr__(self) -> str:
+        return f"Release({self.plan.mechanism.name}, {len(self.leaves)} flows, rho {self.spent.rho})"
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether the noise came from a backend of this library."""
+        return self.noise is not None
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """(origin level name, destination level name) of levels 0 to T, root first."""
+        return self.plan.tree.level_names
+
+    @property
+    def flows(self) -> pd.DataFrame:
+        """Leaf flows: origin, destination (zone codes), trips (int64; at least 1, but for ``vanilla_gauss``)."""
+        return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
+
+    def flows_at(self, origin_level: str, destination_level: str, *, interval: bool = False) -> pd.DataFrame:
+        """Flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
+
+        Pairs whose released trips are 0 are left out; not with their intervals, which add ``lower`` and ``upper``, up
+        to :data:`od_core.publication.columns.MOST_LISTED` public pairs. Raises OdError for an unknown level.
+        """
+        tree = self.plan.tree
+        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
+        if interval:
+            origin, destination, trips, *bounds = self.intervals.around(o_level, d_level, origin, destination, trips)
+        columns = {
+            "origin": tree.origin.codes_of(o_level, origin),
+            "destination": tree.destination.codes_of(d_level, destination),
+            "trips": trips,
+        }
+        return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
+
+    def zero_bound(self, origin_level: str, destination_level: str) -> int:
+        """What a pair of these levels that is released as 0 may have at most: the largest upper bound of any.
+
+        Raises OdError for an unknown level, and as :attr:`intervals`.
+        """
+        tree = self.plan.tree
+        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        return self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2])
+
+    def trips_between(
+        self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
+    ) -> tuple[int, int, int]:
+        """Released trips from some areas to some areas, and the interval of that sum: (trips, lower, upper).
+
+        The interval of a sum is narrower than the sum of the intervals.
+
+        Args:
+            origin_level, origins: codes of areas of one level.
+            destination_level, destinations: likewise.
+
+        Raises:
+            OdError: an unknown level or area; as :attr:`intervals`.
+        """
+        tree = self.plan.tree
+        meant = [
+            geography.zones_in(geography.level_number(level), codes)
+            for geography, level, codes in (
+                (tree.origin, origin_level, origins),
+                (tree.destination, destination_level, destinations),
+            )
+        ]
+        trips = int(self.leaves.trips[meant[0][self.leaves.origin] & meant[1][self.leaves.destination]].sum())
+        lower, upper = self.intervals.of_sum(*meant)
+        return trips, min(lower, trips), max(upper, trips)
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        """What its measurements say of every cell; made once. Raises OdError where there are none."""
+        return Intervals(self.plan, int(self.leaves.trips.sum()), self.measured)
+
+    def measurements_at(self, level: int) -> pd.DataFrame:
+        """Noisy measurements of one level: level, origin, destination (codes), noisy (int64), variance (float).
+
+        Raises:
+            OdError: the level was not measured.
+        """
+        measurement = next((m for m in self.measured if m.step.level == level), None)
+        if measurement is None:
+            raise OdError(
+                "OD-LEVEL-UNMEASURED",
+                f"level {level} was not measured",
+                next_step="see plan.steps for the measured levels",
+            )
+        cells = pa.Table.from_batches(measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
+        table: pd.DataFrame = cells.to_pandas()
+        return table
+
+    @property
+    def measurements(self) -> pd.DataFrame:
+        """Noisy measurements of all measured levels; see :meth:`measurements_at`."""
+        return pd.concat([self.measurements_at(m.step.level) for m in self.measured], ignore_index=True)
+
+
+def release_flows(
+    flows: pd.DataFrame,
+    geography: Geography,
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | Mechanism = "inftda_refined",
+    tree: TreeOrder = "destination",
+    destination_geography: Geography | None = None,
+    ledger: Ledger | None = None,
+    release_id: str | None = None,
+    noise: str | NoiseSource = "opendp",
+    fault_threshold: Number = FAULT_THRESHOLD,
+    one_row_a_trip: bool = False,
+) -> Release:
+    """Release the flows of some trips with a differential privacy guarantee.
+
+    Without a ledger the guarantee is of this one call: calling it again on the same trips draws new noise, and
+    the results together reveal more than either (averaged, the noise goes away). With a ledger the release is
+    charged to the privacy domain of its series, and the same call reads the stored measurements back.
+
+    Args:
+        flows: confidential; text columns ``origin`` and ``destination``, and ``trips`` or one row a trip; under a user
+            unit one row a trip, with the unit's column of user ids, of whom at most m trips are counted.
+        geography: public; of origins, and of destinations where ``destination_geography`` is not given.
+        unit, budget, mechanism, tree, destination_geography: see :func:`od_core.flows.plan.plan_release`.
+        ledger: where the release is charged; its privacy domain, named as the series, is declared there. The
+            measurements are kept in the folder ``confidential`` beside it.
+        release_id: with a ledger, the key of the release, as ``us_flights/2001-06/r1``.
+        noise: name of a backend, or a noise source. The release of a source that is not a backend of this
+            library carries no guarantee and cannot be published.
+        fault_threshold: refuse the input when a larger share of its trips is faulty. Faulty trips have a zone that is
+            not listed, where the geography has no unknown area; up to this share they are dropped. Under bounded
+            neighbours the total number of trips is exact where none can be dropped (both geographies have an unknown
+            area, or the threshold is 0), and is measured with noise elsewhere.
+        one_row_a_trip: whether each row is one trip, though there are columns of numbers that are not read; see
+            :func:`od_core.records.trip_counts.count_trips`.
+
+    Raises:
+        OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
+    """
+    acceptance = Acceptance(fault_share(fault_threshold))
+    plan = plan_release(
+        geography,
+        unit=unit,
+        budget=budget,
+        mechanism=mechanism,
+        tree=tree,
+        destination_geography=destination_geography,
+        acceptance=acceptance,
+    )
+    source = noise_named(noise)
+    refuse_too_wide(source, (step.widest for step in plan.steps))
+    if plan.has_threshold:
+        laplace_source(source)
+    charged = charged_to(ledger, release_id, source)
+    key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
+    period = "" if charged is None else charged.key.period
+    trips = count_trips(
+        flows,
+        plan.tree,
+        unit=unit,
+        key=key,
+        period=period,
+        fault_threshold=acceptance.fault_threshold,
+        one_row_a_trip=one_row_a_trip,
+    )
+    return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
+
+
+def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
+    """Measure and estimate level by level, each measurement at most once, refine where asked for, and finish."""
+    first = plan.steps[0]
+    if isinstance(first, ThresholdStep):
+        kept = measurements.once(first, partial(measure_present, first, trips, noise))
+        leaves, measurement = present_leaves(plan, first, kept)
+        return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
+    alone = plan.mechanism.measures == "all_leaves"
+    root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
+    measured, nodes = run_levels(plan, plan.steps, root, trips, noise, measurements)
+    if plan.mechanism.refines:
+        nodes = refine(plan, root, measured)[-1]
+    return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent)
+
+
+def finish(
+    plan: ReleasePlan,
+    leaves: Nodes | None,
+    measured: Sequence[Measurement],
+    *,
+    noise: str | None,
+    spent: Spent,
+) -> Release:
+    """The release of a plan whose levels are all measured and estimated."""
+    if leaves is None or leaves.level != plan.tree.depth:
+        raise OdError(
+            "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
+        )
+    return Release(plan, leaves, tuple(measured), spent, noise)
+
+
+def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
+    """The cells of one measurement as they are published, in tree order, piece by piece."""
+    step, tree = measurement.step, plan.tree
+    o_level, d_level = tree.level_pair(step.level)
+    origins, destinations = tree.origin.code_array(o_level), tree.destination.code_array(d_level)
+    for cells, noisy in measurement.pieces(plan):
+        columns = [
+            pa.array(np.full(len(cells), step.level, dtype=np.int64)),
+            origins.take(pa.array(cells.origin)),
+            destinations.take(pa.array(cells.destination)),
+            pa.array(noisy),
+            pa.array(np.full(len(cells), float_above(step.variance))),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)

@@ -1,0 +1,385 @@
+"""The tree of flows over two geographies, refined in turn at the destination and at the origin.
+
+Destination tree: (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination level); the origin tree
+refines the origin first (spec 1, "The tree"; Boninsegna & Silvestri, section 3). The nodes of a level stand in
+tree order, so the children of a node are a run of the next level, and the leaf pairs below a node are a run of
+leaf ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_known
+from od_core.geography.geography import Geography, Numbers
+from od_core.kernels import kernel
+
+TreeOrder = Literal["destination", "origin"]
+
+CHUNK_CHILDREN = 1 << 18
+"""Children worked on at a time: small enough for the caches, large enough that calls cost nothing (spec 7)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Some nodes of one level, in tree order: pairs of an origin area and a destination area.
+
+    Attributes:
+        level: level of the flow tree.
+        origin, destination: area numbers in the two geographies; shape (nodes,).
+    """
+
+    level: int
+    origin: Numbers
+    destination: Numbers
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes(Pairs):
+    """Nodes of one level with their trips: a public (noisy, consistent) part of a flow tree.
+
+    Attributes:
+        trips: trips of each node, at least 1 in what a top-down pass releases (nodes of 0 are dropped with their
+            branch), at least 0 in a pass that keeps every node; shape (nodes,).
+    """
+
+    trips: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not len(self.origin) == len(self.destination) == len(self.trips):
+            raise OdError(
+                "OD-NODES-SHAPE", "origins, destinations and trips differ in number", next_step="report this defect"
+            )
+
+    @classmethod
+    def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
+        """Consecutive pieces of one level as one."""
+        parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
+        if not parts:
+            none = np.empty(0, dtype=np.int32)
+            return cls(level, none, none, np.empty(0, dtype=np.int64))
+        return cls(level, *map(np.concatenate, zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Families:
+    """Consecutive nodes of one level with all their public children, of which nothing is stored.
+
+    Attributes:
+        level: level of the children.
+        splits_origin: whether the children divide the origin area of their parent (else the destination).
+        origin, destination: area numbers of the parents; shape (parents,).
+        first_child: number of each parent's first child area, on the side that is divided; shape (parents,).
+        offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        parents: which nodes of the level above these parents are.
+        first: position of the first child in the measured vector of the level.
+    """
+
+    level: int
+    splits_origin: bool
+    origin: Numbers
+    destination: Numbers
+    first_child: Numbers
+    offsets: NDArray[np.int64]
+    parents: slice
+    first: int
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def children(self) -> Pairs:
+        """The children themselves, in tree order."""
+        fan_out = np.diff(self.offsets)
+        divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
+        if self.splits_origin:
+            return Pairs(self.level, divided, np.repeat(self.destination, fan_out))
+        return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
+
+    def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
+        """The children whose number of trips is not 0, or all of them; ``trips`` has one number for each child."""
+        if keep_all:
+            children = self.children
+            return Nodes(self.level, children.origin, children.destination, trips)
+        kept = int(np.count_nonzero(trips))
+        same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
+        whole = self.destination if self.splits_origin else self.origin
+        _keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
+        if self.splits_origin:
+            return Nodes(self.level, divided, same, counts)
+        return Nodes(self.level, same, divided, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTree:
+    """The public flow tree over an origin and a destination geography of equal depth."""
+
+    origin: Geography
+    destination: Geography
+    order: TreeOrder = "destination"
+    _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.order not in ("destination", "origin"):
+            raise OdError(
+                "OD-TREE-UNKNOWN",
+                f"there is no tree {self.order!r} ({nearest_known(str(self.order), ('destination', 'origin'))})",
+                next_step="choose the destination or the origin tree",
+            )
+        if self.origin.depth != self.destination.depth:
+            raise OdError(
+                "OD-TREE-DEPTH",
+                f"the geographies have {self.origin.depth} (origin) and {self.destination.depth} (destination) levels",
+                next_step="make them equally deep: equally_deep repeats the coarse level of one",
+            )
+        if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
+            raise OdError("OD-TREE-SIZE", "the leaf pairs do not fit 62 bits", next_step="use coarser zones")
+
+    @property
+    def depth(self) -> int:
+        """Number of levels below the root, T = 2g."""
+        return 2 * self.origin.depth
+
+    def level_pair(self, level: int) -> tuple[int, int]:
+        """(origin level, destination level) of the nodes of a level."""
+        first, second = (level + 1) // 2, level // 2
+        return (second, first) if self.order == "destination" else (first, second)
+
+    @property
+    def level_names(self) -> list[tuple[str, str]]:
+        """(origin level name, destination level name) of levels 0 to T."""
+        pairs = map(self.level_pair, range(self.depth + 1))
+        return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
+
+    def refines_origin(self, level: int) -> bool:
+        """Whether the step from ``level - 1`` to ``level`` splits the origin (else the destination)."""
+        return self.level_pair(level)[0] != self.level_pair(level - 1)[0]
+
+    def cells(self, level: int) -> int:
+        """Number of public nodes of a level."""
+        origin_level, destination_level = self.level_pair(level)
+        return self.origin.size(origin_level) * self.destination.size(destination_level)
+
+    def largest_fan_out(self, level: int) -> int:
+        """Largest number of children of a node of a level; 0 at the leaves."""
+        if level == self.depth:
+            return 0
+        geography, above = self._sides(level)[0 if self.refines_origin(level + 1) else 1]
+        return int(np.diff(geography.first_child[above]).max())
+
+    def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
+        """What an origin area and a destination area of a level bring to the rank of their pair.
+
+        The rank of a node's first leaf pair is the sum of the products of both rows. For, walking from the root
+        to the node, each step skips the leaf pairs of the siblings before it: where (o, d) is split at the
+        destination, child d' comes after zones(o) * (first(d') - first(d)) of them, where it is split at the
+        origin, child o' after zones(d) * (first(o') - first(o)).
+
+        Returns:
+            Of the level's origin areas and of its destination areas; shape (areas, level) each.
+        """
+        if level not in self._terms:
+            sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]
+            for step in range(1, level + 1):
+                split = 0 if self.refines_origin(step) else 1
+                for side, (geography, at) in enumerate(self._sides(level)):
+                    column = geography.zones_below if side != split else geography.zones_skipped
+                    area = geography.ancestors_at(at, self.level_pair(step)[side])
+                    sides[side][:, step - 1] = column(self.level_pair(step)[side])[area]
+            self._terms[level] = (sides[0], sides[1])
+        return self._terms[level]
+
+    def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
+        """Rank, in tree order, of the first leaf pair below each node; shape (nodes,)."""
+        rank = np.empty(len(nodes), dtype=np.int64)
+        _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
+        return rank
+
+    def rank_range(self, nodes: Pairs) -> tuple[int, int]:
+        """The ranks from the first leaf pair below one or more nodes, in tree order, to the end of the last one's."""
+        (origin, o_level), (destination, d_level) = self._sides(nodes.level)
+        first, last = self.first_rank(Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])).tolist()
+        pairs = int(origin.zones_below(o_level)[nodes.origin[-1]]) * int(
+            destination.zones_below(d_level)[nodes.destination[-1]]
+        )
+        return first, last + pairs
+
+    def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
+        """The leaf pairs of some ranks, the inverse of :meth:`first_rank`; shape (ranks,).
+
+        Each step down finds the child whose leaf pairs hold the rank; with what is left of it goes on below.
+        """
+        origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
+        rest = rank
+        for level in range(1, self.depth + 1):
+            side = 0 if self.refines_origin(level) else 1
+            geography, at = self._sides(level)[side]
+            other, other_level = self._sides(level)[1 - side]
+            split, whole = (origin, destination)[side], (origin, destination)[1 - side]
+            width = other.zones_below(other_level)[whole].astype(np.int64)
+            first_zone = geography.first_zone[at - 1][split]
+            child = geography.ancestors(at)[first_zone + rest // width]
+            rest = rest - width * (geography.first_zone[at][child] - first_zone)
+            origin, destination = (whole, child) if side else (child, whole)
+        return Pairs(self.depth, origin, destination)
+
+    def public_nodes(self, level: int) -> Pairs:
+        """All nodes of a level, in tree order."""
+        nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
+        while nodes.level < level:
+            pieces = [family.children for family in self.families(nodes)]
+            nodes = Pairs(
+                nodes.level + 1,
+                np.concatenate([piece.origin for piece in pieces]),
+                np.concatenate([piece.destination for piece in pieces]),
+            )
+        return nodes
+
+    def families(self, parents: Pairs) -> Iterator[Families]:
+        """The given nodes with all their public children, whether or not a trip was seen there (spec 1).
+
+        Whole families, in pieces of about ``CHUNK_CHILDREN`` children.
+        """
+        level = parents.level + 1
+        splits_origin = self.refines_origin(level)
+        split = parents.origin if splits_origin else parents.destination
+        geography, above = self._sides(parents.level)[0 if splits_origin else 1]
+        ends = np.empty(len(split), dtype=np.int64)
+        _running_fan_out(geography.first_child[above], split, ends)
+        if len(ends) == 0:
+            return
+        starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
+        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
+            first = int(ends[start - 1]) if start else 0
+            yield Families(
+                level,
+                splits_origin,
+                parents.origin[start:stop],
+                parents.destination[start:stop],
+                geography.first_child[above][split[start:stop]],
+                np.concatenate(([0], ends[start:stop] - first)),
+                slice(start, stop),
+                first,
+            )
+
+    def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
+        """Where the children of each parent begin among some nodes of the level below, in tree order.
+
+        Returns:
+            The children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). The last is smaller than
+            the number of children where one of them is below none of the parents.
+        """
+        side = 0 if self.refines_origin(children.level) else 1
+        geography, level = self._sides(children.level)[side]
+        split, whole = (parents.origin, parents.destination)[side], (parents.destination, parents.origin)[side]
+        divided, same = (children.origin, children.destination)[side], (children.destination, children.origin)[side]
+        runs = np.empty(len(parents) + 1, dtype=np.int64)
+        _child_runs(split, whole, geography.parents[level], divided, same, runs)
+        return runs
+
+    def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
+        """Whether the nodes of a lower level sum to those above, and stand below none but these.
+
+        Levels in between, if any, are not divided: every node there has one child, of the same area numbers.
+        """
+        at = Pairs(parents.level + 1, children.origin, children.destination)
+        runs = self.child_runs(parents, at)
+        if runs[-1] != len(children) or np.any(np.diff(runs) == 0):
+            return False
+        return bool(np.array_equal(run_sums(children.trips, runs), parents.trips))
+
+    def sums_at(
+        self, leaves: Nodes, origin_level: int, destination_level: int
+    ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+        """(origin, destination, trips) at any pair of levels, by origin and then destination, from leaf nodes.
+
+        Pairs without trips are left out; shape (pairs,) each.
+        """
+        origin = self.origin.ancestors(origin_level)[leaves.origin]
+        destination = self.destination.ancestors(destination_level)[leaves.destination]
+        width = self.destination.size(destination_level)
+        pair = origin.astype(np.int64) * width + destination
+        order = np.argsort(pair, kind="stable")
+        pair = pair[order]
+        starts = np.flatnonzero(np.append(True, pair[1:] != pair[:-1])) if len(pair) else np.empty(0, dtype=np.int64)
+        trips = np.add.reduceat(leaves.trips[order], starts) if len(pair) else leaves.trips
+        there = trips != 0
+        pair = pair[starts][there]
+        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[there]
+
+    def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
+        """The nodes of a level above that the cells lie below, each once; the cells stand in tree order."""
+        (origins, origin_level), (destinations, destination_level) = self._sides(cells.level)
+        above = self.level_pair(level)
+        origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
+        destination = destinations.ancestors_at(destination_level, above[1])[cells.destination]
+        if len(cells) == 0:
+            return Pairs(level, origin, destination)
+        first = np.append(True, (np.diff(origin) != 0) | (np.diff(destination) != 0))
+        return Pairs(level, origin[first], destination[first])
+
+    def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
+        """Each side's geography, and its level at a level of the flow tree."""
+        origin_level, destination_level = self.level_pair(level)
+        return (self.origin, origin_level), (self.destination, destination_level)
+
+
+@kernel
+def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
+    """Sum of products of a row of each table, for every pair of rows."""
+    for i in range(len(out)):
+        total = np.int64(0)
+        for column in range(left.shape[1]):
+            total += np.int64(left[rows_left[i], column]) * np.int64(right[rows_right[i], column])
+        out[i] = total
+
+
+@kernel
+def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
+    """Children of each area and of all before it."""
+    total = np.int64(0)
+    for i in range(len(areas)):
+        total += first_child[areas[i] + 1] - first_child[areas[i]]
+        ends[i] = total
+
+
+@kernel
+def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
+    """Both areas and the trips of every child that has any."""
+    kept = 0
+    for parent in range(len(offsets) - 1):
+        for child in range(offsets[parent], offsets[parent + 1]):
+            if trips[child] != 0:
+                divided_out[kept] = first_child[parent] + (child - offsets[parent])
+                whole_out[kept] = whole[parent]
+                trips_out[kept] = trips[child]
+                kept += 1
+
+
+@kernel
+def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
+    """Position of the first child of every parent; children that belong to no parent stop the count."""
+    child = 0
+    for parent in range(len(split)):
+        runs[parent] = child
+        while child < len(divided) and parent_of[divided[child]] == split[parent] and same[child] == whole[parent]:
+            child += 1
+    runs[len(split)] = child
+
+
+@kernel
+def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
+    """Sum of every run ``values[runs[p]:runs[p + 1]]``, one value after the other; shape (len(runs) - 1,)."""
+    sums = np.zeros(len(runs) - 1, dtype=values.dtype)
+    for run in range(len(sums)):
+        for i in range(runs[run], runs[run + 1]):
+            sums[run] += values[i]
+    return sums

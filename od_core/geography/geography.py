@@ -1,0 +1,451 @@
+"""The public area tree: who contains whom, and in which order.
+
+Level 0 is the whole space (one area, ``all``); each area of level ``l`` lies in exactly one area of level
+``l - 1``; the areas of the last level are the zones. Areas of a level are numbered in tree order, so that the
+children of an area, and the zones below it, are a range of numbers (spec 1, "The tree").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_only
+from od_core.geography.codes import (
+    COORDINATES,
+    Degrees,
+    check_case,
+    check_codes,
+    check_coordinates,
+    degrees,
+    no_column,
+    text_codes,
+)
+
+WHOLE_SPACE = "all"
+
+Numbers = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Geography:
+    """A public partition of space in ``depth`` levels below the whole space.
+
+    Make one with :meth:`from_frame` or :meth:`from_parents`: they report faults by column; codes are in the
+    confidential detail of the error, since a list may be the records where its path is wrong.
+
+    Attributes:
+        levels: names of levels 1 to ``depth``, coarse to fine.
+        codes: per level 0 to ``depth``, the areas' codes in tree order (by code below the same parent, so
+            that the order is a function of the codes alone, not of the row order of a file).
+        parents: per level 0 to ``depth``, the number of each area's parent in the level above
+            (empty for level 0).
+        unknown: code of the zone that takes records whose zone is not in the list, or None.
+        coordinates: latitude and longitude of each zone in degrees, for maps alone: nothing is computed from them and
+            the digest leaves them out; not a number where a zone has none; shape (zones, 2), or None.
+        version: what its owner calls this list, as ``2018``, or None; a public text, which the digest leaves out.
+    """
+
+    levels: tuple[str, ...]
+    codes: tuple[tuple[str, ...], ...]
+    parents: tuple[Numbers, ...]
+    unknown: str | None = None
+    coordinates: Degrees | None = None
+    version: str | None = None
+    first_child: tuple[Numbers, ...] = field(init=False, repr=False)
+    first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
+            raise _fault(
+                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry a level, the whole space included"
+            )
+        _check_level_names(self.levels)
+        if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
+            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the one area {WHOLE_SPACE!r}")
+        for level in range(1, self.depth + 1):
+            check_codes(self.codes[level], self.levels[level - 1])
+            twice = _first_repeated(self.codes[level])
+            if twice is not None or not np.issubdtype(np.asarray(self.parents[level]).dtype, np.integer):
+                raise _fault("OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r}: an area twice, or no parents")
+            above = np.asarray(self.parents[level], dtype=np.int32)
+            every_parent = np.arange(self.size(level - 1), dtype=np.int32)
+            if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
+                raise _fault(
+                    "OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r} does not partition the level above it"
+                )
+            if np.any(np.diff(above) < 0):
+                raise _fault("OD-GEOGRAPHY-SHAPE", f"areas of level {self.levels[level - 1]!r} are not in tree order")
+        if self.unknown is not None and self.unknown not in self.codes[-1]:
+            raise _fault(
+                "OD-GEOGRAPHY-UNKNOWN-ZONE",
+                f"the zone for unknown places, {self.unknown!r}, is not in the zone list",
+                nearest_only(self.unknown, self.zones) or None,
+            )
+
+        if self.version is not None:
+            check_codes([self.version], "version")
+        if self.coordinates is not None:
+            check_coordinates(self.coordinates, self.zones)
+            object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
+
+        parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
+        first_child = tuple(
+            _frozen(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
+            for level in range(self.depth)
+        )
+        first_zone = [np.arange(self.size(self.depth) + 1, dtype=np.int32)]
+        for level in range(self.depth - 1, -1, -1):
+            first_zone.insert(0, first_zone[0][first_child[level]])
+        object.__setattr__(self, "parents", parents)
+        object.__setattr__(self, "first_child", first_child)
+        object.__setattr__(self, "first_zone", tuple(_frozen(f) for f in first_zone))
+
+    @classmethod
+    def from_frame(
+        cls,
+        zones: pd.DataFrame,
+        levels: Sequence[str],
+        *,
+        unknown: str | None = None,
+        coordinates: tuple[str, str] | None = None,
+        version: str | None = None,
+    ) -> Geography:
+        """Geography from a table with one row a zone and one text column a level, coarse to fine.
+
+        Args:
+            zones: the public zone list; further columns (names, say) are ignored.
+            levels: the level columns; the last one holds the zone codes.
+            unknown: code of a listed zone that takes records from unlisted places.
+            coordinates: columns of latitude and longitude in degrees; blank where a zone has none.
+            version: what its owner calls this list.
+
+        Raises:
+            OdError: a column is missing; a code is missing, blank, padded, not text, or differs from another
+                in case alone; a zone stands twice; an area has two parents; coordinates that are none.
+        """
+        names = tuple(levels)
+        _check_level_names(names)
+        _check_named_once(zones)
+        missing = [name for name in (*names, *(coordinates or ())) if name not in zones.columns]
+        if missing:
+            found, expected = list(map(str, zones.columns)), (*names, *(coordinates or ()))
+            raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", missing[0], found, expected)
+        if len(zones) == 0:
+            raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
+        columns = [text_codes(zones[name], name) for name in names]
+        twice = _first_repeated(columns[-1])
+        if twice is not None:
+            raise _fault("OD-GEOGRAPHY-DUPLICATE", f"column {names[-1]!r}: a zone is listed twice", f"zone {twice!r}")
+        for name, codes in zip(names, columns, strict=True):
+            check_case(codes, name)
+
+        for two_names, two_columns in zip(pairwise(names), pairwise(columns), strict=True):
+            _check_one_parent(two_names, two_columns)
+        geography = cls._from_columns(columns, names, unknown, version)
+        if coordinates is None:
+            return geography
+        places = np.column_stack([degrees(zones[name], name) for name in coordinates])
+        in_tree_order = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
+        return replace(geography, coordinates=places[in_tree_order])
+
+    @classmethod
+    def from_parents(
+        cls,
+        areas: pd.DataFrame,
+        *,
+        levels: Sequence[str] | None = None,
+        unknown: str | None = None,
+        version: str | None = None,
+    ) -> Geography:
+        """Geography from a table of areas and their parents (text columns ``area`` and ``parent``).
+
+        An area of the first level has no parent (or the parent ``all``, the whole space). Areas without
+        children are the zones; all of them must be equally deep.
+
+        Args:
+            areas: one row an area; codes are unique over all levels.
+            levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
+            unknown: code of a listed zone that takes records from unlisted places.
+            version: what its owner calls this list.
+
+        Raises:
+            OdError: as :meth:`from_frame`; also an unlisted parent, a cycle, zones of unequal depth.
+        """
+        for column in ("area", "parent"):
+            if column not in areas.columns:
+                found = list(map(str, areas.columns))
+                raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", column, found, ("area", "parent"))
+        _check_named_once(areas)
+        code = text_codes(areas["area"], "area")
+        has_parent = ~areas["parent"].isna().to_numpy()
+        given = iter(text_codes(areas["parent"][has_parent], "parent"))
+        parent_of: dict[str, str] = {}
+        for area, listed in zip(code, has_parent, strict=True):
+            parent = next(given) if listed else WHOLE_SPACE
+            if area == WHOLE_SPACE:
+                if listed:
+                    message = f"the whole space, {area!r}, lies within another area"
+                    raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
+                continue
+            if area in parent_of:
+                if parent_of[area] == parent:
+                    raise _fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {area!r}")
+                detail = f"area {area!r} lies in {parent_of[area]!r} and {parent!r}"
+                raise _fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
+            parent_of[area] = parent
+        if not parent_of:
+            raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
+        check_case(list(parent_of), "area")
+
+        paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
+        for area in parent_of:
+            _add_path(area, parent_of, paths)
+        inner = set(parent_of.values())
+        zone_paths = [paths[area] for area in parent_of if area not in inner]
+        depth = len(zone_paths[0])
+        for path in zone_paths:
+            if len(path) != depth:
+                raise _fault(
+                    "OD-GEOGRAPHY-DEPTH",
+                    "zones lie at different depths; all zones must be equally deep",
+                    f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
+                )
+        names = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
+        _check_level_names(names)
+        if len(names) != depth:
+            message = f"{len(names)} level names do not fit the depth of the area list"
+            raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
+        return cls._from_columns(list(zip(*zone_paths, strict=True)), names, unknown, version)
+
+    @classmethod
+    def _from_columns(
+        cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
+    ) -> Geography:
+        """From one valid column a level, coarse to fine, with the code of each zone's area."""
+        alphabets = [sorted(set(column)) for column in columns]
+        numbers = []
+        for column, alphabet in zip(columns, alphabets, strict=True):
+            number_of = {code: number for number, code in enumerate(alphabet)}
+            numbers.append(np.fromiter(map(number_of.__getitem__, column), dtype=np.int32, count=len(column)))
+        in_tree_order = np.lexsort(numbers[::-1])
+        codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
+        parents: list[Numbers] = [np.empty(0, dtype=np.int32)]
+        above = np.zeros(len(in_tree_order), dtype=np.int32)
+        for alphabet, number in zip(alphabets, numbers, strict=True):
+            area = number[in_tree_order]
+            starts = np.append(True, np.diff(area) != 0)
+            codes.append(tuple(map(alphabet.__getitem__, area[starts].tolist())))
+            parents.append(above[starts])
+            above = (np.cumsum(starts) - 1).astype(np.int32)
+        return cls(levels=names, codes=tuple(codes), parents=tuple(parents), unknown=unknown, version=version)
+
+    @property
+    def area_counts(self) -> dict[str, int]:
+        """Number of areas of each level, by its name, the whole space first."""
+        return dict(zip(self.level_names, map(len, self.codes), strict=True))
+
+    @property
+    def depth(self) -> int:
+        """Number of levels below the whole space."""
+        return len(self.levels)
+
+    def size(self, level: int) -> int:
+        """Number of areas of a level."""
+        return len(self.codes[level])
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Codes of the zones (areas of the last level), in tree order."""
+        return self.codes[-1]
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of levels 0 to ``depth``."""
+        return (WHOLE_SPACE, *self.levels)
+
+    def level_number(self, name: str) -> int:
+        """Number of the level with this name. Raises OdError with those that there are, and the nearest of them."""
+        if name not in self.level_names:
+            near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
+            raise OdError(
+                "OD-LEVEL-UNKNOWN",
+                f"there is no level {name!r}{near}; there are {known}",
+                next_step="name one of the geography's levels",
+            )
+        return self.level_names.index(name)
+
+    def ancestors(self, level: int) -> Numbers:
+        """Number of each zone's area at ``level``; shape (zones,)."""
+        return self._ancestors[level]
+
+    @cached_property
+    def _ancestors(self) -> tuple[Numbers, ...]:
+        return tuple(_frozen(np.repeat(_range(len(below)), below)) for below in self._zones_below)
+
+    def ancestors_at(self, level: int, above: int) -> Numbers:
+        """Number of the area at level ``above`` that each area of ``level`` lies in; shape (areas of level,)."""
+        return self.ancestors(above)[self.first_zone[level][:-1]]
+
+    def zones_below(self, level: int) -> Numbers:
+        """Number of zones of each area of a level."""
+        return self._zones_below[level]
+
+    @cached_property
+    def _zones_below(self) -> tuple[Numbers, ...]:
+        return tuple(_frozen(np.diff(first)) for first in self.first_zone)
+
+    def zones_skipped(self, level: int) -> Numbers:
+        """Zones before each area of a level, below the same parent."""
+        first = self.first_zone[level][:-1]
+        return first - self.first_zone[level - 1][self.parents[level]]
+
+    def zone_numbers(self, codes: pd.Series) -> Numbers:
+        """Number of the zone of each code, -1 where it is not in the list; shape (len(codes),)."""
+        if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
+            found = pc.index_in(pa.array(codes), self.code_array(self.depth))
+            numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
+            return numbers
+        zones, asked = pd.Index(self.zones, dtype=object), codes.astype(object)
+        try:
+            return zones.get_indexer(pd.Index(asked)).astype(np.int32)
+        except TypeError:  # a list among the codes, say, cannot be looked up
+            only_text = asked.map(lambda code: code if isinstance(code, str) else None)
+            return zones.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
+
+    def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
+        """Which zones lie in some areas of a level; shape (zones,).
+
+        Raises OdError for a code that the level lacks, and for one text in the place of several codes.
+        """
+        if isinstance(codes, str):
+            raise OdError(
+                "OD-AREA-LIST", f"{codes[:60]!r} is one text, not a list of areas", next_step="give a list of codes"
+            )
+        known = {code: number for number, code in enumerate(self.codes[level])}
+        numbers = [known.get(code, -1) if isinstance(code, str) else -1 for code in codes]
+        if -1 in numbers:
+            missing, name = str(list(codes)[numbers.index(-1)]), self.level_names[level]
+            raise OdError(
+                "OD-AREA-UNKNOWN",
+                f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}",
+                next_step="name areas of that level; the table of areas lists them",
+            )
+        return np.isin(self.ancestors(level), numbers)
+
+    def codes_of(self, level: int, areas: Numbers) -> pd.Series:
+        """Codes of area numbers of a level, as text; shape of ``areas``."""
+        return pd.Series(self.code_array(level).take(pa.array(areas)), dtype="str")
+
+    def code_array(self, level: int) -> pa.Array:
+        """Codes of a level as one Arrow array of text; shape (areas of level,)."""
+        return pa.array(self.codes[level], pa.large_string())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a zone, one column a level, and ``COORDINATES`` if there are any: inverse of :meth:`from_frame`."""
+        zones = self._paths()
+        return (
+            zones
+            if self.coordinates is None
+            else zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
+        )
+
+    def _paths(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            {name: self.codes_of(level, self.ancestors(level)) for level, name in enumerate(self.levels, start=1)}
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the levels, the paths of all zones and the unknown zone."""
+        paths = list(zip(*(column.to_list() for _, column in self._paths().items()), strict=True))
+        content = [list(self.levels), paths, self.unknown]
+        return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
+
+
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
+
+
+def _range(size: int) -> Numbers:
+    return np.arange(size, dtype=np.int32)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array = array.copy()
+    array.setflags(write=False)
+    return array
+
+
+def _check_level_names(names: tuple[str, ...]) -> None:
+    if not names:
+        raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or name != name.strip():
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not a plain name")
+        check_codes([name], "level names")
+        if name == WHOLE_SPACE:
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} stands for the whole space")
+    twice = _first_repeated(list(names))
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
+
+
+def _check_named_once(table: pd.DataFrame) -> None:
+    twice = _first_repeated([str(column) for column in table.columns])
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column twice", f"column {twice!r}")
+
+
+def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
+    """Every area of the second column stands beside one area of the first."""
+    parent_of: dict[str, str] = {}
+    for parent, area in zip(*columns, strict=True):
+        if parent_of.setdefault(area, parent) != parent:
+            both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
+            raise _fault(
+                "OD-GEOGRAPHY-TWO-PARENTS",
+                f"an area of level {names[1]!r} lies in two areas of level {names[0]!r}",
+                f"{names[1]} {area!r} lies in {both[0]!r} and {both[1]!r}",
+            )
+
+
+def _first_repeated(codes: Sequence[str]) -> str | None:
+    seen: set[str] = set()
+    for code in codes:
+        if code in seen:
+            return code
+        seen.add(code)
+    return None
+
+
+def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
+    """Fill in ``paths`` from the first level down to ``area``, for it and all areas above it."""
+    climb: list[str] = []
+    on_climb: set[str] = set()
+    while area not in paths:
+        if area in on_climb:
+            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
+        if area not in parent_of:
+            raise _fault(
+                "OD-GEOGRAPHY-PARENT-UNLISTED",
+                "an area has a parent that is not in the list",
+                f"area {climb[-1]!r} has the parent {area!r}",
+            )
+        climb.append(area)
+        on_climb.add(area)
+        area = parent_of[area]
+    for below in reversed(climb):
+        paths[below] = (*paths[parent_of[below]], below)

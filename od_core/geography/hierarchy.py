@@ -1,0 +1,173 @@
+"""Levels that a zone list has in another form than one column: the beginning of a code, or several columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from od_core.errors import OdError, nearest_known
+from od_core.geography.codes import COORDINATES, no_column, text_codes
+from od_core.geography.geography import Geography
+
+JOINT = " / "
+"""Between the codes of the columns that name an area together."""
+
+
+def geography_of_codes(
+    codes: Sequence[str], levels: Sequence[str], prefixes: Mapping[str, int], *, unknown: str | None = None
+) -> Geography:
+    """Geography from zone codes alone, whose beginnings are the areas of all levels above.
+
+    Args:
+        codes: of the zones, each once.
+        levels: names of the levels, coarse to fine; the last one is that of the zones.
+        prefixes: number of characters of each level but the last.
+        unknown: code of a listed zone that takes records from unlisted places.
+
+    Raises:
+        OdError: as :func:`with_prefixes` and :meth:`od_core.geography.geography.Geography.from_frame`.
+    """
+    check_prefixes(levels, prefixes)
+    zones = pd.DataFrame({levels[-1]: pd.Series(list(codes), dtype=object)})
+    return Geography.from_frame(with_prefixes(zones, levels, prefixes), levels, unknown=unknown)
+
+
+def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
+    """A zone list with a further column for each level whose areas are the first characters of the zone's code.
+
+    Args:
+        zones: one row a zone.
+        levels: coarse to fine; the last one is the column of the zone codes.
+        prefixes: number of characters, by level.
+
+    Raises:
+        OdError: as :func:`check_prefixes`; a level that is a column, too; no column of zone codes; a code shorter than
+            a prefix.
+    """
+    if not prefixes:
+        return zones
+    check_prefixes(levels, prefixes)
+    _refuse_columns(zones, prefixes, "the beginning of the zone's code")
+    codes = _codes(zones, levels[-1], levels)
+    longest = max(prefixes, key=lambda level: prefixes[level])
+    short = next((code for code in codes if len(code) < prefixes[longest]), None)
+    if short is not None:
+        message = f"a zone's code is shorter than the {prefixes[longest]} characters of level {longest!r}"
+        raise _fault(message, f"zone {short!r}")
+    made = {level: pd.Series([code[:size] for code in codes], zones.index) for level, size in prefixes.items()}
+    return zones.assign(**made)
+
+
+def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
+    """Each prefix is one of a level above the zones, and longer than those of the levels above it. Raises OdError."""
+    strange = [level for level in prefixes if level not in levels[:-1]]
+    if strange:
+        raise _fault(
+            f"{strange[0]!r} has a prefix, and is no level above the zones"
+            f" ({nearest_known(strange[0], tuple(levels[:-1])) if levels[:-1] else 'there are none'})"
+        )
+    above: str | None = None
+    for level in levels[:-1]:
+        size = prefixes.get(level)
+        if size is None:
+            continue
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise _fault(f"the prefix of level {level!r} is not a whole number of at least 1")
+        if above is not None and size <= prefixes[above]:
+            raise _fault(
+                f"prefixes do not nest: that of level {level!r}, {size}, is not longer than that of {above!r} above it,"
+                f" {prefixes[above]}"
+            )
+        above = level
+
+
+def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """A zone list with a further column for each level whose codes are those of several columns, joined by ``JOINT``.
+
+    Args:
+        zones: one row a zone.
+        joined: columns, by level.
+
+    Raises:
+        OdError: a level that is a column, too; less than two columns, or one that is not there; a code that is missing,
+            blank, padded, not text, or holds ``JOINT``.
+    """
+    check_joined(joined)
+    _refuse_columns(zones, joined, "several columns joined")
+    made = {}
+    for level, columns in joined.items():
+        parts = [_codes(zones, column, columns) for column in columns]
+        for column, codes in zip(columns, parts, strict=True):
+            holding = next((code for code in codes if JOINT in code), None)
+            if holding is not None:
+                message = f"column {column!r}: a code holds {JOINT!r}, which joins the codes of {level!r}"
+                raise _fault(message, f"code {holding!r}")
+        made[level] = pd.Series([JOINT.join(row) for row in zip(*parts, strict=True)], zones.index)
+    return zones.assign(**made)
+
+
+def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
+    """Every joined level has at least two columns, each once. Raises OdError."""
+    for level, columns in joined.items():
+        if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
+            raise _fault(f"level {level!r} is not joined of two columns or more, each named once")
+
+
+def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: str) -> None:
+    both = [level for level in levels if level in zones.columns]
+    if both:
+        raise _fault(f"level {both[0]!r} is a column of the zone list and {other}: name the level otherwise")
+
+
+def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
+    """The codes of one of the columns that are expected, checked. Raises OdError for none, or two such columns."""
+    names = [str(name) for name in zones.columns]
+    if column not in names:
+        raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", column, names, expected)
+    if names.count(column) > 1:
+        raise OdError(
+            "OD-GEOGRAPHY-COLUMN",
+            f"the list has the column {column!r} twice",
+            next_step="correct the public geography",
+        )
+    return text_codes(zones[column], column)
+
+
+def _fault(message: str, detail: str | None = None) -> OdError:
+    next_step = "correct the public geography"
+    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step=next_step, confidential_detail=detail)
+
+
+# An area that is nowhere: it takes the records that cannot be placed in the public geography.
+
+
+def with_unknown_area(geography: Geography, code: str) -> Geography:
+    """The geography with one more area of that code at every level, the zone that takes records from unlisted places.
+
+    Args:
+        geography: without a zone for unknown places.
+        code: of the area at every level.
+
+    Raises:
+        OdError: the geography has an area of that code, or a zone for unknown places; a code that is none.
+    """
+    if geography.unknown is not None:
+        raise _unknown_area_fault(f"there is a zone for unknown places already, {geography.unknown!r}")
+    for level, codes in zip(geography.level_names, geography.codes, strict=True):
+        if code in codes:
+            raise _unknown_area_fault(
+                f"level {level!r} has an area {code!r} already, which cannot be added for unknown places"
+            )
+    elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
+    return Geography.from_frame(
+        pd.concat([geography.to_frame(), elsewhere], ignore_index=True),
+        geography.levels,
+        unknown=code,
+        coordinates=None if geography.coordinates is None else COORDINATES,
+        version=geography.version,
+    )
+
+
+def _unknown_area_fault(message: str) -> OdError:
+    return OdError("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step="choose another code, or name a listed zone")

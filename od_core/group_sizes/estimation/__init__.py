@@ -1,0 +1,1 @@
+"""Estimate group sizes from noisy values."""

@@ -1,0 +1,246 @@
+"""The nearest consistent histograms with given grand totals, exactly (Fioretto et al., sections 6 and 7; spec 4).
+
+For every top area: minimise the sum over its areas r and sizes j of (x_rj - noisy_rj)^2 subject to whole x >= 0,
+x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G at the top. Each size is a tree of its own below the
+total, and each node of a tree has a cost table, cost(k) = least cost of its branch where its value is k. A table is
+convex, so it is kept as the sorted list of its slopes, cost(k) - cost(k - 1), all whole numbers: the slopes of the sum
+of children are theirs merged, and the node's own term adds 2k - 1 - 2 noisy to slope k. Leaves need no list: slope k is
+the own term alone.
+
+A table is cut to some values either side of its own least. The answer below cut tables is optimal where no value stands
+on an end that was cut (0 and G are real ends): a sum of convex functions over nested sets of variables (an M-natural
+convex function) is least where no step of one unit between two leaf cells, or into or out of one, makes it less, and
+such a step changes each node by one unit at most. Else the cuts of those sizes are doubled, and all is solved again.
+
+Ties are frequent, and any choice is optimal. Rule: of equal slopes the one of the smallest size is taken first, and in
+a tree that of the first child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.group_sizes.estimation.tree_tables import leaf_values, root_tables
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.kernels import kernel
+from od_core.parallel import in_order
+
+CUT_IN_SCALES = 16
+"""Values kept either side of a table's least, in scales of the noise, before any is doubled."""
+
+_PIECE = 128
+"""Columns that one thread solves at a time."""
+
+_LIMIT = 1 << 40
+"""Bound of every noisy value and total: slopes, sums of values, and what is bisected on then fit 64 bits."""
+
+
+def first_cut(scale: Fraction) -> int:
+    """The cut to start with, by the scale of the noise."""
+    return max(1, -(-CUT_IN_SCALES * scale.numerator // scale.denominator))
+
+
+def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
+    """Optimal histograms of all levels, with the total of every top area and of no other area.
+
+    Args:
+        frame: the areas and their numbers of groups.
+        noisy: of every level, top first; shape (areas, K + 1).
+        cut: values kept either side of a table's least, at least 1, before any is doubled. The cost of the answer
+            does not depend on it; which of several optimal answers is found may.
+
+    Returns:
+        Histograms of every level, top first; shape (areas, K + 1); whole numbers of at least 0 that add up.
+
+    Raises:
+        OdError: values beyond 2^40.
+    """
+    refuse_too_large(frame, noisy)
+    leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)
+    totals = frame.totals(1)
+    for top in range(len(totals)):
+        tree = tree_below(frame, top)
+        columns, which = distinct_columns([values[rows] for values, rows in zip(noisy, tree.rows, strict=True)])
+        leaves[tree.rows[-1]] = _solve(tree.first_child, columns, which, int(totals[top]), cut)
+    return [frame.sums(leaves, level) for level in frame.levels]
+
+
+def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
+    """Raise OdError for values or numbers of groups beyond 2^40."""
+    if frame.groups.sum() >= _LIMIT or any(max(values.max(), -values.min()) >= _LIMIT for values in noisy):
+        raise OdError(
+            "OD-GROUPS-OVERFLOW",
+            "the noisy numbers of groups are too large for 64-bit sums",
+            next_step="use smaller counts or less noise",
+            spent="what was drawn stays charged",
+        )
+
+
+class Tree(NamedTuple):
+    """The areas below one top area, numbered from it down, level by level; those with children come first.
+
+    Attributes:
+        rows: of every level, which of its areas they are.
+        first_child: number of the first child of each area with children, and one entry more.
+    """
+
+    rows: list[slice]
+    first_child: NDArray[np.int64]
+
+
+def tree_below(frame: Frame, top: int) -> Tree:
+    """The tree of a top area."""
+    rows, first_child, nodes = [slice(top, top + 1)], [], 1
+    for level in frame.levels[:-1]:
+        first = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
+        first_child.append(first[:-1] - first[0] + nodes)
+        rows.append(slice(int(first[0]), int(first[-1])))
+        nodes += int(first[-1] - first[0])
+    return Tree(rows, np.concatenate([*first_child, [nodes]]).astype(np.int64))
+
+
+def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64]]:
+    """Distinct noisy columns, one row each, all levels behind one another; and which of them each size has."""
+    sizes = levels[0].shape[1]
+    which, numbers, found = np.empty(sizes, dtype=np.int64), dict[bytes, int](), list[Counts]()
+    for first in range(0, sizes, _PIECE):
+        piece = np.concatenate([np.ascontiguousarray(values[:, first : first + _PIECE].T) for values in levels], axis=1)
+        for size, column in enumerate(piece, start=first):
+            number = numbers.setdefault(column.tobytes(), len(found))
+            if number == len(found):
+                found.append(column.copy())
+            which[size] = number
+    return np.array(found), which
+
+
+def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
+    """Leaf values of one tree for every size; shape (leaves, sizes)."""
+    cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
+    lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
+    solved: dict[tuple[int, int], Counts] = {}
+    widened = np.arange(len(columns))
+    while True:
+        for piece, (low, tables) in _by_cut(first_child, columns, cuts, widened, total):
+            lows[piece] = low
+            for column, table in zip(piece.tolist(), tables, strict=True):
+                tops[column] = table
+        values, ended = share_out(lows, tops, which, total)
+        if values is None:
+            widened = np.array([column for column in ended if cuts[column] < total])
+        else:
+            asked = sorted({*zip(which.tolist(), values.tolist(), strict=True)} - solved.keys())
+            at_cut = _solve_at(first_child, columns, cuts, asked, total, solved)
+            widened = np.array(sorted({column for column, _ in at_cut}), dtype=np.int64)
+            if len(widened) == 0:
+                return np.array([solved[pair] for pair in zip(which.tolist(), values.tolist(), strict=True)]).T
+            for pair in [pair for pair in solved if pair[0] in set(widened.tolist())]:
+                del solved[pair]
+        cuts[widened] = np.minimum(2 * cuts[widened], total)
+
+
+def _by_cut(
+    first_child: NDArray[np.int64], columns: Counts, cuts: Counts, wanted: NDArray[np.int64], total: int
+) -> Iterator[tuple[NDArray[np.int64], tuple[Counts, list[Counts]]]]:
+    """Root tables of the wanted columns, a piece of columns of one cut at a time: their numbers, lows and slopes."""
+    pieces = [
+        same[first : first + _PIECE]
+        for cut in np.unique(cuts[wanted])
+        for same in [wanted[cuts[wanted] == cut]]
+        for first in range(0, len(same), _PIECE)
+    ]
+
+    def tables(piece: NDArray[np.int64]) -> tuple[Counts, list[Counts]]:
+        low, size, slopes = root_tables(first_child, columns[piece], cuts[piece[0]], total)
+        return low, [one[:length].copy() for one, length in zip(slopes, size, strict=True)]
+
+    return zip(pieces, in_order(tables, pieces), strict=True)
+
+
+def _solve_at(
+    first_child: NDArray[np.int64],
+    columns: Counts,
+    cuts: Counts,
+    asked: list[tuple[int, int]],
+    total: int,
+    solved: dict[tuple[int, int], Counts],
+) -> list[tuple[int, int]]:
+    """Put the leaf values of each pair (column, root value) into ``solved``; return the pairs that stand on a cut."""
+    asked = sorted(asked, key=lambda pair: (cuts[pair[0]], pair))
+    steps = np.flatnonzero(np.diff([cuts[column] for column, _ in asked])) + 1
+    edges = sorted({*range(0, len(asked), _PIECE), *steps.tolist(), len(asked)})
+
+    def leaves(edge: tuple[int, int]) -> tuple[Counts, NDArray[np.bool_]]:
+        pairs = np.array(asked[edge[0] : edge[1]], dtype=np.int64)
+        found: tuple[Counts, NDArray[np.bool_]] = leaf_values(
+            first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total
+        )
+        return found
+
+    at_cut: list[tuple[int, int]] = []
+    for edge, (found, ends) in zip(pairwise(edges), in_order(leaves, pairwise(edges)), strict=True):
+        for pair, values, end in zip(asked[slice(*edge)], found, ends, strict=True):
+            solved[pair] = values
+            if end:
+                at_cut.append(pair)
+    return at_cut
+
+
+def share_out(
+    lows: Counts, tables: list[Counts], which: NDArray[np.int64], total: int
+) -> tuple[Counts | None, list[int]]:
+    """Values of the roots that sum to the total, at least cost; or None, and the columns whose tables are cut too near.
+
+    ``tables`` are the slopes of each distinct column, ``lows`` where they begin, ``which`` the column of every size.
+    """
+    offsets = np.cumsum([0, *map(len, tables)])
+    slopes = np.concatenate(tables)
+    often = np.bincount(which, minlength=len(tables))
+    highs = lows + np.diff(offsets)
+    if int(often @ lows) > total:
+        return None, np.flatnonzero(lows > 0).tolist()
+    if int(often @ highs) < total:
+        return None, np.flatnonzero(highs < total).tolist()
+    price = _price(lows, slopes, offsets, often, total)
+    counts, next_slope = _below(lows, slopes, offsets, price)
+    values = counts[which]
+    tied = np.flatnonzero(next_slope[which])
+    values[tied[: total - int(values.sum())]] += 1
+    return values, []
+
+
+@kernel
+def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
+    """The value of each column where it takes all slopes up to the price, and whether the next is one above."""
+    counts, tied = np.empty_like(lows), np.zeros(len(lows), dtype=np.bool_)
+    for column in range(len(lows)):
+        table = slopes[offsets[column] : offsets[column + 1]]
+        taken = np.searchsorted(table, price, side="right")
+        counts[column] = lows[column] + taken
+        tied[column] = taken < len(table) and table[taken] == price + 1
+    return counts, tied
+
+
+@kernel
+def _price(lows, slopes, offsets, often, total):  # type: ignore[no-untyped-def]  # compiled
+    """The largest price at which the columns, each as often as it is there, take no more than the total."""
+    low, high = np.int64(-1), np.int64(1)
+    for slope in slopes:
+        low, high = min(low, slope - 1), max(high, slope + 1)
+    while high - low > 1:
+        price = low + (high - low) // 2
+        taken = np.int64(0)
+        for column in range(len(lows)):
+            table = slopes[offsets[column] : offsets[column + 1]]
+            taken += often[column] * (lows[column] + np.searchsorted(table, price, side="right"))
+        if taken <= total:
+            low = price
+        else:
+            high = price
+    return low

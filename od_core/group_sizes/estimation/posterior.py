@@ -1,0 +1,109 @@
+"""Curves of many areas given their noisy values, by a chain fitted to these values (empirical Bayes).
+
+The probabilities of the chain (:mod:`od_core.group_sizes.estimation.smoothing`) are the same for all areas and differ
+by class of
+size: 0, 1, 2, 3, and from 4 on two classes an octave. They raise the likelihood of the noisy values, by expectation
+maximisation (Baum & Welch): nothing is read but what was measured, so no privacy is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from od_core.group_sizes.estimation.smoothing import Reals, Smoothed, powers, smooth
+from od_core.group_sizes.frame import Counts
+from od_core.parallel import in_order
+
+_ROUNDS = ((4, 64), (3, 256))
+"""Rounds of the fit, and how many areas each reads, at equal distances in tree order: few first, then more."""
+
+_PIECE = 1 << 16
+"""Values of curves that a thread works on at once; counts of events are added up piece by piece."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyAreas:
+    """What was measured of some areas.
+
+    Attributes:
+        noisy: of one area after the other.
+        offsets: values ``offsets[a]:offsets[a + 1]`` are those of area a: K noisy cumulative counts, or G noisy sizes.
+        totals: G of every area.
+        top_code: K.
+        of_sizes: whether they are noisy sizes.
+        scale: of the noise.
+    """
+
+    noisy: Counts
+    offsets: Counts
+    totals: Counts
+    top_code: int
+    of_sizes: bool
+    scale: Fraction
+
+    def histograms(self) -> Counts:
+        """Whole numbers of groups by size: posterior means of C_j, rounded to the nearest; shape (areas, K + 1)."""
+        histograms, done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
+        for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
+            some = slice(done, done + len(smoothed.means))
+            histograms[some] = _rounded(smoothed.means, self.totals[some])
+            done = some.stop
+        return histograms
+
+    def fitted_chain(self) -> Reals:
+        """Probabilities by class. Each is events over chances, expected under those before; shape (classes, 4).
+
+        One more chance, with the first probability for its events, keeps them between 0 and 1.
+        """
+        first = chain = first_chain(classes_of_sizes(self.top_code))
+        for rounds, areas in _ROUNDS:
+            some = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
+            for _ in range(rounds):
+                chances, events = np.ones_like(first), first.copy()
+                for smoothed in self.smoothed(some, chain):
+                    chances += smoothed.chances
+                    events += smoothed.events
+                chain = events / chances
+        return chain
+
+    def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
+        """The given areas under the given probabilities, in pieces, in order."""
+        decay, classes = powers(self.scale, int(self.totals.max(initial=0))), classes_of_sizes(self.top_code)
+        rows = max(1, _PIECE // len(classes))
+
+        def of_some(begin: int) -> Smoothed:
+            some = areas[begin : begin + rows]
+            first, last = self.offsets[some], self.offsets[some + 1]
+            noisy = np.concatenate([self.noisy[a:b] for a, b in zip(first, last, strict=True)])
+            offsets = np.concatenate([[0], np.cumsum(last - first)])
+            return smooth(noisy, offsets, self.totals[some], self.of_sizes, decay, classes, chain)
+
+        yield from in_order(of_some, range(0, len(areas), rows))
+
+
+def _rounded(means: Reals, totals: Counts) -> Counts:
+    """Histograms of curves rounded to the nearest, halves up; shape (areas, K + 1).
+
+    Posterior means ascend, but for rounding errors of their sums, which the maximum takes away.
+    """
+    rounded = np.maximum.accumulate(np.floor(means + 0.5).astype(np.int64), axis=1)
+    return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)
+
+
+def classes_of_sizes(top_code: int) -> Counts:
+    """Class of every size 0 to K, without gaps; they begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...; shape (K + 1,)."""
+    begins, power = [1, 2, 3], 4
+    while power <= top_code:
+        begins += [power, power + power // 2]
+        power *= 2
+    return np.searchsorted(np.array(begins), np.arange(top_code + 1), side="right").astype(np.int64)
+
+
+def first_chain(classes: Counts) -> Reals:
+    """Probabilities before any noisy value is read: every class is about as likely to be busy. Shape (classes, 4)."""
+    widths = np.bincount(classes)
+    return np.column_stack([0.3 / widths, *(np.full(len(widths), chance) for chance in (0.1, 0.5, 0.5))])

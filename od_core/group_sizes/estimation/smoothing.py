@@ -1,0 +1,304 @@
+"""The cumulative histogram of an area given its noisy values: a hidden Markov chain along the sizes.
+
+From size to size the curve C_j (groups of at most size j) stays or jumps. A stretch of sizes is *quiet* or *busy*:
+
+- before size j, quiet turns busy with probability ``wake``, busy turns quiet with probability ``rest``;
+- at a busy size the curve jumps with probability ``jump``;
+- a jump has one group, and one more with probability ``more``, and so on; one jump in 16 is a long one, which goes on
+  with probability G / (G + 4). What is beyond G counts as G, where the chain ends.
+
+The noise is discrete Laplace, so noisy values multiply the probability of a path by a^distance, a = exp(-1 / scale).
+For ``cumulative`` the distance at size j is |noisy_j - C_j|. For ``sizes`` the sum of |noisy_i - size_i| over the
+groups is also a sum over the sizes j below K: groups i <= C_j (size at most j) with a noisy size above j, and groups
+i > C_j with one of at most j. So one chain serves both queries.
+
+Forward and backward sums are kept on the counts that matter: those below ``_NOTHING`` times the largest are dropped.
+Only + - * / of doubles in a fixed order are used, an area on one thread: the same bits on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.group_sizes.estimation.isotonic import least_absolute
+from od_core.group_sizes.frame import Counts
+from od_core.kernels import kernel
+
+Reals = NDArray[np.float64]
+
+_NOTHING = 1e-10
+_LONG = 1 / 16
+
+WAKE, REST, JUMP, MORE = range(4)
+"""Columns of the probabilities of a chain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """What is known of the curves of some areas, given their noisy values and the chain's probabilities.
+
+    Attributes:
+        means: posterior mean of C_j, j = 0 to K - 1, ascending, between 0 and G; shape (areas, K).
+        chances: expected number of times that quiet could turn busy, busy quiet, a busy size could jump, a short jump
+            could go on; by class of sizes, summed over the areas; shape (classes, 4).
+        events: how often they did; shape (classes, 4).
+    """
+
+    means: Reals
+    chances: Reals
+    events: Reals
+
+
+def powers(scale: Fraction, most: int) -> Reals:
+    """exp(-k / scale) for k = 0 to ``most``, as far as above 1e-300; each is the one before times the first."""
+    ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
+    first = float(Context(prec=40).exp(ratio))  # correctly rounded, whatever the machine
+    values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
+    return np.asarray(values[values > 1e-300], dtype=np.float64)
+
+
+def smooth(
+    noisy: Counts,
+    offsets: Counts,
+    totals: Counts,
+    of_sizes: bool,
+    decay: Reals,
+    classes: Counts,
+    chain: Reals,
+) -> Smoothed:
+    """Posterior means of the curves of some areas.
+
+    Args:
+        noisy: of one area after the other.
+        offsets: values ``offsets[a]:offsets[a + 1]`` are those of area a: K noisy counts, or G noisy sizes.
+        totals: G of every area.
+        of_sizes: whether they are noisy sizes.
+        decay: :func:`powers` of the scale of the noise.
+        classes: class of every size 0 to K; shape (K + 1,).
+        chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
+    """
+    areas, sizes = len(totals), len(classes) - 1
+    means = np.zeros((areas, sizes))
+    chances, events = np.zeros((len(chain), 4)), np.zeros((len(chain), 4))
+    guess = least_absolute(noisy, offsets, np.zeros_like(totals), np.full_like(totals, sizes))[0] if of_sizes else noisy
+    _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events)
+    return Smoothed(means, chances, events)
+
+
+@kernel
+def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Smooth every area; one without groups has a curve of zeros."""
+    for area in range(len(totals)):
+        if totals[area] > 0:
+            own = noisy[offsets[area] : offsets[area + 1]]
+            near = guess[offsets[area] : offsets[area + 1]]
+            kept = _forward(own, near, totals[area], of_sizes, decay, classes, chain)
+            _backward(own, totals[area], of_sizes, decay, classes, chain, kept, means[area], chances, events)
+
+
+@kernel
+def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
+    """Probabilities of every (size, count, state) given the noisy values up to there.
+
+    Returns bands: lowest and highest count kept at a size, and where they begin in the two arrays that are returned
+    with it, busy and quiet. They end before the size, at most K, from which on all groups are there; shape (sizes, 3).
+    """
+    sizes = len(classes) - 1
+    expected = _expected(guess, total, of_sizes, sizes)
+    before = np.zeros(total + 1), np.zeros(total + 1)
+    before_busy, before_quiet = before
+    busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
+    costs = np.zeros(total + 1, dtype=np.int64)
+    kept_busy, kept_quiet = np.empty(8 * sizes + total + 1), np.empty(8 * sizes + total + 1)
+    bands = np.zeros((sizes, 3), dtype=np.int64)
+    low = high = end = 0
+    before_quiet[0] = 1.0
+    for size in range(sizes):
+        high = _step(
+            (noisy, size, of_sizes, decay),
+            low,
+            high,
+            expected[size],
+            total,
+            chain[classes[size]],
+            before,
+            (busy, quiet),
+        )
+        least = _costs(noisy, size, low, high, of_sizes, costs)
+        largest = 0.0
+        for count in range(low, high + 1):
+            weight = decay[costs[count] - least] if costs[count] - least < len(decay) else 0.0
+            busy[count] *= weight
+            quiet[count] *= weight
+            largest = max(largest, busy[count] + quiet[count])
+        while busy[low] + quiet[low] < _NOTHING * largest:
+            low += 1
+        while busy[high] + quiet[high] < _NOTHING * largest:
+            high -= 1
+        whole = 0.0
+        for count in range(low, high + 1):
+            whole += busy[count] + quiet[count]
+        if end + high + 1 - low > len(kept_busy):
+            kept_busy = np.concatenate((kept_busy, np.empty(len(kept_busy) + total + 1)))
+            kept_quiet = np.concatenate((kept_quiet, np.empty(len(kept_quiet) + total + 1)))
+        for count in range(low, high + 1):
+            before_busy[count], before_quiet[count] = busy[count] / whole, quiet[count] / whole
+            kept_busy[end + count - low], kept_quiet[end + count - low] = before_busy[count], before_quiet[count]
+        bands[size, 0], bands[size, 1], bands[size, 2] = low, high, end
+        end += high + 1 - low
+        if low == total:
+            return bands[:size], kept_busy, kept_quiet
+    return bands, kept_busy, kept_quiet
+
+
+@kernel
+def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  # compiled
+    """The count that the noisy values ask for at every size, between 0 and G: paths up to there must be kept."""
+    expected = np.zeros(sizes, dtype=np.int64)
+    if not of_sizes:
+        for size in range(sizes):
+            expected[size] = min(max(guess[size], 0), total)
+        return expected
+    for value in guess:
+        if value < sizes:
+            expected[value] += 1
+    for size in range(1, sizes):
+        expected[size] += expected[size - 1]
+    return expected
+
+
+@kernel
+def _step(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
+    """Probabilities at a size before its noisy value, from those at the size before in ``low`` to ``high``.
+
+    Returns the highest count that matters now.
+    """
+    (noisy, size, of_sizes, decay), (before_busy, before_quiet), (busy, quiet) = values, before, now
+    wake, rest, jump, more = chances[WAKE], chances[REST], chances[JUMP], chances[MORE]
+    more_long = total / (total + 4.0)
+    short = long = 0.0  # probability that a jump has come so far
+    far, reached, rise = max(high, expected), 1.0, 0
+    for count in range(low, total):
+        was_busy = before_busy[count] if count <= high else 0.0
+        was_quiet = before_quiet[count] if count <= high else 0.0
+        now_busy = was_busy * (1.0 - rest) + was_quiet * wake
+        busy[count] = now_busy * (1.0 - jump) + short * (1.0 - more) + long * (1.0 - more_long)
+        quiet[count] = was_quiet * (1.0 - wake) + was_busy * rest
+        short = short * more + now_busy * jump * (1.0 - _LONG)
+        long = long * more_long + now_busy * jump * _LONG
+        if count >= far:
+            if count == far and far > high:
+                reached = short + long
+            rise += 1 if not of_sizes or noisy[count] > size else -1
+            if (short + long) * (decay[max(rise, 0)] if rise < len(decay) else 0.0) <= _NOTHING * reached:
+                return count
+    busy[total] = 0.0  # where the chain ends there is nothing to be busy with
+    quiet[total] = (before_quiet[total] if high == total else 0.0) + short + long
+    return total
+
+
+@kernel
+def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
+    """Distances of the noisy values from every count at one size, up to a constant; the least of them."""
+    costs[low] = 0 if of_sizes else abs(noisy[size] - low)
+    least = costs[low]
+    for count in range(low + 1, high + 1):
+        if of_sizes:  # one group more is of at most this size
+            costs[count] = costs[count - 1] + (1 if noisy[count - 1] > size else -1)
+        else:
+            costs[count] = abs(noisy[size] - count)
+        least = min(least, costs[count])
+    return least
+
+
+@kernel
+def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Write posterior means; add expected chances and events.
+
+    ``busy`` and ``quiet`` are the probability of all that follows a state, in a unit in which those of the states of
+    a size, times the forward ones, sum to 1. The size at which the bands end is one whose only state is G.
+    """
+    bands, kept_busy, kept_quiet = kept
+    sizes = len(bands)
+    means[sizes:] = total
+    busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
+    costs = np.zeros(total + 1, dtype=np.int64)
+    stays, onward, jumps = np.zeros(total + 1), np.zeros(total + 1), np.zeros(total + 1)
+    at_rest, awake = np.zeros(total + 1), np.zeros(total + 1)
+    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # of what follows, by what comes next
+    more_long = total / (total + 4.0)
+    low = high = total
+    quiet[total] = 1.0
+    for size in range(sizes, -1, -1):
+        least = np.int64(0)
+        if size < sizes:
+            low, high, start = bands[size, 0], bands[size, 1], bands[size, 2]
+            above = 0.0
+            for count in range(low, high + 1):
+                at = start + count - low
+                above += (count - low) * (kept_busy[at] * busy[count] + kept_quiet[at] * quiet[count])
+            means[size] = low + above
+            least = _costs(noisy, size, low, high, of_sizes, costs)
+        low_before, high_before, start_before = 0, 0, 0
+        if size > 0:
+            low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
+        kind = classes[size]
+        wake, rest, jump, more = chain[kind, WAKE], chain[kind, REST], chain[kind, JUMP], chain[kind, MORE]
+        short = long = whole = 0.0  # values of arriving at the count above by a jump
+        for count in range(max(high, high_before), low_before - 1, -1):
+            weight = 0.0
+            if low <= count <= high:
+                far = costs[count] - least if size < sizes else 0
+                weight = decay[far] if far < len(decay) else 0.0
+            stay, calm = weight * busy[count], weight * quiet[count]
+            if count == total:
+                stays[count] = jumps[count] = awake[count] = busy[count] = 0.0
+                at_rest[count] = quiet[count] = calm
+                short = long = calm
+            else:
+                stays[count], onward[count], at_rest[count] = stay, short, calm
+                jumps[count] = jump * ((1.0 - _LONG) * short + _LONG * long)
+                awake[count] = (1.0 - jump) * stay + jumps[count]
+                busy[count] = (1.0 - rest) * awake[count] + rest * calm
+                quiet[count] = wake * awake[count] + (1.0 - wake) * calm
+                short = (1.0 - more) * stay + more * short
+                long = (1.0 - more_long) * stay + more_long * long
+            if low_before <= count <= high_before:
+                was_busy = kept_busy[start_before + count - low_before] if size > 0 else 0.0
+                was_quiet = kept_quiet[start_before + count - low_before] if size > 0 else 1.0
+                whole += was_busy * busy[count] + was_quiet * quiet[count]
+        band = (low_before, high_before, start_before, max(high, high_before))
+        _count_events(total, chain[kind], size, band, whole, kept_busy, kept_quiet, values, chances[kind], events[kind])
+        for count in range(low_before, high_before + 1):
+            busy[count] /= whole
+            quiet[count] /= whole
+
+
+@kernel
+def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Add the expected chances and events on the way to a size from the counts of the size before."""
+    stays, onward, jumps, at_rest, awake, busy, quiet = values
+    low, high, start, top = band
+    wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]
+    arriving = 0.0  # probability that a short jump has come so far
+    for count in range(low, min(top, total - 1) + 1):
+        was_busy = was_quiet = 0.0
+        if count <= high:
+            was_busy = kept_busy[start + count - low] if size > 0 else 0.0
+            was_quiet = kept_quiet[start + count - low] if size > 0 else 1.0
+        now_busy = was_busy * (1.0 - rest) + was_quiet * wake
+        chances[WAKE] += was_quiet * quiet[count] / whole
+        events[WAKE] += was_quiet * wake * awake[count] / whole
+        chances[REST] += was_busy * busy[count] / whole
+        events[REST] += was_busy * rest * at_rest[count] / whole
+        chances[JUMP] += now_busy * awake[count] / whole
+        events[JUMP] += now_busy * jumps[count] / whole
+        going_on = arriving * more * onward[count] / whole
+        chances[MORE] += going_on + arriving * (1.0 - more) * stays[count] / whole
+        events[MORE] += going_on
+        arriving = arriving * more + now_busy * jump * (1.0 - _LONG)

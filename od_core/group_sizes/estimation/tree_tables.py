@@ -1,0 +1,221 @@
+"""Kernels of the cost tables of one size's tree: from the leaves up, and the values from the root down.
+
+``first_child`` and the numbers of nodes as in ``od_core.group_sizes.estimation.cost_tables.Tree``. The table of an
+inner node v begins at the value ``low[v]``, and its slopes are ``slopes[v, :size[v]]``; leaves have none, since slope k
+of a leaf is 2k - 1 - 2 noisy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from od_core.kernels import kernel
+
+
+@kernel
+def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+    """Sum of a node's children where each takes all its slopes up to the price."""
+    inner, taken = len(first_child) - 1, np.int64(0)
+    if first_child[node] >= inner:
+        shift = (price + 1) >> 1  # slope k of a leaf, 2k - 1 - 2 noisy, is up to the price for k <= noisy + shift
+        for child in range(np.uint64(first_child[node]), np.uint64(first_child[node + 1])):
+            taken += min(max(noisy[child] + shift, 0), total)
+    else:
+        for child in range(first_child[node], first_child[node + 1]):
+            taken += low[child] + np.searchsorted(slopes[child, : size[child]], price, side="right")
+    return taken
+
+
+@kernel
+def _least(at_least, below, above, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+    """The least price above ``below`` at which the children take at least so much; ``above`` is one that does."""
+    while above - below > 1:
+        price = below + (above - below) // 2
+        if _taken(price, node, first_child, noisy, total, low, size, slopes) >= at_least:
+            above = price
+        else:
+            below = price
+    return above
+
+
+@kernel
+def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
+    """The table of a node whose children have theirs (its own term is that of ``noisy[node]``)."""
+    inner, own = len(first_child) - 1, noisy[node]
+    if node >= inner:  # a top area without children
+        least = min(max(own, 0), total)
+        begin, end = max(least - cut, 0), min(least + cut, total)
+        low[node], size[node] = begin, end - begin
+        for k in range(begin + 1, end + 1):
+            slopes[node, k - begin - 1] = 2 * k - 1 - 2 * own
+        return
+    first, last = first_child[node], first_child[node + 1]
+    begin = end = np.int64(0)
+    high_noisy = low_noisy = noisy[first]
+    for child in range(first, last):
+        low_noisy, high_noisy = min(low_noisy, noisy[child]), max(high_noisy, noisy[child])
+        if first < inner:
+            begin, end = begin + low[child], end + low[child] + size[child]
+        else:
+            end += total
+    end = min(end, total)
+    # The node's least: the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. At its merged slope s the
+    # children take k of all slopes up to s, so it is found by bisection on s.
+    below, above = 2 * (own - end), 2 * (own - begin) + 1
+    while above - below > 1:
+        price = below + (above - below) // 2
+        if price + 2 * _taken(price, node, first_child, noisy, total, low, size, slopes) < 2 * own + 1:
+            below = price
+        else:
+            above = price
+    at_least = _taken(below, node, first_child, noisy, total, low, size, slopes)
+    at_most = _taken(above, node, first_child, noisy, total, low, size, slopes)
+    least = min(max(at_least, min(at_most, (2 * own - above) >> 1)), end)
+    begin, end = max(begin, least - cut), min(end, least + cut)
+    low[node], size[node] = begin, max(end - begin, 0)
+    if end <= begin:  # one value; or the children begin above the total, which the root then tells
+        return
+    # All slopes of the children from that of begin + 1 to that of end, and those tied with them, sorted.
+    reach = np.int64(1)
+    while _taken(below - reach, node, first_child, noisy, total, low, size, slopes) > begin:
+        reach *= 2
+    lowest = _least(
+        begin + 1,
+        below - reach,
+        _above(end, above, node, first_child, noisy, total, low, size, slopes),
+        node,
+        first_child,
+        noisy,
+        total,
+        low,
+        size,
+        slopes,
+    )
+    highest = _least(
+        end,
+        lowest - 1,
+        _above(end, above, node, first_child, noisy, total, low, size, slopes),
+        node,
+        first_child,
+        noisy,
+        total,
+        low,
+        size,
+        slopes,
+    )
+    found = 0
+    for child in range(first, last):
+        if first >= inner:
+            k = max(noisy[child] + (lowest >> 1), 0) + 1  # its first slope of at least the lowest
+            while k <= total and 2 * k - 1 - 2 * noisy[child] <= highest:
+                merged[found] = 2 * k - 1 - 2 * noisy[child]
+                found, k = found + 1, k + 1
+        else:
+            table = slopes[child, : size[child]]
+            for i in range(np.searchsorted(table, lowest), np.searchsorted(table, highest, side="right")):
+                merged[found] = table[i]
+                found += 1
+    merged[:found].sort()
+    skipped = begin - _taken(lowest - 1, node, first_child, noisy, total, low, size, slopes)
+    for i in range(end - begin):
+        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * own
+
+
+@kernel
+def _above(at_least, price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+    """A price at which the children take at least so much."""
+    reach = np.int64(1)
+    while _taken(price + reach, node, first_child, noisy, total, low, size, slopes) < at_least:
+        reach *= 2
+    return price + reach
+
+
+@kernel
+def _fill_all(first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
+    """The tables of one column's tree, from the leaves up."""
+    for node in range(max(len(first_child) - 2, 0), -1, -1):
+        _fill(node, first_child, noisy, cut, total, low, size, slopes, merged)
+
+
+@kernel
+def _width(cut, total):  # type: ignore[no-untyped-def]  # compiled
+    return max(min(2 * cut, total), 1)
+
+
+@kernel
+def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
+    """Table of the root of each column: where it begins, its number of slopes, and the slopes."""
+    inner, nodes, width = max(len(first_child) - 1, 1), columns.shape[1], _width(cut, total)
+    lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
+    found = np.empty((len(columns), width), dtype=np.int64)
+    low, size = np.empty(inner, dtype=np.int64), np.empty(inner, dtype=np.int64)
+    slopes, merged = np.empty((inner, width), dtype=np.int64), np.empty(width + 2 * nodes, dtype=np.int64)
+    for column in range(len(columns)):
+        _fill_all(first_child, columns[column], cut, total, low, size, slopes, merged)
+        lows[column], sizes[column] = low[0], size[0]
+        found[column, : size[0]] = slopes[0, : size[0]]
+    return lows, sizes, found
+
+
+@kernel
+def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
+    """Leaf values of each column at the given value of its root; and whether any value of its tree stands on a cut."""
+    inner, nodes, width = len(first_child) - 1, columns.shape[1], _width(cut, total)
+    tables = max(inner, 1)
+    low, size = np.empty(tables, dtype=np.int64), np.empty(tables, dtype=np.int64)
+    slopes, merged = np.empty((tables, width), dtype=np.int64), np.empty(width + 2 * nodes, dtype=np.int64)
+    values = np.empty(nodes, dtype=np.int64)
+    leaves = np.empty((len(columns), nodes - inner), dtype=np.int64)
+    at_cut = np.zeros(len(columns), dtype=np.bool_)
+    for column in range(len(columns)):
+        noisy = columns[column]
+        _fill_all(first_child, noisy, cut, total, low, size, slopes, merged)
+        values[0] = roots[column]
+        for node in range(tables):
+            begin, end = low[node], low[node] + size[node]
+            if (values[node] == begin and begin > 0) or (values[node] == end and end < total):
+                at_cut[column] = True
+        for node in range(inner):
+            _share(values, node, first_child, noisy, total, low, size, slopes)
+            if first_child[node] < inner:
+                for child in range(first_child[node], first_child[node + 1]):
+                    begin, end = low[child], low[child] + size[child]
+                    if (values[child] == begin and begin > 0) or (values[child] == end and end < total):
+                        at_cut[column] = True
+        leaves[column] = values[inner:]
+    return leaves, at_cut
+
+
+@kernel
+def _share(values, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+    """Share a node's value among its children, the smallest slopes first, ties from the first child on."""
+    inner = len(first_child) - 1
+    first, last = first_child[node], first_child[node + 1]
+    some = -np.int64(1)
+    while _taken(some, node, first_child, noisy, total, low, size, slopes) > values[node]:
+        some *= 2
+    price = _least(
+        values[node],
+        some - 1,
+        _above(values[node], 0, node, first_child, noisy, total, low, size, slopes),
+        node,
+        first_child,
+        noisy,
+        total,
+        low,
+        size,
+        slopes,
+    )
+    left = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
+    for child in range(first, last):
+        if first >= inner:
+            taken = min(max(noisy[child] + (price >> 1), 0), total)
+            tied = taken < total and taken + 1 > 0 and 2 * (taken + 1) - 1 - 2 * noisy[child] == price
+        else:
+            table = slopes[child, : size[child]]
+            place = np.searchsorted(table, price - 1, side="right")
+            taken = low[child] + place
+            tied = place < len(table) and table[place] == price
+        if tied and left > 0:
+            taken, left = taken + 1, left - 1
+        values[child] = taken

@@ -1,0 +1,97 @@
+"""Noise on the cumulative histograms (Kuo et al., section 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from od_core.errors import OdError, nearest_known
+from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
+from od_core.group_sizes.estimation.merging import merge
+from od_core.group_sizes.estimation.noisy_values import check_noisy
+from od_core.group_sizes.estimation.runs import Runs, tables
+from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.parallel import in_order
+
+Regression = Literal["least_absolute", "least_squares"]
+
+_PIECE = 1 << 20
+"""Cells that a thread works on at once."""
+
+
+@dataclass(frozen=True)
+class Cumulative:
+    """The ascending counts from 0 to G nearest to the noisy ones, the last one G, area by area; then merged.
+
+    Good for small groups, of which there are many.
+
+    Attributes:
+        regression: ``least_absolute`` (the midpoint of the best answers; 20 to 45 % less error) or ``least_squares``.
+    """
+
+    regression: Regression = "least_absolute"
+
+    name: ClassVar[str] = "cumulative"
+    query: ClassVar[Query] = "cumulative"
+    leaves_alone: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = True
+    keeps_totals: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        known = get_args(Regression)
+        if self.regression not in known:
+            raise OdError(
+                "OD-GROUPS-REGRESSION",
+                f"there is no regression {self.regression!r} ({nearest_known(self.regression, known)})",
+                next_step="choose least_absolute or least_squares",
+            )
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options as public text."""
+        return {"regression": self.regression}
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.
+
+        Raises:
+            OdError: noisy values of another shape, or too large for 64-bit sums.
+        """
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = [
+            runs_of_cumulative(frame.totals(level), values, self.regression)
+            for level, values in zip(frame.levels, noisy, strict=True)
+        ]
+        return tables(frame, merge(frame, levels))
+
+
+def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) -> Runs:
+    """The sizes of a level's groups from noisy cumulative counts but for the last, one row an area; shape (areas, K).
+
+    n groups of one size have a variance of 4 / (n eps^2) by the paper's estimate.
+    """
+    rows = max(1, _PIECE // noisy.shape[1])
+
+    def of_some(begin: int) -> Runs:
+        some = slice(begin, begin + rows)
+        return Runs.of_histograms(_histograms(totals[some], noisy[some], regression))
+
+    return Runs.joined(list(in_order(of_some, range(0, len(noisy), rows))))
+
+
+def _histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
+    """Whole numbers of groups by size; halves of a cumulative count are rounded up. Shape (areas, K + 1)."""
+    offsets, lower = np.arange(len(noisy) + 1) * noisy.shape[1], np.zeros_like(totals)
+    values = noisy.reshape(-1)
+    if regression == "least_absolute":
+        least, greatest = least_absolute(values, offsets, lower, totals)
+        rounded = (least + greatest + 1) // 2
+    else:
+        steps = least_squares(values, offsets, lower, totals)
+        rounded = np.repeat((2 * steps.totals + steps.lengths) // (2 * steps.lengths), steps.lengths)
+    return np.diff(rounded.reshape(noisy.shape), prepend=0, append=totals[:, np.newaxis])

@@ -1,0 +1,89 @@
+"""Machine code of the kernels, kept in a folder named by the sources it was compiled from.
+
+Numba keeps the code of a function by that function's own source and not by that of the functions it calls: after a
+change in a helper it would go on running the old code. So the cache of every state of the sources is a folder of its
+own. ``python -m od_core.warmup`` (which ``make install`` calls) compiles all kernels at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config
+
+_PREFIX = "od_core-"
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function with Numba, without the interpreter's lock; its code is kept for the next process."""
+    folder = cache_folder()
+    if folder is None:
+        return numba.njit(nogil=True)(function)
+    settings: Any = config  # its values are made from the environment when it is imported
+    given, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # read now, for this function alone
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    finally:
+        settings.CACHE_DIR = given
+
+
+@cache
+def cache_folder() -> Path | None:
+    """The folder of the present sources: in the environment, else the user's cache; None where neither is writable.
+
+    Never a folder that others may write to: what stands in it is run.
+    """
+    for place in _places():
+        folder = place / f"{_PREFIX}{_digest_of_sources()}"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK) and _is_ours(folder):
+                return folder
+        except OSError:
+            continue
+    return None
+
+
+def _places() -> list[Path]:
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(given)]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home
+    return [_environment_cache(), Path(home)] if Path(home).is_absolute() else [_environment_cache()]
+
+
+def _is_ours(folder: Path) -> bool:
+    """A real folder that nobody else may write to."""
+    state = folder.lstat()
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
+
+
+def _environment_cache() -> Path:
+    return Path(sys.prefix) / "cache"
+
+
+def _digest_of_sources() -> str:
+    """Of all files with kernels: those that name this module."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent
+    for source in sorted(package.rglob("*.py")):
+        text = source.read_bytes()
+        if b"od_core.kernels" in text:
+            digest.update(str(source.relative_to(package)).encode() + b"\0" + text + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def remove_older() -> None:
+    """Remove the machine code of older sources from this environment; elsewhere, others may be using theirs."""
+    folder = cache_folder()
+    if folder is not None and folder.parent == _environment_cache():
+        for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
+            shutil.rmtree(older)

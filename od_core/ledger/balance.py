@@ -1,0 +1,89 @@
+"""What a domain may spend in each elementary period and has spent, from the ledger's entries (spec 6, "Ledger")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.ledger.chain import CAP, RESERVED, Entries
+from od_core.privacy.cap import Cap, Charge
+
+NEWEST = (1 << 63) - 1
+"""No entry has a higher number."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What a domain may spend in one elementary period, and has spent.
+
+    Attributes:
+        domain: the data set.
+        period: the elementary period; ``all`` where users are protected for ever.
+        cap: rho that the cap allows, once the deltas of (epsilon, delta) events are deducted.
+        spent: sum of what was set aside; pure epsilon and (epsilon, delta) events as epsilon^2 / 2.
+        releases: number of releases that charged the period.
+        lost_draws: draws that were lost with their process, and charged once more.
+    """
+
+    domain: str
+    period: str
+    cap: Fraction
+    spent: Fraction
+    releases: int
+    lost_draws: int
+
+    @property
+    def left(self) -> Fraction:
+        """What further reservations may ask for."""
+        return self.cap - self.spent
+
+
+def charge_of(row: dict[str, Any]) -> Charge:
+    """What a RESERVED entry set aside."""
+    return Charge(*(Fraction(row[name]) for name in ("rho", "epsilon", "delta")))
+
+
+def balances(
+    entries: Entries, domain: str, periods: Iterable[str], asked: Charge | None = None, until: int = NEWEST
+) -> list[Balance]:
+    """The balance of every one of some elementary periods, by the entries up to the number ``until``.
+
+    ``asked`` takes its delta from what the cap allows.
+    """
+    of_domain = "kind = ? AND domain = ? AND number <= ?"
+    cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
+    rows = [(row, charge_of(row)) for row in entries.select(of_domain, RESERVED, domain, until)]
+    asked_delta = Fraction(0) if asked is None else asked.delta
+    found = []
+    for period in periods:
+        mine = [(row, charge) for row, charge in rows if period in row["content"]["periods"]]
+        delta = sum((charge.delta for _, charge in mine), start=asked_delta)
+        found.append(
+            Balance(
+                domain,
+                period,
+                cap=cap.allowed_rho(delta),
+                spent=sum((charge.as_rho for _, charge in mine), start=Fraction(0)),
+                releases=len({row["release"] for row, _ in mine}),
+                lost_draws=sum(row["draw"] > 1 for row, _ in mine),
+            )
+        )
+    return found
+
+
+def check_cap(entries: Entries, domain: str, periods: Iterable[str], asked: Charge, *, lost_draw: bool = False) -> None:
+    """Refuse a charge that the cap does not allow in every one of the periods. Raises OdError with the numbers."""
+    balance = min(balances(entries, domain, periods, asked), key=lambda balance: balance.left)
+    if asked.as_rho > balance.left:
+        what = "drawing a lost level again" if lost_draw else "the release"
+        raise OdError(
+            "OD-LEDGER-CAP",
+            f"{what} asks for rho {float(asked.as_rho):.6g} in {balance.period}, but of the cap"
+            f" {float(balance.cap):.6g} of data set {domain!r}, {float(balance.spent):.6g} is spent and"
+            f" {float(balance.left):.6g} is left",
+            next_step="ask for less, or raise the cap with a stated reason",
+            spent="nothing more was spent" if lost_draw else "nothing was spent",
+        )

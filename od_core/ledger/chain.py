@@ -1,0 +1,303 @@
+"""Append-only entries in one SQLite file, each with the hash of the one before it (spec 6, "Ledger").
+
+The chain knows nothing of budgets: it keeps entries in order, whole or absent, and finds damage and edits. The
+newest hash stands also in a file beside the confidential data, so that a lost or older ledger is found.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import hashlib
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE, make_folder, write_durably
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Charge
+
+_LOCK_SECONDS = 60.0
+
+_PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
+"""Errors of SQLite that say nothing about what stands in the file; any other means that it is damaged."""
+
+DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
+"""Kinds of entries."""
+
+_HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
+
+_AMOUNTS = ("rho", "epsilon", "delta")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    domain TEXT NOT NULL,
+    period TEXT,
+    release TEXT,
+    level INTEGER,
+    draw INTEGER,
+    rho TEXT,
+    epsilon TEXT,
+    delta TEXT,
+    content TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'ledger entries are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'ledger entries are never removed'); END;
+"""
+
+
+class Entries:
+    """The entries, inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.added: str | None = None
+        """Number and hash of the last entry added in this transaction."""
+
+    def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        """Entries for which a condition of ours holds, oldest first, their content read."""
+        return self._read(f"{where} ORDER BY number", values)
+
+    def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
+        """Newest entry of some kinds with the given values in its columns; None where there is none."""
+        where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
+        found = self._read(f"{where} ORDER BY number DESC LIMIT 1", (*kinds, *columns.values()))
+        return found[0] if found else None
+
+    def has(self, number: int, entry_hash: str) -> bool:
+        """Whether the entry of this number has this hash."""
+        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+        return found is not None and found["hash"] == entry_hash
+
+    def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
+        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # ours
+        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
+
+    def append(
+        self,
+        kind: str,
+        domain: str,
+        key: ReleaseKey | None = None,
+        *,
+        level: int | None = None,
+        draw: int | None = None,
+        charge: Charge | None = None,
+        content: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an entry after the last one."""
+        last = self._connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        entry = {
+            "number": 1 if last is None else last["number"] + 1,
+            "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "kind": kind,
+            "domain": domain,
+            "period": None if key is None else key.period,
+            "release": None if key is None else str(key),
+            "level": level,
+            "draw": draw,
+            **{name: None if charge is None else str(getattr(charge, name)) for name in _AMOUNTS},
+            "content": json.dumps(content or {}, sort_keys=True),
+            "previous": "" if last is None else last["hash"],
+        }
+        entry["hash"] = _entry_hash(entry)
+        names = ", ".join(entry)
+        self._connection.execute(
+            f"INSERT INTO entries ({names}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
+            tuple(entry.values()),
+        )
+        self.added = f"{entry['number']:012d} {entry['hash']}"
+
+    def hold_to(self, head: str) -> None:
+        """Refuse entries that lack the newest one ever made, given as number and hash. Raises OdError."""
+        number, stated = head.split(" ")
+        if not self.has(int(number), stated):
+            self.verify()  # an entry that was edited is told from one that is missing
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                "the ledger is missing, or older than the newest entry that was ever made",
+                next_step="restore the newest ledger; an older one has forgotten what was spent",
+                spent="what was set aside before stays charged",
+            )
+
+    def verify(self) -> int:
+        """Number of entries; refuses them where the chain of hashes is broken. Raises OdError."""
+        number, previous = 0, ""
+        for number, found in enumerate(self._connection.execute("SELECT * FROM entries ORDER BY number"), start=1):
+            entry = dict(found)
+            stated = entry.pop("hash")
+            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
+                raise broken()
+            previous = stated
+        return number
+
+
+def _entry_hash(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+class Chain:
+    """The file of entries, and beside the confidential data the file of its head: number and hash of the newest one."""
+
+    def __init__(self, path: Path, head: Path) -> None:
+        self.path = path
+        self._head = head
+        self._kept: sqlite3.Connection | None = None
+        self._kept_file: tuple[int, int] | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Entries]:
+        """One immediate transaction on the file: its writer is alone, and it is whole or absent.
+
+        The file is made where it is missing and nothing was ever entered.
+
+        Raises:
+            OdError: the file cannot be used now, is damaged, or is older than its head.
+        """
+        try:
+            with self._connected() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    entries = Entries(connection)
+                    self._check_head(entries)
+                    yield entries
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                connection.execute("COMMIT")
+                if entries.added is not None:
+                    self._renew_head(entries.added)
+        except sqlite3.DatabaseError as error:
+            raise _unusable(error) from None
+
+    @contextmanager
+    def look(self) -> Iterator[Entries]:
+        """The entries as they stand, to be read: nothing is entered, and no file is made.
+
+        Raises:
+            OdError: as :meth:`transaction`; there is no file.
+        """
+        try:
+            with closing(sqlite3.connect(_existing(self.path), uri=True, timeout=_LOCK_SECONDS)) as connection:
+                connection.row_factory = sqlite3.Row
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                entries = Entries(connection)
+                self._check_head(entries)
+                yield entries
+        except sqlite3.DatabaseError as error:
+            raise _unusable(error) from None
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """While this lasts, transactions are cheaper: they share a connection, and are as durable as ever."""
+        with suppress(sqlite3.Error):  # the first transaction says what is wrong with the file
+            self._kept, self._kept_file = _connect(self.path), _identity(self.path)
+        try:
+            yield
+        finally:
+            if self._kept is not None:
+                self._kept.close()
+            self._kept = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """A connection to the file that stands there now."""
+        if self._kept is not None and _identity(self.path) == self._kept_file:
+            yield self._kept
+            return
+        with closing(_connect(self.path)) as connection:
+            yield connection
+
+    def _check_head(self, entries: Entries) -> None:
+        """Hold the entries to their head. Raises OdError where they are older, or where it is missing or damaged."""
+        head = self._head.read_bytes() if self._head.exists() else None
+        if head is None and entries.newest(RESERVED) is None:
+            return  # nothing was charged yet, so nothing can be forgotten
+        if head is None or not _HEAD.fullmatch(head):
+            raise OdError(
+                "OD-LEDGER-HEAD",
+                f"confidential/{self._head.name}, which knows the ledger's newest entry, is"
+                f" {'missing' if head is None else 'damaged'}",
+                next_step="restore it from the newest backup of the confidential folder",
+                spent="what was set aside before stays charged",
+            )
+        entries.hold_to(head.decode())
+
+    def _renew_head(self, newest: str) -> None:
+        """Overwrite the head in place, unless another process was faster and newer.
+
+        It is one short line in one sector, so it is the old or the new one after any crash; and an older head is an
+        entry's too: it asks for less, and never wrongly.
+        """
+        if not self._head.exists():
+            make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
+            write_durably(self._head, lambda file: file.write_text(newest, encoding="utf-8"))
+            return
+        with self._head.open("rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.read().decode() < newest:
+                written, head = 0, newest.encode()
+                while written < len(head):  # the system may write a part of what it is given
+                    written += os.pwrite(file.fileno(), head[written:], written)
+                os.fdatasync(file.fileno())
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _existing(path: Path) -> str:
+    """Address of a database that is opened where it is there, and never made."""
+    return f"{path.absolute().as_uri()}?mode=rw"
+
+
+def _unusable(error: sqlite3.DatabaseError) -> OdError:
+    """The error of a file that cannot be used now, or is damaged."""
+    if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
+        return OdError(
+            "OD-LEDGER-UNAVAILABLE",
+            f"the ledger cannot be used: {error}",
+            next_step="see to the disk and to other programs that have it open, then run the release again",
+            spent="what was set aside before stays charged",
+        )
+    return broken()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells the file that stands there from any other; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def broken() -> OdError:
+    """The error of entries that are not what was written."""
+    return OdError(
+        "OD-LEDGER-BROKEN",
+        "the ledger is damaged or was edited",
+        next_step="restore the ledger file; nothing is drawn or published without it",
+    )

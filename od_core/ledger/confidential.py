@@ -1,0 +1,147 @@
+"""The confidential folder: who may read it, its key, and how errors leave it (spec 6, "Leaks to close")."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_durably
+from od_core.parallel import in_order
+
+_HASHED = 1 << 20
+"""Numbers that are hashed at a time, by one thread."""
+
+
+_KEY_BYTES = 32
+
+
+class ConfidentialFolder:
+    """A folder of mode 0700 for true counts, staged measurements, the key and the details of errors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.subfolder(".")
+
+    def subfolder(self, name: str | os.PathLike[str]) -> Path:
+        """A folder inside, made where it is missing; every folder on the way has mode 0700."""
+        make_folder(self.path.parent)
+        folder = self.path / name
+        make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
+        while True:
+            folder.chmod(CONFIDENTIAL_FOLDER_MODE)
+            if folder.resolve() == self.path.resolve():
+                return self.path / name
+            folder = folder.parent
+
+    def close(self, folder: Path) -> None:
+        """Take a folder that a library wrote below this one from everybody but its owner."""
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
+
+    def key(self) -> bytes:
+        """The key of all fingerprints: 32 bytes from the operating system, made once and kept."""
+        path = self.path / "hmac.key"
+        if not path.exists():
+            mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
+            write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
+            with suppress(FileExistsError):
+                path.hardlink_to(mine)  # of two that make it at once, one wins
+            mine.unlink()
+            sync(path.parent)
+        key = path.read_bytes()
+        if len(key) != _KEY_BYTES:
+            raise OdError("OD-KEY-LOST", "confidential/hmac.key is damaged", next_step="restore confidential/hmac.key")
+        return key
+
+    def key_name(self) -> str:
+        """A name of the key that does not reveal it: tells whether a fingerprint was made with this one."""
+        return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
+
+    def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
+        """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change.
+
+        Args:
+            pieces: consecutive pieces of every column, however they are cut; memory is bounded by those in flight.
+        """
+        key = self.key()
+
+        def hashed(block: tuple[int, NDArray[np.int64]]) -> tuple[int, int, bytes]:
+            column, numbers = block
+            return column, len(numbers), hmac.new(key, numbers.data, hashlib.sha256).digest()
+
+        digests: dict[int, list[bytes]] = {}
+        length = 0
+        for column, numbers, digest in in_order(hashed, _blocks(pieces)):
+            digests.setdefault(column, []).append(digest)
+            length += numbers if column == 0 else 0
+        whole = b"".join(b"".join(digests[column]) for column in sorted(digests))
+        return hmac.new(key, length.to_bytes(8) + whole, hashlib.sha256).hexdigest()
+
+    @contextmanager
+    def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
+        """Turn whatever is raised into an OdError without values; the details go to a file of mode 0600.
+
+        Messages of databases and of data frames quote the values that they stumbled over.
+        """
+        try:
+            yield
+        except OdError as error:
+            self.keep_detail_of(error)
+            error.__cause__ = error.__context__ = None  # what it was raised from may quote a value
+            raise
+        except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
+            look = self.keep_detail(traceback.format_exc())
+            raise OdError(
+                "OD-CONFIDENTIAL-ERROR",
+                "a step on the confidential side failed",
+                next_step=f"{look}, then run the release again",
+                spent=spent,
+            ) from None
+
+    def keep_detail_of(self, error: OdError) -> None:
+        """Write down what an error knows beyond its public parts, if anything; its next step then names the file."""
+        if error.confidential_detail is not None:
+            look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
+            error.next_step = f"{error.next_step}; {look}"
+
+    def keep_detail(self, text: str) -> str:
+        """Write the details down; returns what to do next (a full disk must not let them out either)."""
+        name = f"{secrets.token_hex(6)}.txt"
+        try:
+            path = self.subfolder("errors") / name
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            sync(path.parent)
+        except OSError as error:
+            return f"make room in the confidential folder, where details could not be kept (error {error.errno})"
+        return f"read confidential/errors/{name}"
+
+
+def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Number of the column and ``_HASHED`` numbers of it, what is left of each column last."""
+    waiting: dict[int, list[NDArray[np.int64]]] = {}
+    for piece in pieces:
+        for column, numbers in enumerate(piece):
+            waiting.setdefault(column, []).append(numbers)
+            if sum(map(len, waiting[column])) >= _HASHED:
+                joined = _joined(waiting[column])
+                end = len(joined) - len(joined) % _HASHED
+                yield from ((column, joined[start : start + _HASHED]) for start in range(0, end, _HASHED))
+                waiting[column] = [joined[end:]]
+    yield from ((column, left) for column in waiting if len(left := _joined(waiting[column])))
+
+
+def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return np.ascontiguousarray(whole, dtype="<i8")

@@ -1,0 +1,174 @@
+"""Noisy measurements, written once and read ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.files.checked_file import Written, write_checked
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
+from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.identity import hold_to_input
+from od_core.ledger.ledger import Ledger, LevelState
+from od_core.ledger.noisy_vector import NoisyVector, write_noisy
+from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
+from od_core.ledger.protocols import Counted, Planned, PlannedStep
+from od_core.ledger.release_key import ReleaseKey
+
+Draw = Callable[[], Iterable[NDArray[np.int64]]]
+"""Draws a level and hands it over in consecutive pieces."""
+
+
+class Measurements(Protocol):
+    """Where measurements are kept, so that no level is drawn twice under one charge."""
+
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+        """The noisy values of a step: those kept, or else those drawn now and kept."""
+        ...
+
+
+class MemoryMeasurements:
+    """Measurements kept for one call, in memory."""
+
+    def __init__(self) -> None:
+        self._noisy: dict[int, NoisyVector] = {}
+
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+        """As :meth:`Measurements.once`."""
+        if step.level not in self._noisy:
+            self._noisy[step.level] = NoisyVector.in_memory(draw())
+        return self._noisy[step.level]
+
+
+def begin_release(
+    confidential: ConfidentialFolder,
+    ledger: Ledger,
+    key: ReleaseKey,
+    domain: str,
+    plan: Planned,
+    trips: Counted,
+    noise: str | None = None,
+    store: Store | None = None,
+) -> DurableMeasurements:
+    """The measurements of a release that is set aside and held to its input; the same at every resume.
+
+    The charge comes first: a release that the cap refuses leaves nothing behind. ``noise`` names the backend that
+    what is not measured yet will be drawn by.
+
+    Raises:
+        OdError: the cap refuses; the release was begun with another plan or other records.
+    """
+    ledger.reserve(key, domain, plan)
+    hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
+    folder = confidential.subfolder(key.folder)
+    for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
+        left_behind.unlink()
+    measurements = DurableMeasurements(folder, ledger, key, noise, store)
+    # A process that died may have left names that a power cut would take away, and that count from here on.
+    for name in (key.folder, *key.folder.parents):
+        sync(confidential.path / name)
+    sync(confidential.path.parent)
+    measurements.store.settle()
+    return measurements
+
+
+class DurableMeasurements:
+    """Measurements in files that are written once, each draw recorded in the ledger before and after.
+
+    The order makes a draw safe against a kill at any point: DRAWING is durable before the first random bit;
+    the file is durable, under its final name, before MEASURED; nothing reads the values before that.
+    """
+
+    def __init__(
+        self, folder: Path, ledger: Ledger, key: ReleaseKey, noise: str | None = None, store: Store | None = None
+    ) -> None:
+        self.ledger = ledger
+        self.key = key
+        self.noise = noise
+        self.store = LocalStore(folder) if store is None else store
+        """Where levels are that were measured part by part (:mod:`od_core.flows.parts`)."""
+        self._folder = folder
+
+    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+        """As :meth:`Measurements.once`.
+
+        Raises:
+            OdError: the level is not set aside; a lost draw that the cap does not allow again; a measurement
+                file that is missing, changed, or unknown to the ledger.
+        """
+        state = self.ledger.level_state(self.key, step.level)
+        self._refuse_unknown_files(step.level, state)
+        if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
+            # The process died between the file's renaming and the ledger's row: the draw is whole, not lost.
+            digest = file_digest(self._path(step.level, state.draw))
+            self.ledger.finish_draw(self.key, step.level, state.draw, digest)
+        elif state is None or state.kind != MEASURED:
+            number = self.ledger.start_draw(self.key, step.level, self.noise)
+            path = self._path(step.level, number)
+            written = write_durably(path, partial(_write_draw, draw))
+            self.ledger.finish_draw(self.key, step.level, number, written.digest)
+            return NoisyVector(path)
+        return self.read(step)
+
+    def read(self, step: PlannedStep) -> NoisyVector:
+        """The kept noisy values of a measured step.
+
+        Raises:
+            OdError: the level is not measured; its file is missing or is not the one that was measured.
+        """
+        state = self.ledger.level_state(self.key, step.level)
+        if state is None or state.kind != MEASURED:
+            raise OdError(
+                "OD-MEASUREMENT-ABSENT",
+                f"level {step.level} of {self.key} is not measured",
+                next_step="run the release",
+                spent="what was set aside before stays charged",
+            )
+        path = self._path(step.level, state.draw)
+        if not path.exists() and kept_digest(self.store, step.level) == state.digest:
+            parts = part_files(self.store, step.level)
+            return NoisyVector(*(partial(self.store.read, part) for part in parts))
+        if not path.exists() or file_digest(path) != state.digest:
+            raise OdError(
+                "OD-MEASUREMENT-CHANGED",
+                f"the measurement of level {step.level} of {self.key} is {'changed' if path.exists() else 'missing'}",
+                next_step=f"restore {path.name}, or the files of its parts, in the confidential folder from a backup",
+                spent="what was set aside before stays charged",
+            )
+        return NoisyVector(path)
+
+    def keep_parts_here(self, levels: Iterable[int]) -> None:
+        """Copy the measurements of parts from a store elsewhere into the folder, where releases are read back from."""
+        here = LocalStore(self._folder)
+        for level in levels:
+            for name in part_files(self.store, level):
+                if self.store != here and not here.has(name):
+                    here.create_if_absent(name, self.store.read(name).read_buffer())
+
+    def _path(self, level: int, draw: int) -> Path:
+        return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
+
+    def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
+        """A file of a draw that the ledger has not begun: the ledger is older than the file."""
+        begun = 0 if state is None else state.draw - (state.kind == RESERVED)
+        known = {self._path(level, draw) for draw in range(1, begun + 1)}
+        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"level {level} of {self.key} has a measurement that the ledger knows nothing of",
+                next_step="restore the newest ledger; an older one has forgotten what was spent",
+                spent="what was set aside before stays charged",
+            )
+
+
+def _write_draw(draw: Draw, path: Path) -> Written:
+    """Draw a level into a file, whose digest is that of what was drawn."""
+    pieces = draw()  # first: a run that begins meanwhile removes what others have begun to write
+    return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)

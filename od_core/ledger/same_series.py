@@ -1,0 +1,79 @@
+"""What a release shares with what was set aside before: its own plan, its series' data set, its revision's areas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.ledger.chain import RESERVED, Entries
+from od_core.ledger.protocols import Planned
+from od_core.ledger.release_key import ReleaseKey
+
+
+def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Planned) -> bool:
+    """Whether the release is set aside; refuses one that is, with another plan or for another data set."""
+    found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
+    if found:
+        _check_same_plan(key, found[0], domain, plan)
+    return bool(found)
+
+
+def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
+    """A series that was charged to one data set stays with it, else its next revision would begin with a new cap."""
+    for row in entries.select("kind = ? AND domain <> ?", RESERVED, domain):
+        if ReleaseKey.parse(row["release"]).release == key.release:
+            raise OdError(
+                "OD-DOMAIN-CONFLICT",
+                f"releases of {key.release} are charged to data set {row['domain']!r}, not to {domain!r}",
+                next_step="name the data set that was charged before, or give the series another name",
+            )
+
+
+def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None:
+    """The periods of one revision of a series are of the same areas, so that they can be compared."""
+    now = _areas(plan.facts())
+    found: dict[ReleaseKey, dict[str, str]] = {}
+    for row in entries.select("kind = ? AND release GLOB ? GROUP BY release", RESERVED, f"{key.release}/*"):
+        found[ReleaseKey.parse(row["release"])] = _areas(row["content"]["plan"])
+    others = {other: then for other, then in sorted(found.items()) if then != now}
+    changed = next((other for other in others if other.revision == key.revision), None)
+    if changed is None:
+        return
+    taken = {other.revision for other in others}
+    free = next(revision for revision in count(key.revision + 1) if revision not in taken)
+    raise OdError(
+        "OD-GEOGRAPHY-CHANGED",
+        f"{key} is over other areas than {changed} of the same revision: {changed.period} has"
+        f" {_areas_text(others[changed])}, {key.period} has {_areas_text(now)}",
+        next_step=f"restore the zone list, or begin with the new one in a new revision: set revision: {free}",
+    )
+
+
+def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The digests of the geographies in the facts of a plan, by name."""
+    return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
+
+
+def _areas_text(areas: Mapping[str, str]) -> str:
+    """Digests in a line, one where all are the same."""
+    short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
+    if len(set(short.values())) == 1:
+        short = {"geography": next(iter(short.values()))}
+    return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
+
+
+def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Planned) -> None:
+    facts = json.loads(json.dumps(plan.facts()))
+    changed = sorted(name for name in facts if first["content"]["plan"].get(name) != facts[name])
+    if first["domain"] != domain:
+        changed.insert(0, "data set")
+    if changed:
+        raise OdError(
+            "OD-REPLAY-PLAN-CHANGED",
+            f"{key} was set aside with other settings; changed: {', '.join(changed)}",
+            next_step="restore the settings, or give the release a new revision, which is charged again",
+            spent="what was set aside before stays charged",
+        )

@@ -1,0 +1,113 @@
+"""Where noise comes from: one small interface, and the named backends behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_known
+from od_core.noise.opendp import OpenDPNoise
+from od_core.noise.table import TableNoise
+
+
+@runtime_checkable
+class NoiseSource(Protocol):
+    """Draws exact discrete Gaussian noise; noise alone, never added to a count by the source."""
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Return noise for ``size`` cells of ``level``, the first at position ``first`` of the measured vector.
+
+        Its variance is the given one, or above it by at most ``opendp.VARIANCE_SLACK`` of it, which the exact
+        accounting covers. It must not come from a generator that a forked or copied process could hold as well.
+        Real sources ignore level and position. A test double may be a function of them, so that its noise
+        does not depend on how the work is cut.
+        """
+        ...
+
+
+@runtime_checkable
+class NodeNoiseSource(NoiseSource, Protocol):
+    """A test double whose noise follows the node, so that releases that are cut into other parts can be compared."""
+
+    def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Noise for some nodes of a level, given by the ranks of their first leaf pairs."""
+        ...
+
+
+@runtime_checkable
+class LaplaceSource(NoiseSource, Protocol):
+    """Draws exact discrete Laplace noise, too; every backend does."""
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Noise k of probability proportional to exp(-|k| / scale); shape (size,)."""
+        ...
+
+
+BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoise, "table": TableNoise}
+
+
+def noise_named(noise: str | NoiseSource) -> NoiseSource:
+    """The backend of that name, or the given source itself. Raises OdError with the nearest known name."""
+    if isinstance(noise, NoiseSource):
+        return noise
+    if noise not in BACKENDS:
+        raise OdError(
+            "OD-NOISE-UNKNOWN",
+            f"there is no noise backend {noise!r} ({nearest_known(str(noise), tuple(BACKENDS))})",
+            next_step="choose a known noise backend",
+        )
+    return BACKENDS[noise]()
+
+
+def laplace_source(noise: NoiseSource) -> LaplaceSource:
+    """The source itself, where it draws Laplace noise. Raises OdError where it does not."""
+    if isinstance(noise, LaplaceSource):
+        return noise
+    raise OdError(
+        "OD-NOISE-LAPLACE",
+        "this noise source has no draw_laplace, and the mechanism needs discrete Laplace noise",
+        next_step="use a named noise backend",
+    )
+
+
+def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
+    """Refuse a backend for noise that it cannot draw, before anything is charged. Raises OdError."""
+    name = backend_name(source)
+    if name is not None and max(variances) > BACKENDS[name].largest_variance:
+        raise OdError(
+            "OD-NOISE-TOO-WIDE",
+            f"the plan needs noise of a variance above {BACKENDS[name].largest_variance}, the most of backend {name!r}",
+            next_step="choose the noise backend opendp, or raise the budget",
+        )
+
+
+def backend_name(source: NoiseSource) -> str | None:
+    """Name of a backend of this library, None for any other source (a release by it carries no guarantee)."""
+    return next((name for name, kind in BACKENDS.items() if type(source) is kind), None)
+
+
+_NOISE_LIMIT = 1 << 61
+
+
+def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """What a source has drawn, as its contract says, to add counts to in place; shape (size,). Raises OdError."""
+    if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
+        raise _bad_noise("did not give one 64-bit integer a cell")
+    if backend_name(source) is None:
+        drawn = drawn.copy()  # the counts are added in place, and may not reach what a foreign source keeps
+    if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
+        raise _bad_noise("gave values too large to add to a count")
+    return drawn
+
+
+def _bad_noise(what: str) -> OdError:
+    return OdError(
+        "OD-NOISE-CONTRACT",
+        f"the noise source {what}",
+        next_step="correct the noise source",
+        spent="the level's charge stands",
+    )

@@ -1,0 +1,176 @@
+"""Exact noise by inverting the cumulative distribution, bit by bit (spec 3, backend 2; docs/exact-noise.md)."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from functools import lru_cache
+from threading import Lock
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.kernels import kernel
+from od_core.noise.certified_table import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    SymmetricLaw,
+    floors_of_tails,
+    quantile,
+)
+from od_core.noise.keystream import Keystream, Words
+
+MAX_TABLE_VARIANCE = 1 << 28
+"""Sigma 16,384. Beyond it most draws need more than a look into the table, which takes seconds to certify."""
+
+_BLOCK = 1 << 18
+"""Draws at a time. Smaller ones stay in the cache, but threads would then meet more often at the interpreter's lock."""
+
+_UNDECIDED = -(1 << 15)
+"""In the guide. Never a value: a k that fills a cell of 2^-16 is one of 2 |k| + 1 with P >= 2^-16, so |k| < 2^15."""
+
+
+class TableNoise:
+    """Noise drawn from certified tables, many times faster than OpenDP's and just as exact."""
+
+    __slots__ = ()  # nothing of an instance can be replaced
+    largest_variance: ClassVar[int] = MAX_TABLE_VARIANCE
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Draws of N_Z(0, variance).
+
+        Raises:
+            OdError: the variance is not above 0, or too large for a table.
+        """
+        if not 0 < variance <= MAX_TABLE_VARIANCE:
+            raise _refused("variance")
+        return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Draws of the discrete Laplace law, P(k) proportional to exp(-|k| / scale); its variance is below 2 scale^2.
+
+        Raises:
+            OdError: the scale (sensitivity over epsilon) is not above 0, or too large for a table.
+        """
+        if not (scale > 0 and 2 * scale**2 <= MAX_TABLE_VARIANCE):
+            raise _refused("scale")
+        return _table(DiscreteLaplace(scale)).draw(Keystream(), size)
+
+
+class _Table:
+    """The boundaries F(k) = P(X <= k) of a law, cut after two limbs.
+
+    A uniform U in [0, 1) is read limb by limb, and is worth the least k with U < F(k). The first limb names a cell of
+    the guide, which holds that k if no F lies in the cell. In the others the second limb is compared with the second
+    limbs of the cell's F. Where it equals one of them, more limbs are compared with F itself.
+    """
+
+    def __init__(self, law: SymmetricLaw, first_bits: int = 16, further_bits: int = 64) -> None:
+        self._law, self._first_bits, self._further_bits = law, first_bits, further_bits
+        cells, seconds = _limbs(law, first_bits, further_bits)
+        least = -(len(cells) // 2)
+        held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
+        starts = np.concatenate([[0], np.cumsum(held)])
+        values = starts[:-1] + least
+        guide = values.astype(np.int16)  # wraps in undecided cells alone
+        guide[held > 0] = _UNDECIDED
+        self._guide, self._starts, self._seconds, self._least = guide, starts.astype(np.int32), seconds, least
+        for array in (self._guide, self._starts, self._seconds):
+            array.setflags(write=False)
+
+    def draw(self, source: Words, size: int) -> NDArray[np.int64]:
+        """Draws of the law; shape (size,)."""
+        values = np.empty(size, dtype=np.int64)
+        undecided = np.empty(min(size, _BLOCK), dtype=np.int32)
+        for start in range(0, size, _BLOCK):
+            self._fill(source, values[start : start + _BLOCK], undecided)
+        return values
+
+    def _fill(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
+        firsts = source.words(self._first_bits, len(values))
+        count = _look_up(firsts, self._guide, values, undecided)
+        seconds = source.words(self._further_bits, count)
+        equal = np.empty(count, dtype=np.int32)
+        table = self._starts, self._seconds, self._least
+        open_still = _compare(firsts, undecided, seconds, *table, values, equal)
+        for i in equal[:open_still]:
+            place = undecided[i]
+            word = int(firsts[place]) << self._further_bits | int(seconds[i])
+            values[place] = self._refine(source, word)
+
+    def _refine(self, source: Words, word: int) -> int:
+        """The value of a U of which two limbs are read, by as many more limbs as it takes."""
+        bits = self._first_bits + self._further_bits
+        while True:
+            bits += self._further_bits
+            word = word << self._further_bits | int(source.words(self._further_bits, 1)[0])
+            value = quantile(self._law, word, bits)
+            if value is not None:
+                return value
+
+
+_BUILDING = Lock()
+os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
+
+
+def _table(law: SymmetricLaw) -> _Table:
+    """The table of a law, built once: threads that want the same one wait for it."""
+    with _BUILDING:
+        return _built(law)
+
+
+_built = lru_cache(maxsize=32)(_Table)
+
+
+def _limbs(law: SymmetricLaw, first_bits: int, further_bits: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """First and second limbs of the boundaries F(-K), ..., F(K - 1), in order.
+
+    F(k - 1) = 1 - F(-k), and none of them ends after two limbs: so the limbs above the middle are complements.
+    """
+    floors = floors_of_tails(law, first_bits + further_bits)
+    top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
+    firsts = np.array([floor >> further_bits for floor in floors], dtype=np.int64)
+    seconds = np.array([floor & mask for floor in floors], dtype=np.uint64)
+    return np.concatenate([firsts[::-1], top - firsts]), np.concatenate([seconds[::-1], np.uint64(mask) - seconds])
+
+
+@kernel
+def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
+    """The values that the first limbs decide; collects the places of the others, without a branch."""
+    count = 0
+    for i in range(len(words)):
+        value = guide[words[i]]
+        values[i] = value
+        undecided[count] = i
+        count += value == _UNDECIDED
+    return count
+
+
+@kernel
+def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
+    """The values that the second limbs decide, by bisection in the cell; collects the indices of the others."""
+    count = 0
+    for i in range(len(words)):
+        place, word = undecided[i], words[i]
+        cell = firsts[place]
+        low = starts[cell]
+        size = starts[cell + 1] - low
+        while size > 1:
+            half = size >> 1
+            low += half * (seconds[low + half - 1] < word)
+            size -= half
+        equal[count] = i
+        count += seconds[low] == word
+        values[place] = least + low + (seconds[low] < word)
+    return count
+
+
+def _refused(what: str) -> OdError:
+    return OdError(
+        "OD-NOISE-TABLE",
+        f"no table of noise: the {what} is not above 0 or too large",
+        next_step="use the noise backend opendp for noise as wide as this",
+        spent="the level's charge stands",
+    )

@@ -1,0 +1,142 @@
+"""Checksums of a bundle, as ``sha256sum -c`` reads them, and what they say is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+
+from od_core.files.checked_file import write_checked
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest
+
+CHECKSUMS = "SHA256SUMS"
+
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+
+
+def checksum_lines(digests: Mapping[str, str]) -> str:
+    """Return a line for every file, in the order of their names.
+
+    Args:
+        digests: SHA-256 of each file by its name: of what was meant to be written, not of what a disk gives back.
+    """
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+
+
+def stated_digests(folder: Path) -> dict[str, str]:
+    """Return the checksum of every file that the checksums of a folder name; none where they cannot be read."""
+    try:
+        matches = map(_LINE.fullmatch, (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {match[2]: match[1] for match in matches if match}
+
+
+def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Files that are missing, too many, or not what their checksums say: their names, and what is wrong with them."""
+    try:
+        lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        yield CHECKSUMS, "is missing, or cannot be read"
+        return
+    stated = stated_digests(folder)
+    if len(stated) < len(lines):
+        yield CHECKSUMS, "is damaged"
+    there = {file.name for file in folder.iterdir()} - {CHECKSUMS}
+    for name in sorted({*there, *stated}):
+        if name not in there:
+            yield name, "is missing"
+        elif name not in stated:
+            yield name, "does not belong to the bundle"
+        elif not (folder / name).is_file() or file_digest(folder / name) != stated[name]:
+            yield name, "is not what its checksum says"
+
+
+# A bundle as one zip file beside its folder: in the order of names, without a time of its own.
+
+
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+"""The first time that a zip file can name."""
+
+_UNIX = 3
+
+
+def zip_beside(folder: Path) -> Path:
+    """The place of a bundle's zip file."""
+    return folder.with_name(f"{folder.name}.zip")
+
+
+def write_zip(folder: Path, release: str, path: Path) -> None:
+    """All files of a folder, below one named after the release, as ``us_flights_2001-06_r1``.
+
+    The same bytes for the same files, as long as the compressor is the same one.
+
+    Raises:
+        OSError, OdError: as :func:`od_core.files.checked_file.write_checked`.
+    """
+
+    def write(target: BinaryIO) -> None:
+        with ZipFile(target, "w") as archive:
+            for file in sorted(folder.iterdir()):
+                entry = ZipInfo(f"{_top(release)}/{file.name}", _NO_TIME)
+                entry.compress_type = ZIP_DEFLATED
+                entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
+                entry.file_size = file.stat().st_size
+                with file.open("rb") as source, archive.open(entry, "w") as compressed:
+                    shutil.copyfileobj(source, compressed)
+
+    write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
+
+
+def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
+    """Where a zip file is not the one of a folder; a line each, with the name of the file in it.
+
+    Its files are held to the checksums of the folder, and to the files that these do not name.
+    """
+    stated = stated_digests(folder)
+    try:
+        with ZipFile(path) as archive:
+            held = {entry.filename: entry for entry in archive.infolist()}
+            expected = {f"{_top(release)}/{file.name}": file for file in sorted(folder.iterdir())}
+            found = [f"it has no {name}" for name in sorted(expected.keys() - held.keys())]
+            found += [f"{name} does not belong in it" for name in sorted(held.keys() - expected.keys())]
+            found += [
+                f"{name} is not that of the folder"
+                for name in sorted(held.keys() & expected.keys())
+                if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name]))
+            ]
+            if list(held) != list(expected) or any(entry.date_time != _NO_TIME for entry in held.values()):
+                found = found or ["its files have another order, or times of their own"]
+    except _BROKEN:
+        found = ["it is missing, damaged or no zip file"]
+    yield from (f"{path.name}: {fault}" for fault in found)
+
+
+def zip_is_sound(release: str, path: Path) -> bool:
+    """Return whether a zip file is that of some bundle of a release: all of its files are what its checksums say."""
+    top = f"{_top(release)}/"
+    try:
+        with ZipFile(path) as archive:
+            digests = {name.removeprefix(top): _digest(archive, name) for name in archive.namelist()}
+            digests.pop(CHECKSUMS, None)
+            return archive.read(f"{top}{CHECKSUMS}") == checksum_lines(digests).encode()
+    except _BROKEN:
+        return False
+
+
+_BROKEN = (OSError, BadZipFile, KeyError, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What the library says of damaged files: of sizes, checksums, compressed bytes, and of flags that a bit set."""
+
+
+def _digest(archive: ZipFile, name: str) -> str:
+    with archive.open(name) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as it asks for
+
+
+def _top(release: str) -> str:
+    return release.replace("/", "_")

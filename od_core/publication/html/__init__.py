@@ -1,0 +1,1 @@
+"""Write the HTML pages of a bundle."""

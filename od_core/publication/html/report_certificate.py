@@ -1,0 +1,169 @@
+"""What a report of any kind says out of its certificate: what is protected, checks, spend, how to cite."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.accounting import text_above
+from od_core.publication.certificate import certificate_digest
+from od_core.publication.context import Circumstances
+from od_core.publication.html.markup import Markup, element, joined
+from od_core.publication.html.report_page import bar, number, paragraph, table
+
+
+def protected(certificate: dict[str, Any]) -> Markup:
+    """The certificate's sentences."""
+    names = {
+        "protected": "Protected",
+        "public": "Public",
+        "not_protected": "Not protected",
+        "input": "What went in",
+        "contribution": "What is counted of one user",
+        "levels": "Levels that stand twice",
+    }
+    stated = certificate["guarantee"]
+    facts = [
+        joined(element("dt", names.get(name, name)), element("dd", _sentence(stated[name])))
+        for name in sorted(stated, key=lambda name: (list(names).index(name) if name in names else len(names), name))
+    ]
+    invariants = ", ".join(certificate["invariants"]) or "nothing"
+    return element(
+        "dl", *facts, element("dt", "Published exactly"), element("dd", _sentence(invariants)), class_="facts"
+    )
+
+
+def checks(certificate: dict[str, Any]) -> Markup:
+    """What was checked before the release was made public."""
+    outcomes: dict[str, Counter[bool]] = {}
+    for check in certificate["checks"]:
+        outcomes.setdefault(check["check"], Counter())[check["passed"]] += 1
+    passed = sum(count[True] for count in outcomes.values())
+    rows = [
+        (name.replace("_", " "), number(count.total()), number(count[True])) for name, count in sorted(outcomes.items())
+    ]
+    return joined(
+        paragraph(
+            f"{number(passed)} of {number(len(certificate['checks']))} blocking checks passed, the last time when the"
+            " release was made public. They look at inputs, at every level, and at the table as a whole."
+        ),
+        table("Blocking checks", ("check", "how often", "passed"), rows, numbers={1, 2}),
+    )
+
+
+def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
+    """What was charged, and what is left of the cap."""
+    spent = certificate["spent"]
+    rho = Fraction(spent["rho_exact"])
+    rest = around.cap - around.left - rho
+    rows: list[tuple[object, ...]] = [
+        ("this release", _rho(rho), _part(rho, around.cap), bar(float(rho), float(around.cap))),
+        (
+            f"other releases: {number(around.others)}",
+            _rho(rest),
+            _part(rest, around.cap),
+            bar(float(rest), float(around.cap)),
+        ),
+        ("left", _rho(around.left), _part(around.left, around.cap), bar(float(around.left), float(around.cap))),
+        ("cap", _rho(around.cap), _part(around.cap, around.cap), ""),
+    ]
+    promise = f"epsilon {_short(spent['epsilon'])}" + (f" at delta {_short(spent['delta'])}" if spent["delta"] else "")
+    lost = spent["lost_draws"]
+    return joined(
+        paragraph(
+            f"The release promises {promise}. It was charged rho {_rho(rho)} of data set {certificate['data_set']}"
+            f"{f', of which {number(lost)} lost draws were charged once more' if lost else ''}. Drawing it again is not"
+            " possible under this charge; making it again from its stored measurements costs nothing."
+        ),
+        table(
+            f"The cap of period {around.period}, right after this release was measured",
+            ("", "rho", "of the cap", ""),
+            rows,
+            numbers={1, 2},
+            bars={3},
+        ),
+    )
+
+
+def citation(certificate: dict[str, Any]) -> Markup:
+    """How to name the release, so that another finds the same numbers."""
+    key = ReleaseKey.parse(certificate["release"])
+    spent = certificate["spent"]
+    promise = f"epsilon = {_short(spent['epsilon'])}" + (
+        f", delta = {_short(spent['delta'])}" if spent["delta"] else ""
+    )
+    named = (
+        f"{key.release}, period {key.period}, revision {key.revision}. Released with differential privacy ({promise};"
+        f" mechanism {certificate['mechanism']['name']}), measured {certificate['measured_at'][:10]}. Certificate"
+        f" {certificate_digest(certificate)[:16]}."
+    )
+    return joined(
+        paragraph("Cite the period and the revision: another revision has other noise, and other numbers."),
+        element("blockquote", named),
+        paragraph(
+            "The numbers behind this page are in the same folder, with ",
+            element("code", "certificate.json"),
+            ", which has all facts of this page and more.",
+        ),
+    )
+
+
+def limitations(certificate: dict[str, Any]) -> Markup:
+    """What nobody has shown."""
+    return element("ul", *(element("li", _sentence(line)) for line in certificate["known_limitations"]))
+
+
+def common_sections(certificate: dict[str, Any], around: Circumstances[Any]) -> list[tuple[str, Markup]]:
+    """What the report of any release ends with."""
+    return [
+        ("Checks", checks(certificate)),
+        ("What was spent, and what is left", spending(certificate, around)),
+        ("How to cite", citation(certificate)),
+        ("What is taken for granted", limitations(certificate)),
+    ]
+
+
+def promise_figures(certificate: dict[str, Any]) -> list[tuple[str, object]]:
+    """Epsilon, and delta where there is one."""
+    spent = certificate["spent"]
+    return [("epsilon", _short(spent["epsilon"])), *([("delta", _short(spent["delta"]))] if spent["delta"] else [])]
+
+
+def under_title(certificate: dict[str, Any]) -> str:
+    """When it was measured, and of which data set."""
+    return (
+        f"Revision {certificate['revision']}, measured {certificate['measured_at'][:10]} from data set"
+        f" {certificate['data_set']}, with mechanism {certificate['mechanism']['name']}.{_versions(certificate)} All"
+        " numbers carry noise, but for those that are said to be exact."
+    )
+
+
+def _versions(certificate: dict[str, Any]) -> str:
+    """Which version of the areas they are, where they have any."""
+    versions: dict[str, str | None] = certificate.get("geography_versions", {})
+    stated = [version for version in versions.values() if version is not None]
+    if not stated:
+        return ""
+    if len(versions) == len(stated) and len(set(stated)) == 1:
+        return f" Areas of version {stated[0]}."
+    named = [f"of {side}s {f'version {version}' if version else 'no version'}" for side, version in versions.items()]
+    return f" Areas {', '.join(named)}."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _short(value: float) -> str:
+    """An upper bound, rounded up; the float above a short decimal number is that number."""
+    return text_above(Fraction(value) * Fraction(10**12 - 1, 10**12))
+
+
+def _rho(value: Fraction) -> str:
+    return f"{float(value):.6g}"
+
+
+def _part(value: Fraction, of: Fraction) -> str:
+    return f"{float(100 * value / of):.1f} %" if of > 0 else "\u2013"

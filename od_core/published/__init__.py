@@ -1,0 +1,1 @@
+"""Open published releases of any kind, and verify them."""

@@ -1,0 +1,26 @@
+"""The kinds of releases that are published, by what their certificates say of themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.flows.publishing.kind import FLOWS
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.publication.kind import Kind
+from od_core.stops.publishing import STOPS
+
+KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
+
+
+def kind_of(certificate: dict[str, Any]) -> Kind[Any]:
+    """The kind of release that a certificate is of. Raises OdError for a format that is not known here."""
+    stated = certificate.get("format")
+    for kind in KINDS:
+        if kind.format == stated:
+            return kind
+    raise OdError(
+        "OD-CERTIFICATE-FORMAT",
+        f"the certificate says of itself {str(stated)[:60]!r}, which this version does not read",
+        next_step="use the version of the software that the certificate names",
+    )

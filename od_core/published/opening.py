@@ -1,0 +1,95 @@
+"""A published release of any kind, opened for whoever wants its numbers."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from od_core.errors import OdError
+from od_core.flows.publishing.read_bundle import ANY, Asked, absent, open_flows
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import CERTIFICATE
+
+
+def open_release(
+    path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
+) -> Any:
+    """A published release: from a bundle, as a folder or as one .zip file, or from ``release.duckdb``.
+
+    Args:
+        path: the folder, the .zip file or the database.
+        release: name of the series, as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left
+            out where the database holds one series.
+        period: elementary period; the newest if left out.
+        revision: the newest if left out.
+
+    Returns:
+        A :class:`od_core.flows.release.Release`; of a bundle of another kind a
+        :class:`od_core.group_sizes.release.GroupSizeRelease` or a :class:`od_core.stops.release.StopsRelease`. All of
+        it is in memory.
+
+    Raises:
+        OdError: no such file or release, with those that are published; several series to choose from; a release in the
+            database that is not of flows; contents that do not fit together.
+    """
+    place = Path(path)
+    if place.is_dir() or _is_zip(place):
+        return open_bundle(place, Asked.of(release, period, revision))[1]
+    return open_flows(place, release, period, revision)
+
+
+def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Any]:
+    """The name and the release of a bundle, a folder or a .zip file. Raises OdError as :func:`open_release`."""
+    if not _is_zip(place):
+        return _from_bundle(place, asked)
+    with TemporaryDirectory(prefix="od-release-open-") as name:
+        return _from_bundle(_unpacked(place, Path(name)), asked)
+
+
+def certificate_of(bundle: Path) -> dict[str, Any]:
+    """The certificate in a bundle's folder. Raises OdError where there is none."""
+    try:
+        certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        ReleaseKey.parse(certificate["release"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise absent(f"{bundle.name} is not a whole bundle: it has no {CERTIFICATE} that can be read") from None
+    return certificate
+
+
+def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
+    """The folder of every bundle below a folder of releases, in order of their names."""
+    bundles = {}
+    for folder in releases.glob("*/*/r*"):
+        with suppress(OdError):  # what has no name of a release is none
+            if folder.is_dir():
+                bundles[ReleaseKey.parse("/".join(folder.relative_to(releases).parts))] = folder
+    return dict(sorted(bundles.items()))
+
+
+def _is_zip(place: Path) -> bool:
+    return place.suffix == ".zip" and place.is_file()
+
+
+def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
+    from od_core.published.kinds import kind_of  # all kinds take half a second to import
+
+    certificate = certificate_of(folder)
+    key = asked.newest([ReleaseKey.parse(certificate["release"])])
+    return key, kind_of(certificate).open(folder)
+
+
+def _unpacked(file: Path, folder: Path) -> Path:
+    """The bundle in a .zip file, in a folder of its own or not. Raises OdError where the file is broken."""
+    try:
+        with zipfile.ZipFile(file) as packed:
+            packed.extractall(folder)
+    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
+        raise absent(f"{file.name} is not a whole .zip file") from None
+    bundle = next((path.parent for path in sorted(folder.rglob(CERTIFICATE))), None)
+    if bundle is None:
+        raise absent(f"{file.name} holds no bundle: it has no {CERTIFICATE}")
+    return bundle

@@ -1,0 +1,159 @@
+"""Verification: a published release is what its measurements give, and the ledger bears it out (spec 6, "Replay").
+
+Everything after the measurements is deterministic: the tables are estimated anew from the published measurements, all
+files are written anew from them, and compared byte by byte. Needs no record, no true count and no key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import DurableMeasurements
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.protocols import PlannedStep
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.context import circumstances
+from od_core.publication.kind import Certified, Kind, Look
+from od_core.published.kinds import kind_of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Outcome of one part of a verification.
+
+    Attributes:
+        part: what was looked at.
+        fault: what is wrong with it, in a line; None where nothing is.
+        next_step: what mends it, where that is known.
+    """
+
+    part: str
+    fault: str | None
+    next_step: str | None = None
+
+
+REPAIR = (
+    "run the release again: nothing is drawn, and a bundle of which only damaged files differ is replaced by the one"
+    " that its measurements give; anything else must be restored from a copy"
+)
+"""What mends files that are not what they should be."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a published release stands.
+
+    Attributes:
+        key: its name.
+        bundle: its public folder.
+        database: the public release database.
+        ledger: the ledger that it was charged to.
+        measurements: folder of its measurement files on the confidential side.
+    """
+
+    key: ReleaseKey
+    bundle: Path
+    database: Path
+    ledger: Ledger
+    measurements: Path
+
+    @property
+    def releases(self) -> Path:
+        """The folder of all public bundles."""
+        return self.bundle.parents[len(self.key.folder.parts) - 1]
+
+
+def verify_release(published: Published) -> list[Finding]:
+    """Look at every part of a published release; nothing is changed, and nothing is drawn."""
+    faults = _fault(lambda: bundle_faults(published.bundle))
+    files = Finding("files", faults, None if faults is None else REPAIR)
+    try:
+        stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        kind = kind_of(stated)
+        public = kind.open(published.bundle)
+        rebuilt, looks_of_its_kind = kind.made_anew(public, stated)
+    except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
+        return [files, Finding("bundle", _line(error))]
+    looks: dict[str, Look] = {
+        **looks_of_its_kind,
+        "bundle": lambda: _bundle(published, kind, rebuilt, stated),
+        "measurements": lambda: _measurements(published, kind.measured(public)),
+        "ledger": lambda: _ledger(published, public, stated),
+        "database": lambda: kind.stored(published.database, public, published.key, stated),
+    }
+    return [files, *(Finding(part, _fault(look)) for part, look in looks.items())]
+
+
+def _fault(look: Look) -> str | None:
+    try:
+        return "; ".join(look()) or None
+    except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
+        return _line(error)
+
+
+def _line(error: Exception) -> str:
+    return str(error) if isinstance(error, OdError) else f"missing, or cannot be read ({type(error).__name__})"
+
+
+def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[str, Any]) -> Iterator[str]:
+    """Every file of the bundle, written anew from measurements and ledger, has the same bytes."""
+    checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in stated["checks"]]
+    if not all(check.passed for check in checks):
+        yield "a check had failed"
+    ledger = published.ledger
+    facts = certificate(
+        kind,
+        replace(rebuilt, spent=ledger.spent(published.key, rebuilt.plan), noise=ledger.noise(published.key)),
+        published.key,
+        stated["data_set"],
+        checks,
+        record=ledger.record(published.key),
+        records=stated["records"],
+        intervals=stated.get("interval") is not None,
+    )
+    facts = as_published(facts, published.bundle, ledger.published_certificate(published.key))
+    around = circumstances(kind, ledger, published.key, stated["data_set"], published.releases)
+    with TemporaryDirectory(prefix="od-release-verify-") as name:
+        write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, around), Path(name))
+        for file in differing_files(Path(name), published.bundle):
+            yield f"{file} is not what measurements and ledger give"
+
+
+def _measurements(published: Published, measured: Iterable[tuple[PlannedStep, NoisyVector]]) -> Iterator[str]:
+    """The public measurements are those of the write-once files, whose digests the ledger has."""
+    kept = DurableMeasurements(published.measurements, published.ledger, published.key)
+    for step, noisy in measured:
+        if not np.array_equal(kept.read(step).values(), noisy.values()):
+            yield f"the public measurements of level {step.level} are not those that were drawn"
+
+
+def _ledger(published: Published, public: Certified, stated: dict[str, Any]) -> Iterator[str]:
+    """The chain is whole; the release was set aside, charged, drawn and published as it says."""
+    ledger, key = published.ledger, published.key
+    ledger.verify()
+    ledger.hold_to_plan(key, stated["data_set"], public.plan)
+    digest = ledger.published_certificate(key)
+    if digest is None:
+        yield "the ledger does not have it as published"
+    elif digest != certificate_digest(stated):
+        yield "its certificate is not the one that it was published with"
+    if ledger.published_exactly(key) != stated["exact"]:
+        yield "the ledger has other exact numbers"
+    if ledger.spent(key, public.plan) != public.spent:
+        yield "it was charged something else"
+    if ledger.noise(key) != public.noise:
+        yield "it was drawn by another backend"
+    record = ledger.record(key)
+    if stated.get("ledger") != {"entry": record.entry.number, "hash": record.entry.hash}:
+        yield "its certificate names another entry"

@@ -1,1 +1,0 @@
-"""From files to public zone lists and to confidential records."""

@@ -1,0 +1,134 @@
+"""What is wrong with a file of records, said alike by every reader; no message holds a value of a record."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from pathlib import Path
+from typing import IO, cast
+
+import duckdb
+
+from od_core.errors import OdError
+from od_core.records.format import RecordFormat
+
+CORRECT = "correct the file of records, or the columns named in the configuration"
+
+GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+"""What a file in gzip that is cut short or damaged raises."""
+
+READING_ERRORS = (duckdb.Error, UnicodeError, csv.Error, *GZIP_ERRORS)
+"""What a file that cannot be read raises; what they say may quote it."""
+
+
+def file_fault(
+    source: Path,
+    form: RecordFormat,
+    code: str,
+    message: str,
+    *,
+    next_step: str = CORRECT,
+    detail: str | None = None,
+) -> OdError:
+    """An error about a file.
+
+    Args:
+        source, form: the file, and how its records should stand in it; both are named.
+        code, next_step: see OdError.
+        message: goes on after the name of the file: what it has, holds or is.
+        detail: confidential.
+    """
+    named = f"{source.name} (reader {form.name!r}) {message}"
+    return OdError(code, named, next_step=next_step, confidential_detail=detail)
+
+
+def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
+    """The error for a file that cannot be read as what it should be."""
+    said = str(error)
+    what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
+    message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
+    next_step = "correct the file of records"
+    if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
+        message += ": it is cut short or damaged"
+        next_step = "fetch the file anew"
+    elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
+        message += ": it holds a sign that this encoding has not"
+        if "encoding" in form.takes and form.encoding is None:
+            next_step = "write encoding: latin-1 beside the path of the files if they are Latin-1, or correct the file"
+    return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step, detail=said)
+
+
+# What a file is by its first bytes: to refuse in plain words one that is not what it should be, and for nothing else.
+#
+# How a file is read is stated, or said by its name: a guess from its content would let one record change how others are
+# read.
+
+
+_PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed by gzip"
+_MARKS = {b"PAR1": _PARQUET, b"\x1f\x8b": _GZIP, b"PK\3\4": "a zip archive"}
+_TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
+
+_WHAT_TO_DO = {
+    _PARQUET: "give it a name that ends in .parquet",
+    _DUCKDB: "write table: and the name of its table beside the path of the files",
+    _GZIP: "give it a name that ends in .gz",
+}
+
+
+def is_compressed(source: Path) -> bool:
+    """Whether a file is compressed by gzip, by its name."""
+    return source.suffix == ".gz"
+
+
+def open_bytes(source: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked where its name says that it is compressed."""
+    return cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb")
+
+
+def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
+    """Raise OdError where a file is of another kind, or in another encoding, than it should be.
+
+    A compressed file may also raise what gzip raises.
+    """
+    form.refuse_options_of_text(source)
+    try:
+        with source.open("rb") as file:
+            first = file.read(16)
+    except OSError as error:
+        raise unreadable(source, form, error) from None
+    found = next((what for mark, what in _MARKS.items() if first.startswith(mark)), None)
+    if first[8:12] == b"DUCK":
+        found = _DUCKDB
+    container = form.container_of(source)
+    wanted = {"parquet": _PARQUET, "duckdb": _DUCKDB}.get(container, _GZIP if is_compressed(source) else None)
+    if found != wanted:
+        raise _other_kind(source, form, found, wanted)
+    if container in ("csv", "lines"):
+        with open_bytes(source) as text:
+            _refuse_other_encoding(source, form, text.read(3))
+
+
+def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str | None) -> OdError:
+    message = f"is not {wanted}" if found is None else f"is {found}"
+    next_step = _WHAT_TO_DO.get(str(found), "correct its name, or how it is read" if found is None else "unpack it")
+    if form.container != "named" and found != _GZIP:
+        next_step = "use the file as it is published, or reader: table"
+    return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)
+
+
+def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
+    """Raise OdError where a mark at the start says that the text has another encoding.
+
+    UTF-16 must have its mark: DuckDB finds no record at all in big-endian text, and does not say so.
+    """
+    mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
+    wanted = form.text_encoding
+    if mark == wanted or (mark is None and wanted != "utf-16"):
+        return
+    found = "has no mark of little-endian UTF-16 at its start" if mark is None else f"is {mark.upper()} by its mark"
+    next_step = "write the file anew in UTF-8"
+    if mark in ("utf-8", "utf-16") and "encoding" in form.takes:
+        next_step = f"write encoding: {mark} beside the path of the files"
+    message = f"{found}, and is read as {wanted.upper()}"
+    raise file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)

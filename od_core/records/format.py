@@ -1,0 +1,240 @@
+"""How an agency writes its records, and which of them are records of a release: public facts, none read off a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from od_core.errors import OdError, nearest_known
+from od_core.records.weights import trips_and_weights
+
+# Which columns of a file of records hold what.
+
+
+ColumnName = str | tuple[str, ...]
+"""A column's name as it stands; or names that an agency publishes it under, of which a file has one, in any case."""
+
+
+@dataclass(frozen=True)
+class RecordColumns:
+    """Which columns of a file hold what.
+
+    Attributes:
+        origin, destination: zone codes, text.
+        date: when the trip was made; None where a file holds one period alone.
+        trips: number of trips of a row, for flows; None for one row a trip.
+        user: user id, text or a whole number; None where users are not the unit of privacy.
+        stops: zone codes of the places between origin and destination, in order.
+        weight: weight of a record, for one row a record; None where every record counts 1.
+
+    Raises:
+        OdError: columns of trips and of weights.
+    """
+
+    origin: ColumnName = "origin"
+    destination: ColumnName = "destination"
+    date: ColumnName | None = None
+    trips: ColumnName | None = None
+    user: str | None = None
+    stops: tuple[str, ...] = ()
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.trips is not None and self.weight is not None:
+            raise trips_and_weights()
+
+    def facts(self) -> dict[str, str | list[str]]:
+        """The columns that are stated, JSON-ready; of published names all of them."""
+        stated = {name: column for name, column in asdict(self).items() if column}
+        return {name: column if isinstance(column, str) else list(column) for name, column in stated.items()}
+
+    @property
+    def codes(self) -> dict[str, ColumnName]:
+        """Columns of zone codes, by what they are called in the confidential folder."""
+        return {
+            "origin": self.origin,
+            "destination": self.destination,
+            **{f"stop_{number}": name for number, name in enumerate(self.stops, start=1)},
+        }
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether rows are counted, since no column says how many trips a row holds."""
+        return self.trips is None and self.weight is None
+
+    @property
+    def row(self) -> str:
+        """What a row is, in words."""
+        if self.counts_rows:
+            return "one row a trip"
+        if self.trips is None:
+            return f"one row a trip, and column {self.weight!r} holds its weight"
+        return f"column {shown(self.trips)} holds the trips"
+
+    @property
+    def names(self) -> tuple[ColumnName, ...]:
+        """All columns that are read, each once."""
+        named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+
+def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
+    """How a column is called among those of a file; None where it is not there."""
+    if isinstance(name, str):
+        return name if name in columns else None
+    in_any_case = {column.casefold(): column for column in columns}
+    return next((in_any_case[one.casefold()] for one in name if one.casefold() in in_any_case), None)
+
+
+def shown(name: ColumnName) -> str:
+    """A column in a message; of many published names, the first."""
+    if isinstance(name, str):
+        return repr(name)
+    return " or ".join(map(repr, name[:3])) + (", or as it is published elsewhere" if len(name) > 3 else "")
+
+
+Container = Literal["named", "csv", "parquet", "lines"]
+Encoding = Literal["utf-8", "latin-1", "utf-16"]
+OutsidePeriod = Literal["refuse", "drop"]
+Option = Literal["delimiter", "encoding", "table"]
+
+Categories = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """How records stand in files, as published, with what a declaration adds.
+
+    Attributes:
+        name: of the reader.
+        container: ``csv``; ``parquet``; ``lines`` of fields between blanks, without a header; or ``named``: a table of
+            a DuckDB file where ``table`` is stated, else what the file's name says, Parquet or CSV.
+        columns: where records have what, if nothing else is stated.
+        takes: options that may be stated.
+        fields: names of the fields of a line, in order; for ``lines`` alone.
+        joined: columns that are made of other fields, by name; for ``lines`` alone.
+        estimates: columns that hold no counts, though they look like some.
+        one_row_a_trip: whether every row is one trip where no column holds the trips of a row; else a column that may
+            hold them, and is not named, is refused.
+        has_numbered_zones: whether zone codes are published as whole numbers, which never had leading zeros.
+        delimiter, encoding, table: as stated; None for comma, UTF-8 and no DuckDB file.
+        categories: columns and values: rows with other values are no records of the release. "" is NULL too.
+        nowhere: codes of no place: abroad, unknown, not fixed. "" is a code that is missing or blank.
+        outside_period: whether records of other periods are faults (``refuse``), or left out, as rows of other
+            categories are (``drop``). A record without a date is a fault in any case.
+
+    Raises:
+        OdError: an option is unknown, is not taken by this reader, or does not go with another.
+    """
+
+    name: str
+    container: Container
+    columns: RecordColumns
+    takes: tuple[Option, ...] = ()
+    fields: tuple[str, ...] = ()
+    joined: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    estimates: tuple[str, ...] = ()
+    one_row_a_trip: bool = False
+    has_numbered_zones: bool = False
+    delimiter: str | None = None
+    encoding: Encoding | None = None
+    table: str | None = None
+    categories: Categories = ()
+    nowhere: tuple[str, ...] = ()
+    outside_period: OutsidePeriod = "refuse"
+
+    def __post_init__(self) -> None:
+        stated = [option for option in get_args(Option) if getattr(self, option) is not None]
+        for option in stated:
+            if option not in self.takes:
+                raise _fault(f"reader {self.name!r} takes no {option}: its files are always written in one way")
+        if "table" in stated and len(stated) > 1:
+            raise _fault(f"a table of a DuckDB file has no {stated[0]}")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
+            raise _fault(f"the delimiter {self.delimiter!r} is not one sign between fields")
+        if self.encoding is not None and self.encoding not in get_args(Encoding):
+            raise _fault(f"there is no encoding {self.encoding!r} ({nearest_known(self.encoding, get_args(Encoding))})")
+        if self.outside_period not in get_args(OutsidePeriod):
+            known = nearest_known(self.outside_period, get_args(OutsidePeriod))
+            raise _fault(f"records outside the period cannot be treated by {self.outside_period!r} ({known})")
+        chosen = [column for column, _ in self.categories]
+        if len(set(chosen)) < len(chosen):
+            raise _fault(f"reader {self.name!r} itself chooses the rows by one of the columns in categories")
+        for column, values in self.categories:
+            if not values:
+                raise _fault(f"no row has one of no values: categories name none for column {column!r}")
+
+    @property
+    def text_encoding(self) -> Encoding:
+        """The encoding of its text."""
+        return self.encoding or "utf-8"
+
+    @property
+    def text_delimiter(self) -> str:
+        """The sign between fields of a line of CSV."""
+        return self.delimiter or ","
+
+    def container_of(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
+        """What a file of this format is, by its name and what is stated."""
+        if self.container != "named":
+            return self.container
+        if self.table is not None:
+            return "duckdb"
+        return "parquet" if source.suffix == ".parquet" else "csv"
+
+    def refuse_options_of_text(self, source: Path) -> None:
+        """Raise OdError for a delimiter or an encoding of files that by their name have none."""
+        stated = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
+        if stated and self.container_of(source) == "parquet":
+            raise _fault(f"Parquet files, as {source.name} is by its name, have no {stated[0]}")
+
+    def declared(
+        self,
+        *,
+        categories: Categories = (),
+        nowhere: tuple[str, ...] = (),
+        one_row_a_trip: bool = False,
+        **options: str | None,
+    ) -> RecordFormat:
+        """This format with what a declaration adds to it. Raises OdError as the class.
+
+        Args:
+            categories, nowhere: beside the format's own.
+            one_row_a_trip: see the class; of a format that has it, in any case.
+            options: delimiter, encoding, table, outside_period; None where nothing is stated.
+        """
+        stated = {option: value for option, value in options.items() if value is not None}
+        return replace(
+            self,
+            categories=(*self.categories, *categories),
+            nowhere=tuple(dict.fromkeys((*self.nowhere, *nowhere))),
+            one_row_a_trip=self.one_row_a_trip or one_row_a_trip,
+            **stated,  # type: ignore[arg-type]  # checked by the class
+        )
+
+    def columns_with(self, **stated: str | None) -> RecordColumns:
+        """The format's columns, but for those that are stated. Raises OdError as :meth:`refuse_estimates`."""
+        columns = replace(self.columns, **{name: value for name, value in stated.items() if value is not None})  # type: ignore[arg-type]  # not stops
+        self.refuse_estimates(columns)
+        return columns
+
+    def facts(self, time_zone: str | None) -> dict[str, Any]:
+        """What a certificate says of it, JSON-ready; with the time zone in which days begin."""
+        return {
+            "reader": self.name,
+            "categories": {column: list(values) for column, values in self.categories},
+            "nowhere": list(self.nowhere),
+            "outside_period": self.outside_period,
+            "time_zone": time_zone,
+        }
+
+    def refuse_estimates(self, columns: RecordColumns) -> None:
+        """Raise OdError where the trips would be taken from a column of estimates."""
+        if columns.trips in self.estimates:
+            raise _fault(f"column {columns.trips!r} of reader {self.name!r} holds estimates, in fractions, not counts")
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-READER-OPTIONS", message, next_step="correct what is declared of the records")

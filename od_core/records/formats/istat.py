@@ -1,0 +1,58 @@
+"""ISTAT: commuters by municipality of residence and of work or study, of Italy (matrice del pendolarismo, 2011).
+
+``matrix_pendo2011_10112014.txt`` has no header; its fields stand between blanks, in 15 columns of fixed width:
+
+1. record: S, or L where means, departure and duration are given too
+2. household: 1 family, 2 institution
+3. home_province, three digits
+4. home_municipality, three digits within the province
+5. sex: 1 male, 2 female
+6. reason: 1 study, 2 work
+7. place: 1 municipality of residence, 2 another one, 3 abroad
+8. work_province, 000 abroad
+9. work_municipality, 000 abroad
+10. country, 000 in Italy
+11. means of transport, 01 to 12; + in S
+12. departure: 1 before 7:15 to 4 after 9:14; + in S
+13. duration: 1 up to 15 minutes to 4 above 60; + in S
+14. estimate of the number of persons, with decimals, from the sample that had the long questionnaire; ND in S
+15. count, the number of persons; ND in L
+
+The 988,625 records S hold all 28,871,447 commuters. The records L are estimates of the same commuters, so they are not
+read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file", https://www.istat.it/it/archivio/139381.
+"""
+
+from __future__ import annotations
+
+from od_core.records.format import RecordColumns, RecordFormat
+
+ISTAT = RecordFormat(
+    "istat",
+    "lines",
+    RecordColumns("residence", "workplace", trips="count"),
+    fields=(
+        "record",
+        "household",
+        "home_province",
+        "home_municipality",
+        "sex",
+        "reason",
+        "place",
+        "work_province",
+        "work_municipality",
+        "country",
+        "means",
+        "departure",
+        "duration",
+        "estimate",
+        "count",
+    ),
+    joined=(
+        ("residence", ("home_province", "home_municipality")),
+        ("workplace", ("work_province", "work_municipality")),
+    ),
+    estimates=("estimate",),
+    categories=(("record", ("S",)),),
+    nowhere=("000000",),
+)
+"""A municipality's code is its province's and its own, six digits."""

@@ -1,0 +1,99 @@
+"""Confidential: trip records or flows from the files of an agency, read out of core by DuckDB.
+
+What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
+``destination`` (text codes), ``in_period`` and, where they are asked for, ``stop_1``, ``stop_2`` and so on (text
+codes), ``trips``, ``weight`` (as it stands, NULL where it is no number) and ``user`` (text). Every
+record is read by fixed rules, from its own fields alone (nothing is guessed from a sample of the file), and no
+message quotes one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from od_core.errors import OdError, nearest_only
+from od_core.files.duckdb_session import scratch_database, spill_folder
+from od_core.files.durable import write_durably
+from od_core.files.presence import absence
+from od_core.geography.geography import Geography
+from od_core.periods import Period
+from od_core.records.file_faults import READING_ERRORS, unreadable
+from od_core.records.format import RecordColumns, RecordFormat
+from od_core.records.formats.table import TABLE
+from od_core.records.load_query import RecordQuery
+from od_core.records.open_file import files_read, open_records
+
+
+def load_records(
+    source: Path,
+    columns: RecordColumns,
+    period: str,
+    target: Path,
+    *,
+    record_format: RecordFormat = TABLE,
+    geography: Geography | None = None,
+    destination_geography: Geography | None = None,
+    time_zone: str | None = None,
+) -> None:
+    """Copy the records of a file into the confidential folder, with their membership of the period.
+
+    Rows of other categories than the format's are left out, and so are records of another period where the format
+    drops them; they are neither records nor faults.
+
+    Args:
+        source: the file.
+        columns: names of the columns in the file.
+        period: as :class:`od_core.periods.Period` writes it.
+        target: Parquet file to write, durably and with mode 0600.
+        record_format: how records stand in the file: CSV or Parquet with any columns, if nothing else is stated.
+        geography: its ``unknown`` zone takes the codes that the format says are nowhere, unless they are zones; where
+            there is none they stay as they are.
+        destination_geography: that of the destinations, where it is another one.
+        time_zone: in whose days times with a zone count, as ``Europe/Rome``; without it they are refused. Local times
+            are taken as they stand.
+
+    Raises:
+        OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format
+            says; a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts
+            belong, or fractions where user ids do; rows are counted, and a column that nobody has named may hold the
+            trips of a row; the time zone is unknown; the disk is full.
+    """
+    form = record_format
+    form.refuse_estimates(columns)
+    if (absent := absence(source)) is not None:
+        step = "correct the path of the files of records, or the rights to read them"
+        raise OdError("OD-FILE-MISSING", absent, next_step=step)
+    with scratch_database(target.parent, *files_read(source)) as connection:
+        try:
+            _check_time_zone(connection, time_zone)
+            file = open_records(connection, source, form)
+            query = RecordQuery(file, columns, time_zone).text(
+                Period(period), geography, destination_geography or geography
+            )
+            connection.register("records", file.relation)
+            written = spill_folder(target.parent) / target.name
+            connection.sql(query).write_parquet(str(written))
+            write_durably(target, written.replace)
+        except READING_ERRORS as error:
+            if isinstance(error, duckdb.IOException) and target.name in str(error):
+                raise OdError(
+                    "OD-DISK-WRITE",
+                    "the confidential folder cannot be written",
+                    next_step="make room on its disk, then run the release again",
+                    confidential_detail=str(error),
+                ) from None
+            raise unreadable(source, form, error) from None
+
+
+def _check_time_zone(connection: duckdb.DuckDBPyConnection, name: str | None) -> None:
+    if name is None:
+        return
+    known = tuple(one for (one,) in connection.sql("SELECT name FROM pg_timezone_names()").fetchall())
+    if name not in known:
+        raise OdError(
+            "OD-TIME-ZONE",
+            f"there is no time zone {name!r}{nearest_only(name, known)}",
+            next_step="write it as Europe/Rome or America/New_York",
+        )

@@ -1,0 +1,161 @@
+"""Confidential: which fields of a file's rows are kept as what, and which rows, as one query; names are quoted."""
+
+from __future__ import annotations
+
+from od_core.errors import OdError
+from od_core.files.duckdb_session import quoted_name, quoted_text
+from od_core.geography.geography import Geography
+from od_core.periods import Period
+from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
+from od_core.records.faults import MAX_COUNT
+from od_core.records.file_faults import CORRECT, file_fault
+from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in
+from od_core.records.open_file import OpenFile
+from od_core.records.row_meaning import refuse_unclear_rows
+from od_core.records.weights import no_weights
+
+_TEXT_TYPES = ("VARCHAR", "ENUM")
+_WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_FLOAT_TYPES = ("FLOAT", "DOUBLE")
+_ID_TYPES = (*_TEXT_TYPES, *_WHOLE_TYPES, "UBIGINT", "HUGEINT")
+_CATEGORY_TYPES = (*_ID_TYPES, "BOOLEAN")
+_COUNT_TYPES = (*_WHOLE_TYPES, "UBIGINT", "HUGEINT", *_FLOAT_TYPES, "DECIMAL", "VARCHAR")
+_TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
+_ALL_MISSING = "NULL"
+_ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
+_LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+"""A date or a time without zone; any other text is no date (two zones in one column would mix two clocks)."""
+
+
+class RecordQuery:
+    """The query over an open file, called ``records`` in it.
+
+    Args:
+        file: the file.
+        columns: names of its columns.
+        time_zone: in whose days times with a zone count; None where there should be none.
+
+    Raises:
+        OdError: a column is missing, or cannot hold what it should; as :func:`refuse_unclear_rows`.
+    """
+
+    def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
+        self._file, self._columns, self._time_zone = file, columns, time_zone
+        self._types = file.types
+        expected = (*columns.names, *(column for column, _ in file.form.categories))
+        for name in expected:
+            if column_in(name, list(self._types)) is None:
+                raise file.missing(name, expected)
+        refuse_unclear_rows(file, columns)
+
+    def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
+        """The query; see :func:`od_core.records.load.load_records`."""
+        columns, form = self._columns, self._file.form
+        date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else self._date(columns.date)
+        is_inside = f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
+        codes = {name: self._code(column) for name, column in columns.codes.items()}
+        areas = {"destination": destinations}
+        fields = [
+            f"{date} AS date",
+            *(f"{_placed(code, form, areas.get(name, geography))} AS {name}" for name, code in codes.items()),
+            f"coalesce({is_inside}, {columns.date is None}) AS in_period",
+        ]
+        if columns.trips is not None:
+            fields.append(f"{self._count(columns.trips)} AS trips")
+        if columns.weight is not None:
+            fields.append(f"{self._weight(columns.weight)} AS weight")
+        if columns.user is not None:
+            fields.append(f'{self._user(columns.user)} AS "user"')
+        conditions = [self._is_category(column, values) for column, values in form.categories]
+        if form.outside_period == "drop":
+            conditions.append(f"coalesce({is_inside}, true)")
+        rows = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"SELECT {', '.join(fields)} FROM records{rows}"  # noqa: S608  # checked types, quoted names and texts
+
+    def _named(self, name: ColumnName) -> tuple[str, str]:
+        """How a column is called in the file, and its type."""
+        column = str(column_in(name, list(self._types)))
+        return column, self._types[column]
+
+    def _fault(self, code: str, message: str, next_step: str = CORRECT) -> OdError:
+        return file_fault(self._file.source, self._file.form, code, message, next_step=next_step)
+
+    def _code(self, name: ColumnName) -> str:
+        """A zone code as text."""
+        column, kind = self._named(name)
+        code, form = quoted_name(column), self._file.form
+        if kind in _TEXT_TYPES or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
+            return f"{code}::VARCHAR"
+        if form.has_numbered_zones and kind in _FLOAT_TYPES:
+            # Whole numbers that stand as floating-point ones because some are missing: 7.0 is zone 7, 7.5 is none.
+            is_whole = f"isfinite({code}) AND {code} = floor({code}) AND abs({code}) <= {MAX_COUNT}"
+            whole = f"CASE WHEN {is_whole} THEN {code}::BIGINT::VARCHAR ELSE {code}::VARCHAR END"
+            return f"CASE WHEN NOT isnan({code}) THEN {whole} END"
+        raise self._fault(
+            "OD-TRIPS-NOT-TEXT",
+            f"column {column!r} holds {kind}; zone codes are text, numbers lose leading zeros",
+        )
+
+    def _date(self, name: ColumnName) -> tuple[str, str]:
+        """A local time and its day, or NULL where a record has none that the calendar knows.
+
+        The day is not taken from the time, whose microseconds may be rounded up into the next day.
+        """
+        name, kind = self._named(name)
+        column = quoted_name(name)
+        if kind in _TIME_TYPES:
+            return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
+        if kind == "VARCHAR":
+            time = f"CASE WHEN regexp_full_match({column}, '{_LOCAL_TIME}') THEN TRY_CAST({column} AS TIMESTAMP) END"
+            return time, f"CASE WHEN {time} IS NOT NULL THEN TRY_CAST(left({column}, 10) AS DATE) END"
+        if kind == _ZONED_TIME and self._time_zone is not None:
+            time = f"try(timezone({quoted_text(self._time_zone)}, {column}))"
+            return time, f"TRY_CAST({time} AS DATE)"
+        raise self._fault(
+            "OD-TRIPS-DATE",
+            f"column {name!r} holds {kind}, not dates or local times without a zone",
+            "say in which time_zone days begin, or give local times" if kind == _ZONED_TIME else CORRECT,
+        )
+
+    def _count(self, name: ColumnName) -> str:
+        """The counts as they stand, for ``count_records`` to check one by one."""
+        name, kind = self._named(name)
+        if kind not in _COUNT_TYPES:
+            raise self._fault("OD-TRIPS-COUNT", f"column {name!r} holds {kind}, not numbers of trips")
+        column = quoted_name(name)
+        if kind in _WHOLE_TYPES:
+            return f"{column}::BIGINT"
+        exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"  # as DOUBLE, 2^53 + 1 would be 2^53
+        return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
+
+    def _weight(self, name: str) -> str:
+        """The weights as they stand, for ``count_records`` to round and cut."""
+        kind = self._types[name]
+        if kind not in _COUNT_TYPES:
+            raise no_weights(f"{self._file.source.name}: column {name!r} holds {kind}")
+        return f"TRY_CAST({quoted_name(name)} AS DOUBLE)"
+
+    def _user(self, name: str) -> str:
+        kind = self._types[name]
+        if kind not in _ID_TYPES:
+            raise no_user_ids(f"{self._file.source.name}: column {name!r} holds {kind}")
+        return f"{quoted_name(name)}::VARCHAR"
+
+    def _is_category(self, name: str, values: tuple[str, ...]) -> str:
+        """Whether a row is a record of the release at all."""
+        if self._types[name] not in _CATEGORY_TYPES:
+            raise self._fault("OD-TRIPS-CATEGORY", f"column {name!r} holds {self._types[name]}, not categories")
+        return f"coalesce({quoted_name(name)}::VARCHAR, '') IN ({', '.join(map(quoted_text, values))})"
+
+
+def _placed(code: str, form: RecordFormat, geography: Geography | None) -> str:
+    """A code; or the geography's unknown zone, which takes the codes that are nowhere and not its own."""
+    if geography is None or geography.unknown is None:
+        return code
+    nowhere = [quoted_text(one) for one in form.nowhere if one not in ("", *geography.zones)]
+    conditions = [f"{code} IN ({', '.join(nowhere)})"] if nowhere else []
+    if "" in form.nowhere:
+        conditions.append(f"regexp_matches({code}, '{IS_USER_ID}') IS NOT TRUE")
+    if not conditions:
+        return code
+    return f"CASE WHEN {' OR '.join(conditions)} THEN {quoted_text(geography.unknown)} ELSE {code} END"

@@ -1,0 +1,189 @@
+"""Confidential: the columns of a file of records, by DuckDB, whatever it is written in."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import duckdb
+
+from od_core.errors import OdError, nearest_known, nearest_only
+from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, scratch_database
+from od_core.records.file_faults import READING_ERRORS, file_fault, is_compressed, refuse_other_kinds, unreadable
+from od_core.records.format import ColumnName, RecordFormat, column_in, shown
+
+_DIALECT = (
+    "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
+    " hive_partitioning = false"
+)
+"""A folder called ``origin=x`` is no column: ``hive_partitioning = false``.
+
+Not ``parallel = false``, which would take long files whose fields have line breaks: it drops all that follows a
+quote that is not closed, without a word. Several threads refuse both."""
+
+_CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
+
+_DELIMITERS = (",", ";", "\t", "|", ":")
+"""Those that are looked for, for a message, where the stated one finds no column."""
+
+_NO_SUCH_SIGN = "\1"
+"""A delimiter for lines that are read whole; a line that has it makes the file unreadable."""
+
+_SHOWN_COLUMNS = 10
+"""So many columns of a file are listed in a message at most, each by its first 40 signs."""
+
+
+class OpenFile(NamedTuple):
+    """A file that is being read.
+
+    Attributes:
+        source, form: the file, and how its records stand in it.
+        relation: its columns, by DuckDB.
+    """
+
+    source: Path
+    form: RecordFormat
+    relation: duckdb.DuckDBPyRelation
+
+    @property
+    def types(self) -> dict[str, str]:
+        """DuckDB's type of every column by its name alone: a whole type has an enumeration's values, or fields."""
+        kinds = zip(self.relation.columns, self.relation.types, strict=True)
+        return {name: str(kind.id).upper() for name, kind in kinds}
+
+    def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """The error for a column that is not there.
+
+        The columns of a CSV file are listed only where one of the expected ones is among them: without a header its
+        first line is a record.
+        """
+        columns = self.relation.columns
+        if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
+            return self._no_header(name, expected)
+        near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
+        listed = ", ".join(repr(column[:40]) for column in columns[:_SHOWN_COLUMNS])
+        more = f" and {len(columns) - _SHOWN_COLUMNS} more" if len(columns) > _SHOWN_COLUMNS else ""
+        message = f"has no column {shown(name)}{near}; it has {listed}{more}"
+        return file_fault(self.source, self.form, "OD-TRIPS-COLUMN", message)
+
+    def _no_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        source, form = self.source, self.form
+        message = f"has no column {shown(name)}: its first line has none of the columns that are expected"
+        next_step = "name the columns in its first line, or correct the columns named in the configuration"
+        other = next((one for one in _DELIMITERS if _has_any(expected, _first_line(source, form, one))), None)
+        if other is not None:
+            message += f", but has with {other!r} between the fields"
+            next_step = f"write delimiter: {json.dumps(other)}"  # as YAML writes a tab too
+            next_step += " beside the path of the files" if "delimiter" in form.takes else " with reader: table"
+        detail = f"first line: {self.relation.columns!r}"
+        return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
+
+
+def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
+    return any(column_in(name, columns) is not None for name in expected)
+
+
+def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> OpenFile:
+    """The columns of a file of records.
+
+    Args:
+        connection: that may read the files of :func:`files_read`.
+        source: the file.
+        form: how its records stand in it.
+
+    Raises:
+        OdError: the file is something else; it has no header, or a column twice; the DuckDB file has no such table.
+        READING_ERRORS: it cannot be read, which may show only while its rows are read.
+    """
+    refuse_other_kinds(source, form)
+    match form.container_of(source):
+        case "parquet":
+            relation = connection.sql(f"FROM {parquet_rows(source)}")
+        case "duckdb":
+            relation = _table(connection, source, form)
+        case "lines":
+            relation = connection.sql(_lines_query(source, form))
+        case "csv":
+            relation = connection.sql(_csv_query(source, form))
+    return OpenFile(source, form, relation)
+
+
+def files_read(source: Path) -> list[Path]:
+    """The source, and what DuckDB looks for beside a database of its own."""
+    return [source, source.with_name(f"{source.name}.wal")]
+
+
+def _first_line(source: Path, form: RecordFormat, delimiter: str) -> list[str]:
+    """Fields of the first line of a CSV file."""
+    opened = gzip.open if is_compressed(source) else open
+    with opened(source, "rt", encoding=_CODECS[form.text_encoding], newline="") as file:
+        return next(csv.reader(file, delimiter=delimiter), [])
+
+
+def _csv_query(source: Path, form: RecordFormat) -> str:
+    """Every part of the dialect is stated: a guess from a sample would let one record change how others are read."""
+    names = _first_line(source, form, form.text_delimiter)
+    if not names or len({name.lower() for name in names}) < len(names):  # DuckDB tells no cases apart
+        what = "has a column twice, in whatever case" if names else "is empty, without even a header line"
+        raise file_fault(source, form, "OD-FILE-UNREADABLE", what, next_step="correct the file of records")
+    columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)
+    fields = f"header = true, delim = {quoted_text(form.text_delimiter)}, quote = '\"', escape = '\"'"
+    return _read_csv(source, form, columns, fields)
+
+
+def _lines_query(source: Path, form: RecordFormat) -> str:
+    """The fields of every line; a line with more or fewer makes the file unreadable, as a row of a CSV file does."""
+    whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
+    place = {name: f"fields[{number}]" for number, name in enumerate(form.fields, start=1)}
+    joined = {name: " || ".join(place[part] for part in parts) for name, parts in form.joined}
+    columns = ", ".join(f"{field} AS {quoted_name(name)}" for name, field in (place | joined).items())
+    return f"""
+        SELECT {columns} FROM (
+            SELECT CASE WHEN len(fields) = {len(place)} THEN fields ELSE error('a line with other fields: ' || line) END
+                AS fields
+            FROM (
+                SELECT line, list_filter(string_split(line, ' '), lambda field: field <> '') AS fields
+                FROM ({_read_csv(source, form, "'line': 'VARCHAR'", whole)}))
+            WHERE len(fields) > 0)
+    """  # noqa: S608  # names of the published layout, and a query of our own
+
+
+def _read_csv(source: Path, form: RecordFormat, columns: str, fields: str) -> str:
+    compression = "gzip" if is_compressed(source) else "none"
+    how = f"{fields}, {_DIALECT}, encoding = '{form.text_encoding}', compression = '{compression}'"
+    return f"SELECT * FROM read_csv({quoted_text(file_name(source))}, columns = {{{columns}}}, {how})"  # noqa: S608  # quoted
+
+
+def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> duckdb.DuckDBPyRelation:
+    """A table or view of a DuckDB file; a view reaches no other file either."""
+    connection.execute(f"ATTACH {quoted_text(str(source))} AS source (TYPE duckdb, READ_ONLY)")
+    found = connection.sql(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
+    ).fetchall()
+    tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
+    if form.table not in tables:
+        known = nearest_known(form.table, tuple(tables)) if tables else "it has none"
+        raise file_fault(source, form, "OD-TRIPS-TABLE", f"has no table {form.table!r} ({known})")
+    schema, name = tables[form.table]
+    return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+
+
+def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
+    """The name of DuckDB's type of every column, by name; the names of a CSV file are confidential.
+
+    The first line of a CSV file may be a record, where somebody has left out the header: its fields are confidential
+    until one of them is known to be a column.
+
+    Raises:
+        OdError: the file cannot be opened as it should stand.
+    """
+    try:
+        with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:
+            return open_records(connection, source, form).types
+    except READING_ERRORS as error:
+        raise unreadable(source, form, error) from None

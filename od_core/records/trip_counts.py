@@ -1,0 +1,390 @@
+"""True leaf counts in tree order: the only confidential value of the library.
+
+From here to ``estimation.top_down.measure`` values are confidential: they are not printed, not put into
+messages, and held in memory or in the confidential folder alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, nearest_only
+from od_core.geography.flow_tree import Families, FlowTree, Pairs
+from od_core.geography.geography import Geography, Numbers
+from od_core.kernels import kernel
+from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.records.contribution_bound import bounded_counts, check_user_column, texts, user_ids
+from od_core.records.faults import (
+    FRACTION,
+    MAX_COUNT,
+    MISSING,
+    NEGATIVE,
+    SUM_TOO_LARGE,
+    TOO_LARGE,
+    bad_count,
+    refuse_too_many_faults,
+    usual_length,
+)
+from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
+from od_core.records.weights import check_weight_column, weighed
+
+FEW_PAIRS = 16
+"""Up to so many leaf pairs a child, each is placed for itself; else the ends of the children's runs are searched."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TripCounts:
+    """Confidential: the trips of every leaf pair that has any, sorted by rank in the flow tree.
+
+    Attributes:
+        rank: rank of each leaf pair; strictly ascending; shape (pairs,).
+        before: trips of all pairs before each position, and of all at the end; shape (pairs + 1,).
+    """
+
+    rank: NDArray[np.int64]
+    before: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if len(self.before) != len(self.rank) + 1 or not (_ascends(self.rank) and _ascends(self.before)):
+            raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
+
+    def __repr__(self) -> str:
+        return "TripCounts(confidential)"
+
+    def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Both arrays."""
+        yield self.rank, self.before
+
+    @property
+    def total(self) -> int:
+        """Number of trips, n."""
+        return int(self.before[-1])
+
+    def add_to(self, noise: NDArray[np.int64], tree: FlowTree, families: Families) -> None:
+        """Add the true trips of every child to its noise, in place: from here on the values are measurements.
+
+        The leaf pairs below a parent are one run of ranks, in order of its children. Where they are few, each is
+        added to its child; where they are many, the end of each child's run is searched.
+
+        Args:
+            noise: noise of the families' children, in tree order; shape (children,).
+            tree: the flow tree that the trips were counted in.
+            families: the measured nodes.
+        """
+        level, side = families.level, 0 if families.splits_origin else 1
+        sides = (tree.origin, families.origin), (tree.destination, families.destination)
+        (split, _), (whole, areas) = sides[side], sides[1 - side]
+        at = tree.level_pair(level)
+        _add_counts(
+            noise,
+            self.rank,
+            self.before,
+            tree.first_rank(Pairs(level - 1, families.origin, families.destination)),
+            whole.zones_below(at[1 - side])[areas],
+            families.offsets,
+            families.first_child,
+            split.first_zone[at[side]],
+            split.ancestors(at[side]),
+            FEW_PAIRS,
+        )
+
+    @classmethod
+    def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
+        """Counts from leaf pairs in any order, equal pairs summed; pairs without trips are left out."""
+        return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
+
+    @classmethod
+    def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
+        """Counts from ranks in any order, equal ones summed, those without trips left out; the array is used up."""
+        rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
+        pairs = _merge_equal(rank, trips)
+        before = np.zeros(pairs + 1, dtype=np.int64)
+        np.cumsum(trips[:pairs], out=before[1:])
+        return cls(rank[:pairs], before)
+
+
+def count_trips(
+    flows: pd.DataFrame,
+    tree: FlowTree,
+    *,
+    unit: PrivacyUnit = TRIP,
+    key: bytes = b"",
+    period: str = "",
+    fault_threshold: Fraction = FAULT_THRESHOLD,
+    one_row_a_trip: bool = False,
+) -> TripCounts:
+    """Place records in the public geographies, one by one, and count them in tree order.
+
+    Under a user unit a record without user id (missing or blank) is a fault, and dropped; of what is placed, at most
+    m records of a user are counted, so that the rest of them is cut before anything is counted.
+
+    Where the unit bounds weights, a record counts as many trips as :mod:`od_core.records.weights` says.
+
+    Args:
+        flows: as :func:`place_trips`; under a user unit one row a trip, with the unit's column of user ids (text, or
+            whole numbers); where the unit bounds weights, one row a record, with column ``weight``.
+        tree, fault_threshold: as :func:`place_trips`.
+        unit: what is protected.
+        key: chooses which trips of a user are counted: 32 bytes, secret, chosen without a look at the data. Not
+            used under unit ``trip``.
+        period: elementary period of the records, so that the same trips of a user are not chosen in all of them.
+        one_row_a_trip: whether each row is one trip, though there are columns of numbers, or of a name such as
+            ``count``, that are not read; else they are refused where rows are counted.
+
+    Raises:
+        OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
+            or whose records have weights; a user unit without a key; weights without a bound, or the reverse.
+    """
+    names = [str(name) for name in flows.columns]
+    check_weight_column(unit, names)
+    _check_columns(flows)
+    if unit.kind != "trip":
+        check_user_column(str(unit.column), unit, names)
+    if not one_row_a_trip:
+        _refuse_unclear_rows(flows, unit)
+    if unit.max_weight is not None:
+        weights, has_weight = weighed(flows, unit.max_weight)
+        origin, destination, _, placed = _placed(flows, tree, fault_threshold, has_weight)
+        return TripCounts.from_pairs(tree, origin[placed], destination[placed], weights[placed])
+    if unit.kind == "trip":
+        return TripCounts.from_pairs(tree, *place_trips(flows, tree, fault_threshold=fault_threshold))
+    ids, is_id = user_ids(flows, unit)
+    origin, destination, _, placed = _placed(flows, tree, fault_threshold, is_id)
+    fields = {"person": ids, "origin": texts(flows["origin"]), "destination": texts(flows["destination"])}
+    records = pa.table(fields).filter(pa.array(placed))
+    ranks = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed]))
+    placed_records = records.append_column("rank", pa.array(ranks))
+    return TripCounts.from_ranks(tree, *bounded_counts(placed_records, unit.contribution_bound, key, period))
+
+
+def place_trips(
+    flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD
+) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+    """Confidential: (origin zone, destination zone, trips) of every valid record; shape (valid records,) each.
+
+    A record whose zone is not listed goes to the geography's ``unknown`` zone where there is one, else it is
+    dropped; both are decided record by record, so one record never changes what happens to another (spec 6).
+
+    Args:
+        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row a trip;
+            optionally ``in_period`` (true or false): records of another period are faults, and dropped.
+        tree: the public flow tree.
+        fault_threshold: refuse the input when a larger share of its trips is faulty.
+
+    Raises:
+        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53;
+            too many faulty records. No message holds a value of a record.
+    """
+    origin, destination, trips, placed = _placed(flows, tree, fault_threshold)
+    return origin[placed], destination[placed], trips[placed]
+
+
+def _placed(
+    flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
+) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
+    """Origin zone, destination zone and trips of every record, and whether it has a place; shape (records,) each.
+
+    ``is_whole`` says which records have what the unit needs of them.
+    """
+    _check_columns(flows)
+    trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
+    origin = tree.origin.zone_numbers(flows["origin"])
+    destination = tree.destination.zone_numbers(flows["destination"])
+    valid = np.ones(len(flows), dtype=bool) if is_whole is None else is_whole
+    if "in_period" in flows.columns:
+        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # missing is not in the period
+    faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
+    lost_zeros = partial(_lost_zeros, flows, (origin, tree.origin), (destination, tree.destination))
+    refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)
+    origin = _to_unknown_zone(origin, tree.origin)
+    destination = _to_unknown_zone(destination, tree.destination)
+    return origin, destination, trips, (origin >= 0) & (destination >= 0) & valid
+
+
+def _lost_zeros(
+    flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
+) -> bool:
+    """Whether most of the codes that are not listed would be, with zeros before them to the usual length.
+
+    Args:
+        flows: the records.
+        origins, destinations: the zone of each, -1 where it is not listed; and the zones.
+    """
+    unlisted = listed = 0
+    for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
+        codes = pd.Series(texts(flows[column][numbers < 0]).drop_null().to_pylist(), dtype="str")
+        filled = codes.str.rjust(usual_length(geography.zones), "0")
+        unlisted += len(codes)
+        listed += int((geography.zone_numbers(filled) >= 0).sum())
+    return 2 * listed > unlisted
+
+
+def _check_columns(flows: pd.DataFrame) -> None:
+    names = [str(name) for name in flows.columns]
+    for column in ("origin", "destination", "trips", "in_period"):
+        if names.count(column) > 1:
+            raise OdError("OD-TRIPS-COLUMN", f"the records have column {column!r} twice", next_step="keep one of them")
+    for column in ("origin", "destination"):
+        if column not in names:
+            raise OdError(
+                "OD-TRIPS-COLUMN",
+                f"the records have no column {column!r}{nearest_only(column, tuple(names))}",
+                next_step="name the columns origin, destination and (for flows) trips",
+            )
+        if len(flows) and pd.api.types.is_numeric_dtype(flows[column].dtype) and flows[column].notna().any():
+            raise OdError(
+                "OD-TRIPS-NOT-TEXT",
+                f"column {column!r} holds numbers; zone codes are text, and numbers lose their leading zeros",
+                next_step=f"read column {column!r} as text (dtype=str)",
+            )
+
+
+def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
+    """Raise OdError where rows are counted, and a column that is not read may hold the trips of a row."""
+    if "trips" in flows.columns or unit.max_weight is not None:
+        return
+    kind = pd.api.types
+    is_number = {
+        str(name): kind.is_numeric_dtype(dtype) and not kind.is_bool_dtype(dtype)
+        for name, dtype in flows.dtypes.items()
+    }
+    read = ("origin", "destination", "in_period", str(unit.column))
+    step = "call it trips if it holds the trips of a row; else leave it out, or give one_row_a_trip=True"
+    refuse_unclear_columns(unclear_columns(is_number, read), "the records", step)
+
+
+def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
+    """The counts as int64, each a whole number from 0 to 2^53."""
+    kind = pd.api.types
+    is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
+    if kind.is_bool_dtype(column.dtype) or not is_number:
+        if len(column) == 0:
+            return np.empty(0, dtype=np.int64)
+        raise bad_count("values that are not numbers")
+    _refuse_any(column.isna().to_numpy(), MISSING)
+    values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column.dtype) else column.to_numpy()
+    _refuse_any(values < 0, NEGATIVE)
+    _refuse_any(values > MAX_COUNT, TOO_LARGE)
+    counts = values.astype(np.int64)
+    _refuse_any(counts != values, FRACTION)
+    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
+        raise bad_count(SUM_TOO_LARGE)
+    return counts
+
+
+def _refuse_any(faulty: NDArray[np.bool_], what: str) -> None:
+    if faulty.any():
+        raise bad_count(what, row=int(np.argmax(faulty)), rows=len(faulty))
+
+
+def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:
+    """Unlisted zones (-1) replaced by the geography's unknown zone, where it has one."""
+    if geography.unknown is None:
+        return numbers
+    return np.where(numbers < 0, np.int32(geography.zones.index(geography.unknown)), numbers).astype(np.int32)
+
+
+def _sorted_by_rank(
+    rank: NDArray[np.int64], trips: NDArray[np.int64], ranks: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Both in order of rank, the trips as a new array; ``ranks`` is the number of possible ranks.
+
+    Rank and position go into one word where they fit: NumPy sorts words several times as fast as it finds an order.
+    The words take the place of the ranks, since a nation's pairs fill half a gigabyte an array.
+    """
+    bits = len(rank).bit_length()
+    if (ranks - 1).bit_length() + bits > 63:
+        order = np.argsort(rank, kind="stable")
+        return rank[order], trips[order]
+    _append_position(rank, bits)
+    rank.sort()
+    sorted_trips = np.empty_like(trips)
+    _gather_by_position(rank, bits, trips, sorted_trips)
+    return rank, sorted_trips
+
+
+def _ascends(values: NDArray[np.int64]) -> bool:
+    """Whether every value is above the one before it."""
+    return bool(np.all(values[1:] > values[:-1]))
+
+
+@kernel
+def _append_position(rank, bits):  # type: ignore[no-untyped-def]  # compiled
+    """Rank and position as one word, in place."""
+    for i in range(len(rank)):
+        rank[i] = (rank[i] << bits) | i
+
+
+@kernel
+def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyped-def]  # compiled
+    """The trips of every word's position; the words become ranks again."""
+    for i in range(len(words)):
+        trips_out[i] = trips[words[i] & ((1 << bits) - 1)]
+        words[i] >>= bits
+
+
+@kernel
+def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
+    """Sum the trips of equal ranks and close the gaps, in place; returns how many pairs with trips there are."""
+    pairs = 0
+    for i in range(len(rank)):
+        if trips[i] == 0:
+            continue
+        if pairs > 0 and rank[pairs - 1] == rank[i]:
+            trips[pairs - 1] += trips[i]
+        else:
+            rank[pairs], trips[pairs] = rank[i], trips[i]
+            pairs += 1
+    return pairs
+
+
+@kernel
+def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
+    """Add the trips below every child; ``first_zone`` and ``area_of`` are those of the areas that are divided."""
+    start = 0
+    for parent in range(len(first_rank)):
+        base, width, child = first_rank[parent], whole_zones[parent], first_child[parent]
+        first, last = offsets[parent], offsets[parent + 1]
+        zone = np.int64(first_zone[child])
+        end = base + width * (np.int64(first_zone[child + last - first]) - zone)
+        start = _position(rank, start, base)
+        stop = _position(rank, start, end)
+        if stop - start <= few * (last - first):
+            for leaf in range(start, stop):
+                area = area_of[zone + (rank[leaf] - base) // width]
+                noisy[first + area - child] += before[leaf + 1] - before[leaf]
+        else:
+            begin = start
+            for at in range(first, last):
+                next_zone = np.int64(first_zone[child + at - first + 1])
+                after = _position(rank, begin, base + width * (next_zone - zone))
+                noisy[at] += before[after] - before[begin]
+                begin = after
+        start = stop
+
+
+@kernel
+def _position(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
+    """First position from ``start`` on whose rank is at least ``wanted``: in steps that double, then by halves."""
+    low, high, step = start, start, 1
+    while high < len(rank) and rank[high] < wanted:
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, len(rank))
+    while low < high:
+        middle = (low + high) // 2
+        if rank[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,113 @@
+"""Weights of records: how many trips a record counts, at most the bound that is declared for it (spec 6).
+
+A weight is rounded to the nearest whole number, halves up, and cut at the bound. One that is missing, negative, not
+finite or no number is a fault of its record, which is then not counted, whatever the neighbours: no zone for unknown
+places can take a record that says no number of trips, and n, which a dropped record moves, is noised where there are
+weights. The share of faults counts each record once, since a faulty one has no weight to count by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from od_core.errors import OdError, base_name, nearest_only
+from od_core.files.duckdb_session import memory_database
+from od_core.privacy.unit import PrivacyUnit
+from od_core.records.contribution_bound import texts
+from od_core.records.faults import not_counted
+
+WEIGHT = "weight"
+"""The column of weights, in frames and in the confidential folder."""
+
+IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), false)"
+"""Whether a record has a weight, in SQL of DuckDB and Spark, to which NaN is the greatest of all numbers."""
+
+
+def counted_trips(max_weight: int) -> str:
+    """The trips that a record counts, in SQL, from its weight as DOUBLE; NULL where it has none."""
+    return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
+
+
+def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Confidential: the trips that each record counts, and whether it has a weight; shape (records,) each.
+
+    Args:
+        flows: with column ``weight``: numbers, or text as a file of records has them.
+        max_weight: W.
+
+    Raises:
+        OdError: the column stands twice, or holds neither numbers nor text.
+    """
+    if list(map(str, flows.columns)).count(WEIGHT) > 1:
+        raise OdError("OD-TRIPS-COLUMN", f"the records have column {WEIGHT!r} twice", next_step="keep one of them")
+    column = flows[WEIGHT]
+    kind = pd.api.types
+    if kind.is_numeric_dtype(column.dtype) and not (
+        kind.is_bool_dtype(column.dtype) or kind.is_complex_dtype(column.dtype)
+    ):
+        weights = pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    elif kind.is_object_dtype(column.dtype) or kind.is_string_dtype(column.dtype):
+        weights = texts(column.astype(object).map(lambda value: str(value) if _is_number(value) else value))
+    else:
+        raise no_weights(f"column {WEIGHT!r} holds {base_name(column.dtype)}")
+    numbers = f"SELECT TRY_CAST(value AS DOUBLE) AS {WEIGHT} FROM weights"  # noqa: S608  # names of our own
+    query = f"""
+        SELECT coalesce(trips, 0) AS trips, trips IS NOT NULL AS has_weight
+        FROM (SELECT {counted_trips(max_weight)} AS trips FROM ({numbers}))
+    """  # noqa: S608  # a number, and names of our own
+    try:
+        with memory_database() as connection:
+            connection.register("weights", pa.table({"value": weights}))
+            result = connection.sql(query).to_arrow_table()
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise not_counted(error) from None
+    return result["trips"].to_numpy(), result["has_weight"].to_numpy()
+
+
+def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
+    """Refuse weights without a declared bound, and a bound without weights. Raises OdError.
+
+    Args:
+        unit: what is protected.
+        names: columns that the records have.
+    """
+    if unit.max_weight is None:
+        if WEIGHT in names:
+            raise OdError(
+                "OD-TRIPS-WEIGHTS",
+                f"column {WEIGHT!r} gives records a weight, but no bound is declared, and one record counts 1",
+                next_step="declare the unit's max_weight, or leave the column out",
+            )
+        return
+    if WEIGHT not in names:
+        raise OdError(
+            "OD-TRIPS-COLUMN",
+            f"the records have no column {WEIGHT!r}, and max_weight is declared{nearest_only(WEIGHT, tuple(names))}",
+            next_step="name the column of the weights, or leave out max_weight",
+        )
+    if "trips" in names:
+        raise trips_and_weights()
+
+
+def trips_and_weights() -> OdError:
+    """The error for rows of several trips that have a weight: each trip is a record, and a weight is of one record."""
+    return OdError(
+        "OD-TRIPS-WEIGHTS",
+        f"records have columns 'trips' and {WEIGHT!r}: a row of several trips is no single record with a weight",
+        next_step="give one row a record and its weight, or the number of trips alone",
+    )
+
+
+def no_weights(what: str) -> OdError:
+    """The error for a column whose type is not that of a weight."""
+    return OdError("OD-TRIPS-WEIGHTS", f"{what}, not weights", next_step="give the weights as numbers")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

@@ -1,0 +1,185 @@
+"""Public zone lists from CSV or Parquet, and how an agency's list says its hierarchy; codes stay text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+import pyarrow as pa
+
+from od_core.errors import OdError
+from od_core.files.durable import file_digest
+from od_core.files.presence import absence
+from od_core.geography.codes import COORDINATES, check_codes, no_column
+from od_core.geography.geography import Geography
+from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
+from od_core.records.file_faults import GZIP_ERRORS, open_bytes
+
+_OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True)
+class ZoneList:
+    """Where a public zone list is, and how it says its hierarchy.
+
+    Attributes:
+        file: path of a CSV (also .csv.gz) or Parquet file.
+        levels: coarse to fine, the last one that of the zones; columns of that name, but for what follows.
+        prefixes: levels whose areas are the first characters of the zone's code: how many.
+        joined: levels whose codes are those of several columns, joined: which.
+        parents: columns of an area and of its parent, for a list of all areas; the levels then name the depths.
+        unknown: listed zone that takes records from unlisted places, or None.
+        unknown_area: code of an area that is added at every level for such records, or None.
+        version: what its owner calls this list, or None; published.
+        coordinates: columns of latitude and longitude, or None; published.
+    """
+
+    file: str
+    levels: tuple[str, ...]
+    prefixes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    parents: tuple[str, str] | None = None
+    unknown: str | None = None
+    unknown_area: str | None = None
+    version: str | None = None
+    coordinates: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prefixes", "joined"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        check_prefixes(self.levels, self.prefixes)
+        check_joined(self.joined)
+        strange = [level for level in self.joined if level not in self.levels]
+        if strange:
+            raise _declared(f"{strange[0]!r} is joined of several columns, and is no level")
+        both = [level for level in self.joined if level in self.prefixes]
+        if both:
+            raise _declared(f"level {both[0]!r} is both the beginning of a code and joined of several columns")
+        if self.parents is not None and (self.prefixes or self.joined or self.coordinates):
+            raise _declared("a list of areas and their parents has no prefixes, no joined levels and no coordinates")
+        if self.unknown is not None and self.unknown_area is not None:
+            raise _declared("a listed zone and an added area for unknown places exclude each other")
+        for name in ("unknown_area", "version"):
+            if getattr(self, name) is not None:
+                check_codes([getattr(self, name)], name)
+
+    def geography(self, folder: Path) -> Geography:
+        """The geography in the file, whose path is relative to a folder. Raises OdError naming file and fault."""
+        path = folder / self.file
+        return _geography(self, path, file_digest(path) if path.is_file() else None)
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether the list has an area for records from places that are not in it."""
+        return self.unknown is not None or self.unknown_area is not None
+
+    def kept_as(self, file: str) -> ZoneList:
+        """How a geography of this list is read again once it is kept, by ``Geography.to_frame``, in another file."""
+        return ZoneList(
+            file,
+            self.levels,
+            unknown=self.unknown if self.unknown_area is None else self.unknown_area,
+            version=self.version,
+            coordinates=None if self.coordinates is None else COORDINATES,
+        )
+
+
+def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
+    """The geography that a table holds, read as the zone list says; its file is not looked at.
+
+    Raises:
+        OdError: as :func:`od_core.geography.hierarchy.with_prefixes`, :func:`od_core.geography.hierarchy.with_joined`,
+            :func:`od_core.geography.hierarchy.with_unknown_area` and the class methods of :class:`Geography`.
+    """
+    if listed.parents is not None:
+        geography = Geography.from_parents(
+            _areas(zones, *listed.parents), levels=listed.levels, unknown=listed.unknown, version=listed.version
+        )
+    else:
+        zones = with_prefixes(with_joined(zones, listed.joined), listed.levels, listed.prefixes)
+        geography = Geography.from_frame(
+            zones, listed.levels, unknown=listed.unknown, coordinates=listed.coordinates, version=listed.version
+        )
+    return geography if listed.unknown_area is None else with_unknown_area(geography, listed.unknown_area)
+
+
+def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
+    """The columns of areas and parents by their own names; a blank parent is none, as a CSV file writes it."""
+    missing = [name for name in (area, parent) if name not in areas.columns]
+    if missing:
+        columns = list(map(str, areas.columns))
+        raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", missing[0], columns, (area, parent))
+    pairs = areas[[area, parent]].set_axis(["area", "parent"], axis="columns")
+    return pairs.assign(parent=pairs["parent"].where(pairs["parent"] != "", None))
+
+
+@lru_cache(maxsize=8)
+def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # tells one content of the file from another
+    """The geography in a file with this digest: every step of a run asks for it, and a large one takes its time."""
+    zones = read_zones(path)
+    try:
+        return geography_from(zones, listed)
+    except OdError as error:
+        raise error.in_file(path.name) from None
+
+
+def read_zones(path: Path) -> pd.DataFrame:
+    """A public table as it stands: CSV columns all as text, blanks kept as blanks; Parquet with its own types.
+
+    Args:
+        path: of a file .csv (commas, UTF-8), .csv.gz (the same, packed by gzip) or .parquet.
+
+    Raises:
+        OdError: the file is missing, may not be read, is not UTF-8, is separated by other signs than commas, or is no
+            table.
+    """
+    if (absent := absence(path)) is not None:
+        raise _fault("OD-FILE-MISSING", absent)
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        _refuse_other_text(path)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
+        if len(table) == 0:
+            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is empty")
+        return table[1:].set_axis(list(table.iloc[0]), axis="columns").reset_index(drop=True)
+    except UnicodeDecodeError:
+        raise _fault(
+            "OD-FILE-NOT-UTF8", f"{path.name} is not UTF-8 text, but perhaps Windows-1252 or ISO 8859-1"
+        ) from None
+    except GZIP_ERRORS:
+        raise _fault("OD-FILE-UNREADABLE", f"{path.name} is not a whole gzip file") from None
+    except (ValueError, pa.ArrowException) as error:
+        raise _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table", str(error)) from None
+
+
+def _refuse_other_text(path: Path) -> None:
+    """Refuse UTF-16, and a first line that other signs than commas divide. Raises OdError; as reading the file does."""
+    with open_bytes(path) as file:
+        first = file.readline()
+    if first.startswith(_UTF16):
+        raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
+    heads = first.decode().rstrip()
+    for sign, name in _OTHER_DELIMITERS.items():
+        if sign in heads and "," not in heads:
+            raise _fault(
+                "OD-FILE-DELIMITER",
+                f"{path.name} is separated by {name}, not by commas",
+                f"its first line: {heads[:80]!r}",
+            )
+
+
+def _declared(message: str) -> OdError:
+    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step="correct the declaration of the zone list")
+
+
+def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+    """A detail quotes the file, which may be that of the records where its path is wrong; so it is confidential."""
+    next_step = "correct the geography's file or its path"
+    return OdError(code, message, next_step=next_step, confidential_detail=detail)

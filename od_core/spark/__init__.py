@@ -1,0 +1,1 @@
+"""Run counting and parts on Spark: the only package that imports PySpark."""

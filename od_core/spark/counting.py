@@ -1,0 +1,231 @@
+"""Confidential: the trips of every leaf pair, counted by Spark where the records may not leave the lake (spec 8).
+
+The text that finds ranks and counts them is that of DuckDB (:mod:`od_core.records.count_query`), and so are the files
+that it ends in. What Spark is asked to do holds nothing of the records: no literal of theirs stands in a plan, key and
+period come as a relation, tasks write files and give back one word, and what goes wrong in one is caught there.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from od_core.errors import OdError
+from od_core.geography.flow_tree import FlowTree
+from od_core.ledger.object_store import Store, keep_detail
+from od_core.periods import Period
+from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.records.contribution_bound import check_user_column, secret_table
+from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
+from od_core.records.count_query import Tally, lost_zeros, ranked_records, trips_by_rank, zone_tables
+from od_core.records.faults import (
+    MAX_COUNT,
+    MISSING,
+    NEGATIVE,
+    SUM_TOO_LARGE,
+    TOO_LARGE,
+    bad_count,
+    refuse_too_many_faults,
+)
+from od_core.records.format import RecordColumns, RecordFormat
+from od_core.records.formats.table import TABLE
+from od_core.records.weights import check_weight_column
+from od_core.spark.load_query import SparkQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DONE = "ok"
+_TASK_FAILED = "OD-SPARK-TASK"
+_SUMMARIES = "summaries"
+
+
+def count_in_spark(
+    session: SparkSession,
+    source: str,
+    columns: RecordColumns,
+    period: str,
+    tree: FlowTree,
+    store: Store,
+    folder: str,
+    *,
+    unit: PrivacyUnit = TRIP,
+    key: bytes = b"",
+    fault_threshold: Fraction = FAULT_THRESHOLD,
+    record_format: RecordFormat = TABLE,
+    time_zone: str | None = None,
+) -> CountFiles:
+    """Read the records of a period from the lake and count them in tree order, as ``count_records`` would.
+
+    The session is the operator's, classic or of Spark Connect; its executors have this package installed and reach the
+    store. ``spark.sql.shuffle.partitions`` says into how many parts the ranks are cut. Its logs, event log and user
+    interface may tell true counts, and so are confidential (spec 8, section 5).
+
+    Args:
+        session: of Spark.
+        source: a folder or file of Parquet, which is what has a slash in it; or the name of a table of the lake.
+        columns: names of its columns: codes STRING, the date DATE, TIMESTAMP_NTZ, STRING as ISO 8601 writes it, or
+            TIMESTAMP with a time zone; counts whole numbers, weights numbers, the user id STRING or whole numbers.
+        period: as :class:`od_core.periods.Period` writes it; under a user unit, part of what chooses trips.
+        tree: the public flow tree.
+        store, folder: where the counts are written, into a new folder at every attempt; nothing is left there where
+            the records are refused. Details of what goes wrong in a task stand in its folder ``errors``.
+        unit, key, fault_threshold: as :func:`od_core.records.count_duckdb.count_records`.
+        record_format: categories, codes that are nowhere, what is done with records of other periods; nothing else.
+        time_zone: in whose days instants count.
+
+    Raises:
+        OdError: as ``count_records``; a column is missing or of another type; the source cannot be read; Spark fails.
+            No message holds a value of a record.
+    """
+    names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
+    check_weight_column(unit, names)
+    if unit.kind != "trip":
+        check_user_column("user", unit, names)
+    secret = secret_table(key, period) if unit.kind != "trip" else None
+    is_flows = columns.trips is not None
+    try:
+        with _spark_errors_stay_inside():
+            frame = session.read.parquet(source) if "/" in source else session.table(source)
+            query = SparkQuery(frame, columns, record_format, time_zone)
+            records = query.records(Period(period), tree.origin, tree.destination)
+            if is_flows:
+                _check_counts(records)
+            with _Relations(session, records, tree, secret) as relations:
+                ranked = relations.sql(ranked_records(tree, unit, is_flows=is_flows)).repartitionByRange("rank")
+                by_rank = trips_by_rank(relations.named("ranked", ranked), unit, is_flows=is_flows)
+                counts = session.sql(by_rank).sortWithinPartitions("rank")
+                outcomes = counts.mapInArrow(_WriteCounts(store, folder), "outcome STRING").collect()
+                files, tally = _written(store, folder, [row.outcome for row in outcomes])
+
+                def has_lost_zeros() -> bool:
+                    return bool(relations.sql(lost_zeros(tree)).collect()[0].lost)
+
+                refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
+        return finish_count_files(store, folder, files)
+    except BaseException:
+        store.remove(folder)
+        raise
+
+
+class _Relations:
+    """The relations that the shared text reads, under names that no other query of the session has."""
+
+    def __init__(self, session: SparkSession, records: DataFrame, tree: FlowTree, secret: pa.Table | None) -> None:
+        self._session, self._prefix = session, f"od_{secrets.token_hex(8)}"
+        self._relations = {"records": records}
+        for name, zones in zone_tables(tree).items():
+            self._relations[name] = session.createDataFrame(zones)
+        if secret is not None:
+            self._relations["secret"] = session.createDataFrame(secret)
+        self._views: list[str] = []
+
+    def __enter__(self) -> _Relations:
+        common = [f"{name} AS (SELECT * FROM {self.named(name, frame)})" for name, frame in self._relations.items()]  # noqa: S608  # our own
+        self._with = f"WITH {', '.join(common)}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for view in self._views:
+            with suppress(Exception):  # the session may be gone
+                self._session.catalog.dropTempView(view)
+
+    def named(self, name: str, frame: DataFrame) -> str:
+        """Give a data frame a name in the session."""
+        view = f"{self._prefix}_{name}"
+        frame.createOrReplaceTempView(view)
+        self._views.append(view)
+        return view
+
+    def sql(self, text: str) -> DataFrame:
+        """A query that reads them by the names that the text knows."""
+        return self._session.sql(f"{self._with} {text}")
+
+
+@dataclass(frozen=True, repr=False)
+class _WriteCounts:
+    """The task: writes the counts of one partition, and gives back one word.
+
+    The summary comes last and once: of two attempts, the files of the one that kept it count.
+    """
+
+    store: Store
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"outcome": pa.array([self._outcome(batches)], pa.string())})
+
+    def _outcome(self, batches: Iterator[pa.RecordBatch]) -> str:
+        try:
+            from pyspark import TaskContext
+
+            part, tally = TaskContext().partitionId(), Tally()  # of the task that this is
+            stem = f"{self.folder}/{part:06d}.{secrets.token_hex(6)}."
+            files = write_count_files(self.store, stem, tally.take(batches))
+            summary = {
+                "counted": tally.counted,
+                "faulty": tally.faulty,
+                "files": [asdict(file) for file in files],
+            }
+            self.store.create_if_absent(f"{self.folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
+        except BaseException:  # noqa: BLE001  # what leaves a task is in Spark's logs, with the values it quotes
+            keep_detail(self.store, traceback.format_exc())
+            return _TASK_FAILED
+        return _DONE
+
+
+def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[CountFile], Tally]:
+    """What all tasks have written, and the sums of what they counted. Raises OdError where one has failed."""
+    summaries = store.list(f"{folder}/{_SUMMARIES}/")
+    if any(outcome != _DONE for outcome in outcomes) or len(summaries) != len(outcomes):
+        raise OdError(
+            _TASK_FAILED,
+            "a task of Spark could not write the counts of its part",
+            next_step="read the newest file in errors of the confidential store, then run the release again",
+        )
+    files, tally = [], Tally()
+    for name in summaries:
+        with store.read(name) as file:
+            summary = json.loads(file.read())
+        tally.counted += summary["counted"]
+        tally.faulty += summary["faulty"]
+        files += [CountFile(**facts) for facts in summary["files"]]
+    return files, tally
+
+
+def _check_counts(records: DataFrame) -> None:
+    """Raise OdError where a count is no count; Spark says of each fault alone whether there is one."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    trips = F.col("trips")
+    faults = {MISSING: trips.isNull(), NEGATIVE: trips < 0, TOO_LARGE: trips > MAX_COUNT}
+    has = [F.coalesce(F.bool_or(fault), F.lit(False)) for fault in faults.values()]
+    is_too_large = F.coalesce(F.sum(trips.cast("decimal(38,0)")) > F.lit(MAX_COUNT), F.lit(False))
+    for what, found in zip([*faults, SUM_TOO_LARGE], records.agg(*has, is_too_large).collect()[0], strict=True):
+        if found:
+            raise bad_count(what)
+
+
+@contextmanager
+def _spark_errors_stay_inside() -> Iterator[None]:
+    """Turn what Spark raises into an error without values: it quotes the rows that it stumbled over."""
+    try:
+        yield
+    except OdError:
+        raise
+    except Exception as error:  # noqa: BLE001  # of Spark, its gateway or its channel
+        raise OdError(
+            "OD-SPARK-FAILED",
+            "Spark cannot read or count the records",
+            next_step="see that the source is there and may be read, and that executors have this package installed",
+            confidential_detail=str(error),
+        ) from None

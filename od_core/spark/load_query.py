@@ -1,0 +1,161 @@
+"""Confidential: the columns of a table of the lake, as ``load_records`` would leave them.
+
+Each record is read from its own fields alone, by conversions that fail for none: what cannot be read is NULL, a fault
+of its record. Names of columns and what a declaration says are all that stands in a plan.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from od_core.errors import OdError, base_name, nearest_only
+from od_core.geography.geography import Geography
+from od_core.periods import Period
+from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
+from od_core.records.format import ColumnName, RecordColumns, RecordFormat, column_in, shown
+from od_core.records.row_meaning import refuse_unclear, unnamed_columns
+from od_core.records.weights import no_weights
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TEXT = "string"
+"""As Spark writes the type of text that is compared byte by byte; of other collations it writes more."""
+
+_LOCAL_TIME = r"\A\d{4}-\d{2}-\d{2}([ T](([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?|24:00(:00(\.0+)?)?))?\z"
+"""A date or a time without zone, as :mod:`od_core.records.load_query` takes them."""
+
+_EPOCH = datetime.date(1970, 1, 1)
+_MICROSECONDS = 86_400_000_000
+_CORRECT = "correct the table of records, or the columns named in the configuration"
+
+
+class SparkQuery:
+    """The query over a data frame of Spark.
+
+    Args:
+        frame: the table.
+        columns: names of its columns.
+        form: categories, codes that are nowhere, and what is done with records of other periods.
+        time_zone: in whose days instants count; None where there should be none.
+
+    Raises:
+        OdError: a column is missing; a column that nobody has named may hold the trips of a row; the time zone is not
+            one of an area.
+    """
+
+    def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
+        form.refuse_estimates(columns)
+        self._frame, self._columns, self._form, self._time_zone = frame, columns, form, time_zone
+        self._types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        for name in (*columns.names, *(column for column, _ in form.categories)):
+            if column_in(name, list(self._types)) is None:
+                near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
+                raise _fault("OD-TRIPS-COLUMN", f"the table of records has no column {shown(name)}{near}")
+        kinds = {name: base_name(kind) for name, kind in self._types.items()}
+        refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
+
+    def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
+        """The records: origin, destination, in_period, and trips, weight and person where they are named.
+
+        ``person`` is the user id as text; NULL where it is none.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+        columns, form = self._columns, self._form
+        is_inside = F.lit(True) if columns.date is None else self._is_inside(columns.date, period)
+        fields = [
+            self._placed(columns.origin, geography).alias("origin"),
+            self._placed(columns.destination, destinations).alias("destination"),
+            F.coalesce(is_inside, F.lit(False)).alias("in_period"),
+        ]
+        if columns.trips is not None:
+            fields.append(self._whole(columns.trips).alias("trips"))
+        if columns.weight is not None:
+            fields.append(self._weight(columns.weight).alias("weight"))
+        if columns.user is not None:
+            fields.append(self._person(columns.user).alias("person"))
+        frame = self._frame
+        for column, values in form.categories:
+            frame = frame.where(self._is_category(column, values))
+        if form.outside_period == "drop":
+            frame = frame.where(F.coalesce(is_inside, F.lit(True)))
+        return frame.select(*fields)
+
+    def _column(self, name: ColumnName) -> tuple[Column, str, str]:
+        """A column, its name and its type."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        found = str(column_in(name, list(self._types)))
+        quoted = found.replace("`", "``")
+        return F.col(f"`{quoted}`"), found, self._types[found]
+
+    def _placed(self, name: ColumnName, geography: Geography) -> Column:
+        """A zone code; or the geography's unknown zone, which takes the codes that are nowhere and not its own."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        code, found, kind = self._column(name)
+        if kind != _TEXT:
+            message = f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation"
+            raise _fault("OD-TRIPS-NOT-TEXT", message)
+        if geography.unknown is None:
+            return code
+        is_nowhere = code.isin([one for one in self._form.nowhere if one not in ("", *geography.zones)])
+        if "" in self._form.nowhere:
+            is_nowhere = is_nowhere | ~F.coalesce(code.rlike(IS_USER_ID), F.lit(False))
+        return F.when(is_nowhere, F.lit(geography.unknown)).otherwise(code)
+
+    def _is_inside(self, name: ColumnName, period: Period) -> Column:
+        """Whether a record is of the period; NULL where it has no date that the calendar knows."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        column, found, kind = self._column(name)
+        if kind == "timestamp" and self._time_zone is not None:
+            # The local time as though it were that of Greenwich: the session's own time zone plays no part.
+            local = F.unix_micros(F.from_utc_timestamp(column, self._time_zone))
+            first, end = ((day - _EPOCH).days * _MICROSECONDS for day in (period.first, period.end))
+            return (local >= F.lit(first)) & (local < F.lit(end))
+        if kind == _TEXT:
+            day = F.when(column.rlike(_LOCAL_TIME), F.substring(column, 1, 10).try_cast("date"))
+        elif kind in ("date", "timestamp_ntz"):
+            day = column.try_cast("date")
+        else:
+            next_step = "say in which time_zone days begin, or give local times" if kind == "timestamp" else _CORRECT
+            message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
+            raise _fault("OD-TRIPS-DATE", message, next_step)
+        return (day >= F.lit(period.first)) & (day < F.lit(period.end))
+
+    def _whole(self, name: ColumnName) -> Column:
+        column, found, kind = self._column(name)
+        if kind not in _WHOLE:
+            raise _fault("OD-TRIPS-COUNT", f"column {found!r} holds {base_name(kind)}, not whole numbers of trips")
+        return column.try_cast("bigint")
+
+    def _weight(self, name: str) -> Column:
+        column, found, kind = self._column(name)
+        if kind not in (*_WHOLE, "float", "double") and not kind.startswith("decimal("):
+            raise no_weights(f"column {found!r} holds {base_name(kind)}")
+        return column.try_cast("double")
+
+    def _person(self, name: str) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        column, found, kind = self._column(name)
+        if kind not in (_TEXT, *_WHOLE):
+            raise no_user_ids(f"column {found!r} holds {base_name(kind)}")
+        text = column.try_cast("string")
+        return F.when(text.rlike(IS_USER_ID), text)
+
+    def _is_category(self, name: str, values: tuple[str, ...]) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        column, found, kind = self._column(name)
+        if kind not in (_TEXT, "boolean", *_WHOLE):
+            raise _fault("OD-TRIPS-CATEGORY", f"column {found!r} holds {base_name(kind)}, not categories")
+        return F.coalesce(column.try_cast("string"), F.lit("")).isin(list(values))
+
+
+def _fault(code: str, message: str, next_step: str = _CORRECT) -> OdError:
+    return OdError(code, message, next_step=next_step)

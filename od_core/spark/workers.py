@@ -1,0 +1,95 @@
+"""The executors of Spark as workers: they are handed short texts and give short texts back.
+
+A data frame never holds noise: Spark works one out anew whenever it is asked twice, loses an executor, or tries again,
+and then it holds other noise (spec 8, section 2). So the relation of descriptors, one exchange and one function are
+the whole of every job, and what the function makes it keeps in a :class:`od_core.ledger.object_store.Store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from od_core.errors import OdError
+from od_core.flows.parts.workers import Task
+from od_core.parallel import on_one_thread
+from od_core.spark.session import check_session, quiet_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_FAILED = "OD-TASK-FAILED"
+"""The outcome of a task that raised, which it must not: its text stays where it was raised."""
+
+_Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class SparkWorkers:
+    """The executors of a session, classic or of Spark Connect, that have this package installed.
+
+    Attributes:
+        session: checked by :func:`od_core.spark.session.check_session`.
+
+    Raises:
+        OdError: the session repeats tasks by itself.
+    """
+
+    session: SparkSession = field(repr=False)
+
+    def __post_init__(self) -> None:
+        check_session(self.session)
+
+    def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
+        """As :meth:`od_core.flows.parts.workers.Workers.map`; one Spark task a descriptor, each on one thread.
+
+        Raises:
+            OdError: ``OD-SPARK-JOB``, the job failed. What Spark says of it may quote a value: it is confidential.
+        """
+        if not descriptors:
+            return []
+        quiet_spark()
+        count = len(descriptors)
+        table = pa.table({"part": pa.array(range(count), pa.int32()), "descriptor": pa.array(descriptors, pa.string())})
+        try:
+            parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
+            rows = parts.mapInArrow(_each(task), "part INT, outcome STRING").collect()
+        except Exception as error:  # noqa: BLE001  # whatever Spark raises, in either kind of session
+            raise _failed_job(f"{type(error).__name__}: {error}") from None
+        outcomes = dict(sorted((row.part, row.outcome) for row in rows))
+        if len(rows) != count or list(outcomes) != list(range(count)):
+            raise _failed_job(f"{len(rows)} outcomes of {count} tasks")
+        return list(outcomes.values())
+
+
+def _each(task: Task) -> Callable[[_Batches], _Batches]:
+    """The function that executors run."""
+
+    def outcomes(batches: _Batches) -> _Batches:
+        for batch in batches:
+            found = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
+            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(found, pa.string())], ["part", "outcome"])
+
+    return outcomes
+
+
+def _outcome(task: Task, descriptor: str) -> pa.Scalar:
+    """A text in any case: what leaves the function as an exception is in Spark's logs, with the values it quotes."""
+    try:
+        with on_one_thread():
+            return pa.scalar(task(descriptor), pa.string())
+    except BaseException:  # noqa: BLE001  # nothing may leave, SystemExit neither
+        return pa.scalar(TASK_FAILED)
+
+
+def _failed_job(detail: str) -> OdError:
+    return OdError(
+        "OD-SPARK-JOB",
+        "Spark did not bring the job to its end",
+        next_step="see that every executor has this package installed and reaches the store, then run it again",
+        spent="what was set aside before stays charged; what was kept is kept",
+        confidential_detail=detail,
+    )

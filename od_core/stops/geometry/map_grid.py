@@ -1,0 +1,107 @@
+"""A public map, cut into cells, on which every place of a trip lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.stops.geometry.grid import MAX_SIDE, Counts, Grid, Points, cells_of
+
+
+@dataclass(frozen=True)
+class MapGrid:
+    """Degrees cut into side x side cells; a trip is a cell for each of its places, longitude before latitude.
+
+    Attributes:
+        west, east, south, north: of the map, in degrees; public.
+        side: cells of each side.
+        places: names of a trip's places in order, origin first, destination last.
+
+    Raises:
+        OdError: no map, or degrees that are none; fewer than two places, or a name twice.
+    """
+
+    west: float
+    east: float
+    south: float
+    north: float
+    side: int
+    places: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
+        if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
+            raise _fault("a map needs degrees of west below east and south below north")
+        whole = isinstance(self.side, int) and not isinstance(self.side, bool)
+        if not whole or not 1 <= self.side <= MAX_SIDE:
+            raise _fault("a side of the map has a whole number of cells, from 1 to 2^31")
+        if len(self.places) < 2 or len(set(self.places)) < len(self.places):
+            raise _fault("a trip has two places at least, each of another name")
+
+    @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """West, east, south, north."""
+        return self.west, self.east, self.south, self.north
+
+    @property
+    def grid(self) -> Grid:
+        """Two dimensions a place: longitude and latitude."""
+        return Grid((self.side,) * (2 * len(self.places)))
+
+    @classmethod
+    def around(cls, longitude: pd.Series, latitude: pd.Series, side: int, places: Sequence[str]) -> MapGrid:
+        """The least map around some public places. Raises OdError where a coordinate is missing or no number."""
+        degrees = [_degrees(column) for column in (longitude, latitude)]
+        (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
+        return cls(west, east, south, north, side, tuple(places))
+
+    def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
+        """Cell of each public place; the last degree lies in the last cell. Shape (places, 2).
+
+        Raises:
+            OdError: a coordinate is missing or no number; a place that is not on the map.
+        """
+        degrees = np.column_stack([_degrees(longitude), _degrees(latitude)])
+        least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
+        if (degrees < least).any() or (degrees > most).any():
+            raise _fault("a listed place is not on the map")
+        return cells_of(degrees, least, most, (self.side, self.side))
+
+    def degrees(self, lower: Counts, upper: Counts) -> list[tuple[float, float, float, float]]:
+        """West, south, east and north of a box's rectangle for each place; bounds of cells, inclusive, shape (2 k,)."""
+        width, height = (self.east - self.west) / self.side, (self.north - self.south) / self.side
+        return [
+            (
+                self.west + int(lower[2 * place]) * width,
+                self.south + int(lower[2 * place + 1]) * height,
+                self.west + (int(upper[2 * place]) + 1) * width,
+                self.south + (int(upper[2 * place + 1]) + 1) * height,
+            )
+            for place in range(len(self.places))
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """The map as JSON-ready public facts; see :meth:`from_facts`."""
+        names = ("west", "east", "south", "north")
+        return {**dict(zip(names, self.edges, strict=True)), "side": self.side, "places": list(self.places)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> MapGrid:
+        """The map behind its facts."""
+        return cls(**{**facts, "places": tuple(facts["places"])})
+
+
+def _degrees(column: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
+    degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+    if not len(degrees) or not np.isfinite(degrees).all():
+        raise _fault("a listed place has no coordinates")
+    return degrees
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-STOPS-MAP", message, next_step="correct the map or the list of places")

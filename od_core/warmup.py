@@ -1,0 +1,63 @@
+"""A few made-up trips released in every way, so that all kernels are compiled before the first real release."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, VanillaGauss
+from od_core.flows.projection.chebyshev import ORDERS
+from od_core.flows.release import release_flows
+from od_core.geography.flow_tree import TreeOrder
+from od_core.geography.geography import Geography
+from od_core.group_sizes import release_group_sizes
+from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
+from od_core.kernels import remove_older
+from od_core.noise.sources import BACKENDS
+from od_core.privacy.budget import Budget
+from od_core.privacy.unit import PrivacyUnit
+from od_core.stops import release_stops
+from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
+
+MECHANISMS: tuple[Mechanism, ...] = (
+    *map(InfTDA, ORDERS),
+    InfTDARefined(),
+    InfTDARefined(leaves="empirical_bayes"),
+    TDAL2(),
+    VanillaGauss(),
+    StabilityHistogram(),
+)
+RELATIONS: tuple[Literal["bounded", "unbounded"], ...] = ("bounded", "unbounded")
+
+
+def rehearse() -> None:
+    """Release the trips and throw the results away."""
+    zones = pd.DataFrame({"region": list("AAABB"), "zone": ["a1", "a2", "a3", "b1", "b2"]}, dtype="str")
+    geography = Geography.from_frame(zones, levels=["region", "zone"])
+    flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})
+    for tree, neighbours, mechanism, noise in product(get_args(TreeOrder), RELATIONS, MECHANISMS, BACKENDS):
+        release_flows(
+            flows,
+            geography,
+            unit=PrivacyUnit("trip", neighbours),
+            budget=Budget(epsilon=1, delta="1e-8"),
+            mechanism=mechanism,
+            tree=tree,
+            noise=noise,
+        )
+    groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
+    for name in GROUP_SIZE_MECHANISMS:
+        budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
+        release_group_sizes(groups, geography, unit=unit, budget=budget, mechanism=name, top_code=4, noise="table")
+    points = np.repeat([[0, 1], [3, 2]], 50, axis=0)
+    for name in STOPS_MECHANISMS:
+        budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
+        release_stops(points, (4, 4), unit=unit, budget=budget, mechanism=name, noise="table")
+
+
+if __name__ == "__main__":
+    remove_older()
+    rehearse()

@@ -1,0 +1,113 @@
+"""Groups with known sizes: the shapes that the papers give, the same at every call, and marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import synthetic_groups
+from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, census, departures, households, taxis
+from od_core import OdError
+
+FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
+SMALL = {
+    "households": lambda seed: households(seed, states=3, counties=2, groups=40),
+    "census": lambda seed: census(seed, counties=60, groups=5_000),
+    "taxis": lambda seed: taxis(seed, zones=20, groups=500),
+}
+ALPHA = 1e-6
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_same_seed_gives_the_same_groups_and_another_seed_others(name):
+    one, again, other = (SMALL[name](seed) for seed in (1, 1, 2))
+    assert one.marking == "synthetic"
+    assert one.geography.digest == again.geography.digest
+    assert np.array_equal(one.groups.size, again.groups.size)
+    assert np.array_equal(one.groups.area, again.groups.area)
+    assert not np.array_equal(one.groups.size, other.groups.size)
+    assert one.geography.size(1) == 1
+    assert one.geography.depth == 3
+
+
+@pytest.mark.parametrize("marking", ["confidential", "", None])
+def test_groups_without_a_marking_are_refused(marking):
+    with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL"):
+        replace(SMALL["taxis"](1), marking=marking)
+
+
+def test_households_have_the_published_shares_and_a_tail_of_one_ratio():
+    """Fails with probability 1e-6 each: by size, where a uniform law is refused by the same test, and by area."""
+    assert sum(HOUSEHOLDS) == 116_716_292  # households of the 2010 Census
+    data = households(5)
+    assert (data.geography.size(2), len(data.geography.zones)) == (52, 520)
+    assert data.groups.per_area(data.geography).tolist() == [234] * 520
+    share = np.array(HOUSEHOLDS) / sum(HOUSEHOLDS)
+    ratio = share[6] / (share[5] + share[6])
+    expected = np.append(share[:6], share[5] * ratio ** np.arange(1, 7))
+    expected = np.append(expected, 1 - expected.sum())
+    assert expected[6:].sum() == pytest.approx(share[6])
+    sizes = data.groups.size
+    assert sizes.min() == 1
+    assert OUTLIERS // 2 < np.count_nonzero(sizes > 100) <= OUTLIERS
+    common = sizes[sizes <= 100]
+    seen = np.bincount(np.minimum(common, 13), minlength=14)[1:]
+    assert stats.chisquare(seen, expected * len(common)).pvalue > ALPHA
+    assert stats.chisquare(seen, np.full(13, len(common) / 13)).pvalue < ALPHA
+    areas = data.groups.area[sizes <= 100]
+    assert stats.pearsonr(areas, common).pvalue > ALPHA  # sizes are dealt out to the areas at random
+
+
+def test_census_and_taxis_have_the_shapes_of_the_paper():
+    """The mean size of 13,282 log-normal draws lies within 5 % of 1,844, up to the cut, but for less than 1e-6."""
+    data = census(5, groups=40_000)
+    assert [data.geography.size(level) for level in (1, 2, 3)] == [1, 52, 3_144]
+    groups = data.groups.per_area(data.geography)
+    assert (groups.sum(), groups.min() >= 1) == (40_000, True)
+    assert groups.max() > 5 * groups.mean()
+    assert 1 == data.groups.size.min() < 500 < data.groups.size.max() <= data.top_code == 1_000
+    cabs = taxis(5)
+    assert [cabs.geography.size(level) for level in (1, 2, 3)] == [1, 6, 263]
+    assert len(cabs.groups.size) == cabs.top_code == 13_282
+    assert 0.92 * 1_844 < cabs.groups.size.mean() < 1.05 * 1_844
+    assert np.median(cabs.groups.size) < 0.7 * cabs.groups.size.mean()
+    assert cabs.groups.size.max() > 6 * cabs.groups.size.mean()
+
+
+def test_too_few_parts_for_the_areas_are_refused():
+    with pytest.raises(OdError, match="OD-SYNTHETIC"):
+        census(1, counties=51)
+    with pytest.raises(OdError, match="OD-SYNTHETIC"):
+        census(1, counties=100, groups=99)
+
+
+def test_departures_are_those_of_a_group_by(airport_geography, flights):
+    data = departures(FLIGHTS, "2001-02")
+    assert (data.marking, data.name) == ("public", "flights 2001-02")
+    assert data.geography.digest == airport_geography.digest
+    counts = flights["2001-02"].assign(date=lambda rows: rows["date"].astype(str)).groupby(["origin", "date"]).size()
+    assert data.groups.per_area(data.geography).tolist() == [28] * len(airport_geography.zones)
+    assert data.groups.size.max() == counts.max() < data.top_code
+    for number, airport in enumerate(airport_geography.zones):
+        mine = data.groups.size[data.groups.area == number]
+        theirs = sorted(counts[airport]) if airport in counts else []
+        assert mine.tolist() == [0] * (28 - len(theirs)) + theirs
+
+
+def test_a_frame_has_one_row_a_group():
+    data = SMALL["census"](1)
+    frame = data.to_frame()
+    assert frame["group"].is_unique
+    again = synthetic_groups.GroupSizes.from_frame(frame, data.geography)
+    assert np.array_equal(again.size, data.groups.size)
+    assert np.array_equal(again.area, data.groups.area)
+
+
+def test_the_list_of_data_sets_names_what_it_makes():
+    made = synthetic_groups.synthetic_groups()
+    assert list(made) == ["households", "census", "taxis"]
+    assert made["taxis"]().name == "taxis"

@@ -1,0 +1,176 @@
+"""The command line: plans, errors of one line, and a release from a new folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.cli.printing import print_frame
+from od_assets.components import OdRelease, domain
+from od_assets.project import var_folder
+from od_assets.runs.run_period import chosen_periods
+from od_assets.series import declarations
+from od_assets.series.declarations import DEFS, declaration, read_declaration
+from od_core.errors import OdError
+
+from .conftest import ATTRIBUTES, DOMAIN, Project
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def od_release(*arguments: str, var: Path, project: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OD_VAR": str(var), "OD_PROJECT": str(project)}
+    command = [sys.executable, "-m", "od_assets.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path) -> None:
+    result = od_release("plan", "us_flights", "--json", var=tmp_path)
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    rho = Fraction(plan["rho"])
+    assert sum(Fraction(step["rho"]) for step in plan["steps"]) == rho
+    assert all(Fraction(step["variance"]) == 1 / Fraction(step["rho"]) for step in plan["steps"])  # trip, bounded
+    assert float(rho) == pytest.approx(0.019215, rel=3e-4)  # exact, epsilon 1, delta 1e-8, geography shares
+    leaf, first = (Fraction(plan["steps"][k]["rho"]) for k in (-1, 0))
+    assert first / leaf == (1 - Fraction(1, 5)) / Fraction(3, 2)  # the largest number of divisions of a region is 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
+    plan = project.component().settings()
+    expected = plan.plan(plan.read_geography(), "2001-01").facts()
+    declared = {**ATTRIBUTES, "periods": {"first": "2150-06"}}
+    folder = project.root / "defs" / "trips"
+    folder.mkdir(parents=True)
+    (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
+    monkeypatch.setattr(declarations, "DEFS", folder.parent)
+    for chosen in ([], ["--period", "2150-06"]):
+        result = CliRunner().invoke(app, ["plan", "trips", "--json", *chosen])
+        assert result.exit_code == 0, result.exception
+        assert json.loads(result.stdout).items() >= expected.items()
+    for refused in (["plan", "trips", "--period", "2150-07"], ["run", "trips"]):
+        error = CliRunner().invoke(app, refused).exception
+        assert isinstance(error, OdError)
+        assert error.code == "OD-PERIOD"
+    assert not (project.var / "ledger.sqlite").exists()
+
+
+def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
+    component = project.component(periods={"first": "2001-01"})
+    with pytest.raises(OdError, match=r"'2150-06' is no period of trips that has ended \(2001-01 to ") as refused:
+        chosen_periods(component, "2150-06", every=False)
+    assert refused.value.code == "OD-PERIOD"
+
+
+def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    print_frame("Releases", pd.DataFrame({"release": ["trips/2001-01/r1"], "waits_for": [None]}))
+    said = capsys.readouterr().out
+    assert "-" in said.splitlines()[-2].split("│")[2]
+    assert "None" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("plan", "us_flight"), "OD-RELEASE-UNKNOWN"),
+        (("run", "us_flights", "--period", "1999-01"), "OD-PERIOD"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    refused: Callable[..., str], arguments: tuple[str, ...], code: str
+) -> None:
+    said = refused(*arguments)
+    assert said.startswith(code)
+    assert said.count("\n") == 1
+    assert not var_folder().exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"privacy": {"epsilon": "-1", "delta": "1e-8"}}, "OD-BUDGET-EPSILON"),
+        ({"privacy": {"epsilon": ".nan", "delta": "1e-8"}}, "OD-BUDGET-NUMBER"),
+        ({"privacy": {"rho": 0, "delta": "1e-8"}}, "OD-BUDGET-RHO"),
+        ({"privacy": {"epsilon": 1, "delta": 1}}, "OD-BUDGET-DELTA"),
+        ({"privacy": {"epsilon": 1, "delta": -1e-8}}, "OD-BUDGET-DELTA"),
+        ({"privacy": {"epsilon": 1, "delta": "1e-8", "shares": ["1/2", "1/4", "1/8", "1/16"]}}, "OD-BUDGET-SHARES"),
+        ({"privacy": {"epsilon": 1, "delta": "1e-8", "conversion": "tigth"}}, "tight"),
+        ({"mechanism": "inftd"}, "inftda"),
+        ({"mechanism_options": {"order": "ascendin"}}, "ascending"),
+        ({"noise": "open_dp"}, "opendp"),
+        ({"domain": {**DOMAIN, "neighbours": "bound"}}, "bounded"),
+        ({"domain": {**DOMAIN, "unit": "user"}}, "OD-UNIT-OPTIONS"),
+        ({"domain": {**DOMAIN, "unit": "user", "column": "id"}}, "OD-UNIT-MAX-TRIPS"),
+        ({"max_trips": 4}, "OD-UNIT-OPTIONS"),
+        ({"domain": {**DOMAIN, "elementary_period": "mnth"}}, "month"),
+        ({"domain": {**DOMAIN, "cap": {"reason": "none"}}}, "OD-DOMAIN-CAP"),
+        ({"domain": {**DOMAIN, "cap": {"epsilon": "1", "reason": "no delta"}}}, "OD-DOMAIN-CAP"),
+        ({"domain": {**DOMAIN, "cap": {"rho": "-1", "reason": "below 0"}}}, "OD-DOMAIN-CAP"),
+        ({"domain": {**DOMAIN, "neighbors": "bounded"}}, "neighbors"),
+        ({"domain": "trip"}, "trips"),
+        ({"revision": 0}, "OD-RELEASE-KEY"),
+        ({"trips": {"files": "x.csv", "colums": {}}}, "OD-CONFIG"),
+        ({"periods": {"frist": "2001-01"}}, "periods.frist: Extra inputs are not permitted (did you mean 'first'?)"),
+        ({"periods": {"first": "2001-13"}}, "OD-PERIOD"),
+        ({"periods": {"first": "2001-03", "last": "2001-02"}}, "OD-PERIOD"),
+        ({"name": "Trips"}, "OD-RELEASE-KEY"),
+        ({"privacy": {"epsilon": True, "delta": "1e-8"}}, "OD-CONFIG"),
+        ({"privacy": {"epsilon": "1e999999999", "delta": "1e-8"}}, "OD-BUDGET-NUMBER"),
+        ({"mechanism_options": {"ordr": "ascending"}}, "OD-MECHANISM-OPTIONS"),
+        ({"domain": {**DOMAIN, "name": "trips "}}, "OD-CONFIG"),
+        ({"trips": {"files": "all.csv"}}, "OD-TRIPS-FILES"),
+        ({"trips": {"files": "{month}.csv"}}, "OD-TRIPS-FILES"),
+        ({"trips": {"files": "{period:.4}.csv"}}, "OD-TRIPS-FILES"),
+        ({"trips": {"files": "all{period:.0}.csv"}}, "OD-TRIPS-FILES"),
+        ({"domain": {**DOMAIN, "elementary_period": "year"}}, "OD-DOMAIN-PERIOD"),
+    ],
+)
+def test_every_mistake_in_a_declaration_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], expected: str
+) -> None:
+    monkeypatch.setattr(domain, "DOMAINS", tmp_path)
+    path = tmp_path / "defs.yaml"
+    declared = DOMAIN
+    if isinstance(change.get("domain"), dict):
+        declared, change = change["domain"], {}
+    (tmp_path / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+    path.write_text(yaml.dump({"type": "x", "attributes": {**ATTRIBUTES, **change}}), encoding="utf-8")
+
+    def use() -> None:
+        component = read_declaration(path, OdRelease)
+        component.settings().key("2001-01")
+        component.partitions()
+
+    with pytest.raises(OdError) as caught:
+        use()
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_yaml_that_cannot_be_read_is_said_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "defs.yaml").write_text("type: x\nattributes:\n  name: trips\n   domain: trips\n", encoding="utf-8")
+    with pytest.raises(OdError, match=r"OD-CONFIG: \S+/defs.yaml is no YAML, by line 4 "):
+        read_declaration(tmp_path / "defs.yaml", OdRelease)
+
+
+def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) -> None:
+    budgets = set()
+    for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
+        text = (DEFS / "us_flights" / "defs.yaml").read_text(encoding="utf-8").replace('"1e-8"', delta)
+        (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
+        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).settings().budget)
+    assert budgets == {declaration("us_flights").settings().budget}

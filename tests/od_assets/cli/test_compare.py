@@ -1,0 +1,90 @@
+"""``od-release compare`` on published releases, in this process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from od_assets.cli.app import app
+from od_core import OdError, open_release
+from od_core.flows.publishing.changes import changes
+from tests.od_core.stops.test_publication import published as stops
+from tests.published_flights import KEYS
+
+OLD, NEW = map(str, KEYS)
+
+
+@pytest.fixture
+def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OD_VAR", str(published_flights))
+    return published_flights
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["compare", *arguments])
+
+
+def test_the_largest_changes_as_json(var: Path) -> None:
+    result = run(OLD, NEW, "--level", "state", "--top", "7", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
+    expected = changes(before, after, "state", "state")
+    assert (found["before"], found["after"], found["confidence"]) == (OLD, NEW, "9/10")
+    assert (found["origin_level"], found["destination_level"]) == ("state", "state")
+    assert found["pairs"] == len(expected)
+    assert found["significant"] == expected["significant"].sum() > 0
+    assert found["changes"] == json.loads(expected.head(7).to_json(orient="records"))
+
+
+def test_as_a_table_of_the_coarsest_levels_with_marks(var: Path) -> None:
+    """Months of so many flights differ by more than the noise."""
+    result = run(OLD, NEW, "--top", "25")
+    assert result.exit_code == 0, result.output
+    expected = changes(*(open_release(var / "releases" / key) for key in (OLD, NEW)), "region", "region")
+    lines = [line for line in result.stdout.splitlines() if " * " in line]
+    assert len(lines) == expected["significant"].sum() > 0
+    assert f"{NEW} against {OLD}: region to region" in result.stdout
+    assert f"{len(lines)} of {len(expected)} changes" in result.stdout
+
+
+def test_levels_of_the_two_ends_may_differ_and_bundles_be_anywhere(var: Path, tmp_path: Path) -> None:
+    shutil.copytree(var / "releases" / OLD, tmp_path / "mine")
+    packed = shutil.make_archive(str(tmp_path / "other"), "zip", var / "releases" / NEW)
+    arguments = ["--level", "all", "--origin-level", "division", "--json", "--top", "2"]
+    found = json.loads(run(str(tmp_path / "mine"), packed, *arguments).stdout)
+    assert (found["origin_level"], found["destination_level"]) == ("division", "all")
+    assert found == json.loads(run(OLD, NEW, *arguments).stdout)
+
+
+def refused(*arguments: str) -> OdError:
+    result = run(*arguments)
+    assert isinstance(result.exception, OdError), result.output
+    assert result.stdout == ""
+    return result.exception
+
+
+def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> None:
+    absent = refused(OLD, "us_flights/2001-07/r1")
+    assert absent.code == "OD-RELEASE-ABSENT"
+    assert f"published are {OLD}, {NEW}" in absent.message
+    unknown = refused(OLD, NEW, "--level", "county")
+    assert unknown.code == "OD-LEVEL-UNKNOWN"
+    assert "all, region, division, state, airport" in unknown.message
+    assert refused(OLD, OLD).code == "OD-COMPARE-SAME"
+    assert refused(OLD, "2001-05").code == "OD-RELEASE-KEY"
+    assert refused(OLD, str(tmp_path)).code == "OD-RELEASE-ABSENT"
+    boxes = stops(tmp_path)
+    other_kind = refused(OLD, str(boxes.bundle))
+    assert other_kind.code == "OD-COMPARE-KIND"
+    assert "journeys/2001-06/r1 is not a release of flows" in other_kind.message
+
+
+def test_where_nothing_is_published_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OD_VAR", str(tmp_path))
+    assert "published are none" in refused(OLD, NEW).message
+    assert not list(tmp_path.iterdir())

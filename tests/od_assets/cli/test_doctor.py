@@ -1,0 +1,162 @@
+"""Every fault of a declaration is planted once, and found; the command says a line a finding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets import definitions
+from od_assets.cli import installation_checks as installation
+from od_assets.cli.app import app, main
+from od_assets.cli.doctor import diagnosis, of_declaration
+from od_assets.cli.findings import Finding
+from od_assets.series import declarations
+from od_core.errors import OdError
+
+from .canary import COUNT, USER, ZONE, leaks, planted
+from .conftest import ATTRIBUTES, DOMAIN, Project
+
+
+@pytest.mark.parametrize(("fault", "step"), [("broken", None), (None, "repair it")])
+def test_a_fault_has_a_next_step_and_nothing_else_has(fault: str | None, step: str | None) -> None:
+    with pytest.raises(OdError, match="OD-FINDING"):
+        Finding("it", fault, step)
+
+
+@pytest.fixture
+def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
+    """Writes the declaration of ``trips``, with changes, and that of its data set."""
+    folder = project.root / "defs"
+    (folder / "trips").mkdir(parents=True)
+    monkeypatch.setattr(declarations, "DEFS", folder)
+
+    def write(attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease", **changes: Any) -> Project:
+        (project.root / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))
+        text = yaml.dump({"attributes": {**attributes, "name": "trips", **changes}})
+        (folder / "trips" / "defs.yaml").write_text(f"type: od_assets.components.{kind}\n{text}")
+        return project
+
+    return write
+
+
+def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: Callable[..., Project]) -> None:
+    project = declared()
+    whole = of_declaration("trips")
+    assert all(one.ok for one in whole)
+    assert whole[0].what.endswith(": one row a trip")
+    assert [one.what.partition(":")[0] for one in whole] == [
+        "declaration trips, data set trips",
+        "geography of trips",
+        "plan of trips",
+        "assets and schedules of trips",
+    ]
+    assert whole[1].what.endswith("3 region, 6 zone")
+    assert not project.var.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "others", "fault"),
+    [
+        ({"colour": "red"}, 0, "OD-CONFIG"),
+        ({"domain": "rides"}, 0, "there is no privacy domain"),
+        ({"domain_section": {"unit": "household"}}, 0, "OD-UNIT-UNKNOWN"),
+        ({"geography": {"file": "zones.csv", "levels": ["country", "zone"]}}, 2, "OD-GEOGRAPHY-COLUMN"),
+        ({"geography": {"file": "none.csv", "levels": ["region", "zone"]}}, 2, "OD-FILE-MISSING"),
+        ({"privacy": {"epsilon": "9", "delta": "1e-8"}}, 3, "OD-LEDGER-CAP"),
+        ({"schedule": "every monday"}, 3, "cron"),
+        ({"freshness": {"deadline": "at noon", "within_days": 3}}, 3, "OD-FRESHNESS"),
+    ],
+)
+def test_a_fault_of_a_declaration_is_found(
+    declared: Callable[..., Project], changes: dict[str, Any], others: int, fault: str
+) -> None:
+    """What does not depend on it is looked at all the same."""
+    declared(**changes)
+    findings = of_declaration("trips")
+    (faulty,) = (one for one in findings if not one.ok)
+    assert fault in str(faulty.fault)
+    assert "\n" not in str(faulty.fault)
+    assert len(findings) == others + 1
+
+
+# The command
+
+
+def test_no_value_leaves_the_confidential_folder(
+    declared: Callable[..., Project], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted zone, user and count: counted as unlisted and too large, then in a file that cannot be read."""
+    project = declared(trips={"files": "{period}.csv", "columns": {"date": "date", "trips": "trips"}})
+    monkeypatch.setattr(definitions, "defs", dg.Definitions)  # those of this project are looked at elsewhere
+    project.write_records(pd.concat([planted(), planted()[:1].assign(trips=-COUNT)]))
+    said = ""
+    for arguments in (["doctor", "trips", "--period", "2001-01"], ["doctor", "--period", "2001-01", "--json"]):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 1
+        said += result.output
+        with (project.root / "2001-01.csv").open("a") as file:
+            file.write(f"{ZONE},{USER}\n")
+    facts = {one["what"]: one for one in json.loads(result.stdout)}
+    assert facts["input of trips/2001-01/r1"]["fault"] == "it would be refused"
+    what = "declaration trips, data set trips: column 'trips' holds the trips"
+    assert facts[what] == {
+        "what": what,
+        "ok": True,
+        "fault": None,
+        "next_step": None,
+    }
+    details = [path.read_text() for path in (project.var / "confidential" / "errors").iterdir()]
+    assert any(ZONE in detail for detail in details)
+    assert leaks(project.root, "\n".join([said, *capfd.readouterr()])) == []
+    assert not (project.var / "ledger.sqlite").exists()
+
+
+def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
+    declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their path is wrong. By doctor and by the command, which keep what they quote in the confidential folder."""
+    monkeypatch.setattr(definitions, "defs", dg.Definitions)
+    project = declared(geography={"file": "2001-01.csv", "levels": ["date", "origin"]})
+    for number, header in enumerate((True, False), start=1):
+        planted()[::-1].to_csv(project.root / "2001-01.csv", index=False, header=header)
+        result = CliRunner().invoke(app, ["doctor", "trips"])
+        assert "WRONG  geography of trips: OD-GEOGRAPHY-" in result.output
+        assert "read confidential/errors/" in result.output
+        monkeypatch.setattr("sys.argv", ["od-release", "plan", "trips"])
+        with pytest.raises(SystemExit):
+            main()
+        said = "".join([result.output, *capfd.readouterr()])
+        assert said.count("read confidential/errors/") == 2
+        assert leaks(project.root, said) == []
+        details = list((project.var / "confidential" / "errors").iterdir())
+        assert len(details) == 2 * number
+    assert any(USER in detail.read_text() for detail in details)  # the first line, which is no header
+
+
+def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
+    declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definitions, "defs", dg.Definitions)
+    monkeypatch.setattr(installation, "LEAST_FREE", 1)
+    declared(schedule="every monday")
+    result = CliRunner().invoke(app, ["doctor", "trips"])
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert sum(line.startswith("WRONG  assets and schedules of trips: OD-CONFIG") for line in lines) == 1
+    assert all(line.startswith(("ok     ", "WRONG  ")) for line in lines)
+    assert "[next: correct the declaration]" in result.stdout
+    assert "ok     code location" in lines
+
+
+def test_what_is_not_there_is_a_mistake_of_the_command(declared: Callable[..., Project]) -> None:
+    declared()
+    for arguments in ({"name": "tripz"}, {"name": "trips", "period": "2001-03"}):
+        with pytest.raises(OdError, match=r"OD-RELEASE-UNKNOWN|OD-PERIOD"):
+            diagnosis(**arguments)

@@ -1,0 +1,433 @@
+"""A first declaration: what is asked, what is shown, what is written; and nothing where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from od_assets.cli.init import ROOM, cap_above
+from od_assets.cli.init_questions import QUESTIONS
+from od_assets.components import domain
+from od_assets.series import declarations
+from od_assets.series.declarations import declaration
+from od_core.errors import OdError
+
+from .canary import ZONE
+from .conftest import ZONES, Project
+
+FLAGS = {
+    "records": "{period}.csv",
+    "date": "date",
+    "zones": "zones.csv",
+    "levels": "region,zone",
+    "first": "2001-01",
+    "unit": "trip",
+    "epsilon": "1",
+    "delta": "1e-8",
+}
+
+
+@pytest.fixture
+def empty(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project in which nothing is declared."""
+    for module, name in ((declarations, "DEFS"), (domain, "DOMAINS")):
+        folder = project.root / name.lower()
+        folder.mkdir()
+        monkeypatch.setattr(module, name, folder)
+    return project
+
+
+def init(*more: str, **changes: str | None) -> Any:
+    flags = FLAGS | {name.replace("_", "-"): value for name, value in changes.items()}
+    given = [text for flag, value in flags.items() if value is not None for text in (f"--{flag}", value)]
+    return CliRunner().invoke(app, ["init", "mine", *given, *more])
+
+
+def written(project: Project) -> dict[str, str]:
+    folders = (project.root / "defs", project.root / "domains")
+    return {str(p.relative_to(project.root)): p.read_text() for f in folders for p in f.rglob("*") if p.is_file()}
+
+
+def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> None:
+    result = init(every="month", set="schedule=0 6 2 * *")
+    assert result.exit_code == 0, result.exception
+    files = written(empty)
+    assert sorted(files) == ["defs/mine/defs.yaml", "domains/mine.yaml"]
+    declared = yaml.safe_load(files["defs/mine/defs.yaml"])
+    assert declared == {
+        "type": "od_assets.components.OdRelease",
+        "attributes": {
+            "name": "mine",
+            "owners": ["team:statistics"],
+            "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
+            "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
+            "periods": {"first": "2001-01"},
+            "domain": "mine",
+            "privacy": {"epsilon": "1", "delta": "1e-8"},
+            "schedule": "0 6 2 * *",
+        },
+    }
+    assert 10 <= len(files["defs/mine/defs.yaml"].splitlines()) <= 20
+    data_set = yaml.safe_load(files["domains/mine.yaml"])
+    cap = data_set.pop("cap")
+    assert data_set == {"name": "mine", "unit": "trip", "neighbours": "bounded", "elementary_period": "month"}
+    plan = json.loads(CliRunner().invoke(app, ["plan", "mine", "--json"]).stdout)
+    assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
+    assert "a month at epsilon 1" in cap["reason"]
+    assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
+    assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
+    assert "zones.csv has the columns region, zone." in result.stdout
+    assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
+    assert not empty.var.exists()
+
+
+def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
+    assert init(unit="user_period", column="rider", max_trips="4", neighbours="unbounded").exit_code == 0
+    settings = declaration("mine").settings()
+    assert settings.unit.kind == "user_period"
+    assert (settings.unit.column, settings.unit.max_trips, settings.unit.neighbours) == ("rider", 4, "unbounded")
+    assert settings.domain.cap.allowed_rho() >= ROOM * settings.plan(settings.read_geography(), "2001-01").charge.rho
+
+
+@pytest.mark.parametrize(
+    ("every", "first", "elementary"),
+    [("week", "2001-W02", "week"), ("single", "2001", "year"), ("single", "2001-01--2001-03", "month")],
+)
+def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
+    result = init(every=every, first=first)
+    assert result.exit_code == 0, result.exception
+    assert declaration("mine").settings().domain.elementary_period == elementary
+
+
+@pytest.mark.parametrize("flag", ["records", "zones", "levels", "first", "unit", "epsilon", "delta"])
+def test_without_a_terminal_a_missing_flag_is_named(empty: Project, flag: str) -> None:
+    result = init(**{flag: None})
+    assert isinstance(result.exception, OdError)
+    assert str(result.exception).startswith(f"OD-INIT-FLAG: --{flag} is missing")
+    assert "\n" not in str(result.exception)
+    assert written(empty) == {}
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Types answers at a terminal, by flag; what is said."""
+
+    def answer(**changes: str) -> str:
+        answers = FLAGS | changes
+        asked = [question for question in QUESTIONS if not question.of_users or answers["unit"] != "trip"]
+        asked = [question for question in asked if question.flag != "one_row_a_trip" or question.flag in changes]
+        ours, theirs = os.openpty()
+        os.write(ours, "".join(f"{answers.get(question.flag, '')}\n" for question in asked).encode())
+        with os.fdopen(theirs, encoding="utf-8") as terminal:
+            monkeypatch.setattr(sys, "stdin", terminal)
+            app(["init", "mine"], standalone_mode=False)
+        os.close(ours)
+        return capsys.readouterr().out
+
+    return answer
+
+
+def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[..., str]) -> None:
+    said = typed(origin="origin")
+    assert "2001-01.csv has 3 columns; their names are shown once one of them is named." in said
+    assert said.count("2001-01.csv has the columns") == 1
+    by_terminal = written(empty)
+    for path in by_terminal:
+        (empty.root / path).unlink()
+    (empty.root / "defs" / "mine").rmdir()
+    assert init(origin="origin").exit_code == 0
+    assert written(empty) == by_terminal
+
+
+def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..., str]) -> None:
+    ZONES.to_parquet(empty.root / "2001-01.parquet")
+    said = typed(records="{period}.parquet", unit="user", column="rider", max_trips="2")
+    assert said.count("2001-01.parquet has the columns region") == 1
+    assert said.count("2001-01.parquet has no column 'rider'") == 1
+
+
+def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text(f"2001-01-03,{ZONE},Z00\n")
+    result = init(origin="from")
+    assert result.exit_code == 0, result.exception
+    assert "2001-01.csv has 3 columns" in result.stdout
+    assert ZONE not in result.stdout
+
+
+def test_the_reader_and_its_options_say_how_a_file_is_opened(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text("date;origin;destination\n")
+    said = init("--set", "trips.delimiter=;").stdout
+    assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in said
+    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["trips"]["delimiter"] == ";"
+
+
+def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
+    """LODES: named by the reader, though none is named by hand."""
+    (empty.root / "2001-01.csv").write_text("w_geocode,h_geocode,S000\n")
+    said = init(reader="lodes", date=None).stdout
+    assert "2001-01.csv has the columns w_geocode (VARCHAR)" in said
+
+
+def test_zones_that_are_the_records_are_not_shown(empty: Project) -> None:
+    """Without a header their first line is one; with it, they are refused by a column."""
+    text = f"Z00,{ZONE}\nZ01,{ZONE}\n"
+    (empty.root / "zones.csv").write_text(text)
+    result = init(levels="zone")
+    assert "zones.csv has 2 columns; their names are shown once a level is one of them." in result.stdout
+    (empty.root / "zones.csv").write_text(f"region,zone\n{text}")
+    refused = init()
+    for each in (result, refused):
+        assert isinstance(each.exception, OdError)
+        assert ZONE not in each.output + str(each.exception)
+        assert ZONE in (each.exception.confidential_detail or "")
+    assert written(empty) == {}
+
+
+def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> None:
+    with duckdb.connect(empty.root / "2001-01.duckdb") as connection:
+        kinds = {"a": f"'{ZONE}'::ENUM('{ZONE}')", "b": f"{{'{ZONE}': 1}}", "c": f"MAP {{'{ZONE}'::ENUM('{ZONE}'): 1}}"}
+        fields = ", ".join(f"{value} AS {name}" for name, value in kinds.items())
+        connection.execute(f'CREATE TABLE t AS SELECT {fields}, union_value("{ZONE}" := 1) AS d')
+    said = init(records="{period}.duckdb", date="a", set="trips.table=t").stdout
+    assert "2001-01.duckdb has the columns a (ENUM), b (STRUCT), c (MAP), d (UNION)." in said
+    assert ZONE not in said
+
+
+def test_levels_may_be_the_first_signs_of_a_code(empty: Project) -> None:
+    (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
+    said = init(prefixes="region=2").stdout
+    assert "Areas: 1 all, 2 region, 3 zone." in said
+    assert yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
+
+
+def test_columns_that_are_not_there_are_said(empty: Project) -> None:
+    assert "2001-01.csv has no column 'from'." in init(origin="from", destination="destination").stdout
+
+
+def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> None:
+    import pandas as pd
+
+    pd.DataFrame({"origin": ["Z00"], "n": [7_777_123]}).to_parquet(empty.root / "2001-01.parquet")
+    said = init(records="{period}.parquet", date=None).stdout
+    assert "2001-01.parquet has the columns origin (" in said
+    assert "n (BIGINT)" in said
+    assert "7777123" not in said
+    (empty.root / "defs" / "mine" / "defs.yaml").unlink()
+    (empty.root / "defs" / "mine").rmdir()
+    (empty.root / "domains" / "mine.yaml").unlink()
+    assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
+
+
+FLOWS = {
+    "of a column called so": "date,origin,destination,count\n2001-01-03,Z00,Z01,7731\n2001-01-03,Z01,Z01,9\n",
+    "of a column of numbers": "date,origin,destination,antall\n2001-01-03,Z00,Z01,7731\n2001-01-03,Z01,Z01,9\n",
+    "of pairs": "date,origin,destination\n" + "".join(f"2001-01-03,Z{k:03},Z01\n" for k in range(100)),
+}
+
+
+@pytest.mark.parametrize("what", FLOWS)
+def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(
+    empty: Project, typed: Callable[..., str], what: str
+) -> None:
+    (empty.root / "2001-01.csv").write_text(FLOWS[what])
+    refused = init().exception
+    assert isinstance(refused, OdError)
+    assert refused.code == "OD-TRIPS-ROWS"
+    assert "7731" not in str(refused)
+    assert written(empty) == {}
+    with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
+        typed(one_row_a_trip="")
+    if what != "of pairs":
+        column = "count" if "called" in what else "antall"
+        assert repr(column) in refused.message
+        assert f"What a row of the records is: column {column!r} holds the trips." in init(trips=column).stdout
+        for name in written(empty):
+            (empty.root / name).unlink()
+        (empty.root / "defs" / "mine").rmdir()
+    said = typed(one_row_a_trip="true")
+    assert "nothing says whether a row is one trip." in said
+    assert "What a row of the records is: one row a trip." in said
+    assert declaration("mine").settings().record_format.one_row_a_trip
+    assert "one_row_a_trip: true" in written(empty)["defs/mine/defs.yaml"]
+
+
+def test_what_a_row_is_may_be_said_by_a_flag_or_a_field(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_text(FLOWS["of a column called so"])
+    for number, more in enumerate((["--one-row-a-trip", "true"], ["--set", "trips.one_row_a_trip=true"])):
+        result = init(*more)
+        assert result.exit_code == 0, result.exception
+        if number == 0:
+            for name in written(empty):
+                (empty.root / name).unlink()
+            (empty.root / "defs" / "mine").rmdir()
+
+
+def test_a_folder_in_the_place_of_records_is_said(empty: Project) -> None:
+    (empty.root / "2001-02.csv").mkdir()
+    assert "2001-02.csv is a folder, not a file." in init().stdout
+
+
+def test_a_file_that_cannot_be_opened_is_said_with_what_to_write(empty: Project) -> None:
+    (empty.root / "2001-01.csv").write_bytes(
+        "date,origin,destination,hvor\n2001-01-03,Z00,Z01,Tromsø\n".encode("latin-1")
+    )
+    assert "write encoding: latin-1 beside the path of the files" in init().stdout
+
+
+@pytest.mark.parametrize(
+    ("further", "path", "value"),
+    [
+        ("geography.unknown=264", ("geography", "unknown"), "264"),
+        ("trips.nowhere=[0301, 2001-01-01]", ("trips", "nowhere"), ["0301", "2001-01-01"]),
+        ("revision=2", ("revision",), 2),
+        ("intervals=false", ("intervals",), False),
+        ("geography.coordinates=[lat, lon]", ("geography", "coordinates"), ["lat", "lon"]),
+        ("mechanism_options={keep_all_cap: 7}", ("mechanism_options", "keep_all_cap"), 7),
+    ],
+)
+def test_a_further_field_is_read_as_what_it_is(
+    empty: Project, further: str, path: tuple[str, ...], value: object
+) -> None:
+    """A code that looks like a number stays a text, with its zeros; a field of numbers has a number."""
+    (empty.root / "zones.csv").write_text("region,zone,lat,lon\n1,263,60,10\n2,264,61,11\n")
+    result = init("--set", further)
+    assert result.exit_code == 0, result.exception
+    found = yaml.safe_load(written(empty)["defs/mine/defs.yaml"])["attributes"]
+    for part in path:
+        found = found[part]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_asked(
+    empty: Project, typed: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (empty.root / "domains" / "mine.yaml").write_text("mine: own\n")
+    with pytest.raises(OdError, match="OD-INIT-EXISTS"):
+        typed()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("there", ["domains/mine.yaml", "defs/mine/defs.yaml", "defs/mine/notes.md"])
+def test_no_file_is_written_over(empty: Project, there: str) -> None:
+    path = empty.root / there
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine: own\n")
+    result = init()
+    assert isinstance(result.exception, OdError)
+    assert result.exception.code == "OD-INIT-EXISTS"
+    assert written(empty) == {there: "mine: own\n"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"levels": "regions,zone"}, "OD-GEOGRAPHY-COLUMN"),
+        ({"zones": "none.csv"}, "OD-FILE-MISSING"),
+        ({"epsilon": "-1"}, "OD-BUDGET-EPSILON"),
+        ({"delta": "2"}, "OD-BUDGET-DELTA"),
+        ({"unit": "trips"}, "OD-UNIT-UNKNOWN"),
+        ({"unit": "user", "column": "rider", "max_trips": "many"}, "OD-CONFIG"),
+        ({"neighbours": "bound"}, "OD-UNIT-UNKNOWN"),
+        ({"every": "mnth"}, "OD-PERIOD"),
+        ({"first": "2001-13"}, "OD-PERIOD-TEXT"),
+        ({"records": "all.csv", "date": None}, "OD-TRIPS-FILES"),
+        ({"cap": "1e-6", "reason": "too low"}, "OD-LEDGER-CAP"),
+        ({"cap": "1"}, "OD-CONFIG"),
+        ({"set": "geography.colour=red"}, "OD-CONFIG"),
+        ({"set": "noise=loud"}, "OD-NOISE-UNKNOWN"),
+        ({"set": "schedule=0 6 2 *"}, "OD-CONFIG"),
+        ({"owner": "me"}, "OD-CONFIG"),
+        ({"set": "freshness={deadline: 0 12 * *, within_days: 3}"}, "OD-FRESHNESS"),
+    ],
+)
+def test_what_does_not_fit_is_said_as_plan_says_it_and_leaves_nothing(
+    empty: Project, changes: dict[str, str | None], code: str
+) -> None:
+    result = init(**changes)
+    assert isinstance(result.exception, OdError), result.stdout
+    assert result.exception.code == code, result.exception
+    assert "\n" not in str(result.exception)
+    assert written(empty) == {}
+    assert not list((empty.root / "defs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "section", "field", "value"),
+    [
+        ({"levels": "zone,region"}, "geography", "levels", ["zone", "region"]),
+        ({"delta": "1.5"}, "privacy", "delta", "1.5"),
+        ({"last": "2000-12"}, "periods", "last", "2000-12"),
+        ({"every": "week"}, "periods", "every", "week"),
+    ],
+)
+def test_the_error_is_that_of_plan(empty: Project, flags: dict[str, str], section: str, field: str, value: Any) -> None:
+    refused = init(**flags).exception
+    assert isinstance(refused, OdError)
+    assert init().exit_code == 0
+    path = empty.root / "defs" / "mine" / "defs.yaml"
+    declared = yaml.safe_load(path.read_text())
+    declared["attributes"][section][field] = value
+    path.write_text(yaml.dump(declared))
+    error = CliRunner().invoke(app, ["plan", "mine"]).exception
+    assert isinstance(error, OdError)
+    assert (refused.code, refused.message) == (error.code, error.message)
+    assert refused.next_step == f"{error.next_step}; what init wrote is removed again"
+
+
+def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Project) -> None:
+    (empty.root / "2001-02.csv").write_text("date,origin,destination,purpose\n")
+    (empty.root / "notes.csv").write_text("date,origin\n")
+    said = init().stdout
+    assert (
+        "2001-02.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR), purpose (VARCHAR)."
+        in said
+    )
+    assert "notes.csv" not in said
+
+
+@pytest.mark.parametrize("name", ["../mine", "Mine", "m ine", ""])
+def test_a_name_is_no_path(empty: Project, name: str) -> None:
+    flags = [text for flag, value in FLAGS.items() for text in (f"--{flag}", value)]
+    error = CliRunner().invoke(app, ["init", name, *flags]).exception
+    assert isinstance(error, OdError)
+    assert error.code == "OD-RELEASE-KEY"
+    assert written(empty) == {}
+
+
+@pytest.mark.parametrize("odd", ["a: b #{period}.csv", "'{period}'.csv", '"{period}", [x].csv', "ø {period}\t.csv"])
+def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
+    result = init(records=odd, zones="zones.csv")
+    assert result.exit_code == 0, result.exception
+    assert declaration("mine").settings().records == odd
+
+
+@given(st.fractions(min_value=Fraction(1, 10**28), max_value=10**7))
+def test_a_cap_is_the_least_decimal_of_three_digits_above_five_plans(rho: Fraction) -> None:
+    cap = Fraction(cap_above(rho))
+    assert ROOM * rho <= cap <= ROOM * rho * Fraction(101, 100)
+
+
+def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped by the operator while the geography is read, once both files are there."""
+    from od_assets.series.settings import ReleaseSettings
+
+    def stop(self: ReleaseSettings) -> None:
+        assert len(written(empty)) == 2
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReleaseSettings, "read_geography", stop)
+    init()
+    assert written(empty) == {}
+    assert not list((empty.root / "defs").iterdir())

@@ -1,0 +1,164 @@
+"""An input is judged as a release would judge it; what is found of records stays in the confidential folder."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from od_assets.cli.findings import Finding
+from od_assets.cli.input_checks import inspected
+
+from .conftest import ZONES, Project, records, states
+
+
+def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:
+    """What is said of January, and the file of details; nothing else is there but that file."""
+    settings = (component or project.component()).settings()
+    before = states(project.root)
+    (finding,) = inspected(settings, "2001-01")
+    made = {name for name in states(project.root) if name not in before}
+    details = [name for name in made if name.endswith(".txt")]
+    assert made - set(details) <= {"var", "var/confidential", "var/confidential/errors"}
+    if not details:
+        return finding, ""
+    path = project.root / details[0]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert f"read confidential/errors/{path.name}" in (finding.next_step or finding.what)
+    return finding, path.read_text()
+
+
+def changed(rows: int, column: str, value: Any, frame: pd.DataFrame | None = None) -> pd.DataFrame:
+    frame = (records() if frame is None else frame).astype(object)
+    frame.iloc[:rows, frame.columns.get_loc(column)] = value
+    return frame
+
+
+def test_a_whole_input_would_not_be_refused(project: Project) -> None:
+    finding, detail = input_of(project)
+    assert finding.ok
+    assert "would not be refused" in finding.what
+    assert "origin_unlisted: 0 of 2000 records" in detail
+
+
+@pytest.mark.parametrize("column", ["origin", "destination", "date"])
+def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, column: str) -> None:
+    value = "2001-02-01" if column == "date" else "Z99"
+    kind = "outside_period" if column == "date" else f"{column}_unlisted"
+    allowed = project.component(trips__fault_threshold="1/1000")
+    project.write_records(changed(2, column, value))
+    assert input_of(project, allowed)[0].ok  # 2 of 2000 are a thousandth
+    project.write_records(changed(3, column, value))
+    finding, detail = input_of(project, allowed)
+    assert finding.fault == "it would be refused"
+    assert f"{kind}: 3 of 2000 records" in detail
+    assert "row,date,origin,destination,in_period" in detail
+    assert "  3," in detail
+
+
+def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
+    """Two of a kind are allowed, two of each of two kinds are not: the count of trips judges that."""
+    project.write_records(pd.concat([changed(2, "origin", "Z99")[:2], changed(2, "destination", "Z99")]))
+    finding, detail = input_of(project, project.component(trips__fault_threshold="1/1000"))
+    assert finding.fault == "it would be refused"
+    assert "OD-TRIPS-FAULTS" in detail
+
+
+def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
+    zones = pd.DataFrame({"region": ["1", "1", "2"], "zone": ["0101", "0102", "1203"]})
+    zones.to_csv(project.root / "zones.csv", index=False)
+    frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "01010", "1203"], "destination": "1203"})
+    project.write_records(frame)
+    finding, detail = input_of(project)
+    assert finding.fault == "it would be refused"
+    assert "origin_unlisted: 4 of 5 records" in detail
+    assert "origin_that_lost_its_zeros: 2 of 4 records" in detail
+
+
+def test_counts_that_are_none_are_refused(project: Project) -> None:
+    project.write_records(records().assign(trips=-1))
+    finding, detail = input_of(project, project.component(trips__columns={"date": "date", "trips": "trips"}))
+    assert finding.fault == "it would be refused"
+    assert "OD-TRIPS-COUNT" in detail
+
+
+def test_rows_that_may_be_many_trips_are_found(project: Project) -> None:
+    """A release judges by the schema, which of CSV are names; what is in the records is looked at here alone."""
+    frame = records().assign(antall=range(7731, 9731))
+    project.write_records(frame)
+    finding, detail = input_of(project)
+    assert finding.fault == "a row may be many trips, and each would be counted as one"
+    assert "'antall'" not in f"{finding.fault} {finding.next_step}"
+    assert "column 'antall' holds numbers" in detail
+    assert input_of(project, project.component(trips__one_row_a_trip=True))[0].ok
+    assert input_of(project, project.component(trips__columns={"date": "date", "trips": "antall"}))[0].ok
+    project.write_records(frame.rename(columns={"antall": "count"}))
+    finding, detail = input_of(project)
+    assert finding.fault == "it would be refused"
+    assert "OD-TRIPS-ROWS" in detail
+
+
+def test_users_without_an_id_are_counted(project: Project) -> None:
+    project.write_records(changed(5, "user", "", records().assign(user="u1")))
+    component = project.component(domain__unit="user_period", domain__column="user", max_trips=3)
+    finding, detail = input_of(project, component)
+    assert finding.fault == "it would be refused"
+    assert "user_missing: 5 of 2000 records" in detail
+    assert not (project.var / "confidential" / "hmac.key").exists()
+
+
+@pytest.mark.parametrize(
+    ("write", "code"),
+    [
+        (lambda file: file.write_bytes(b"\xff\xfe\xff"), "OD-FILE-UNREADABLE"),
+        (lambda file: file.write_text("date,from,to\n2001-01-03,Z00,Z10\n"), "OD-TRIPS-COLUMN"),
+        (lambda file: file.write_text("date,origin,destination\n2001-01-03,Z00\n"), "OD-FILE-UNREADABLE"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(project: Project, write: Callable[[Path], Any], code: str) -> None:
+    write(project.root / "2001-01.csv")
+    finding, detail = input_of(project)
+    assert finding.fault == "it would be refused"
+    assert code in detail
+
+
+def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None:
+    component = project.component(arrivals={"settled_seconds": 0, "complete": "{period}.sha256"})
+    assert input_of(project, component)[0].fault == "2001-01.csv is there, 2001-01.sha256 is not"
+    (project.root / "2001-01.sha256").write_text(f"{'0' * 64}  2001-01.csv\n")
+    finding, detail = input_of(project, component)
+    assert finding.fault == "it would be refused"
+    assert "OD-FILE-INCOMPLETE" in detail
+    (project.root / "2001-01.csv").unlink()
+    shutil.rmtree(project.var)
+    assert input_of(project, component)[0].fault == "there is no file 2001-01.csv"
+    assert not project.var.exists()
+
+
+def test_codes_of_groups_are_read_as_a_run_reads_them(project: Project) -> None:
+    """A group may be called what is no place elsewhere: it is not sent to the zone of unknown places."""
+    pd.DataFrame({"taxi": ["x", "y"], "zone": ["Z00", "Z11"]}).to_csv(project.root / "groups.csv", index=False)
+    pd.DataFrame({"taxi": ["x", "y"] * 9, "date": "2001-01-15"}).to_csv(project.root / "2001-01.csv", index=False)
+    component = project.group_sizes(
+        trips={"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]},
+        groups={"file": "groups.csv", "group": "taxi", "area": "zone"},
+        geography={"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"},
+    )
+    finding, detail = input_of(project, component)
+    assert finding.ok, detail
+
+
+def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
+    ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
+    stops = records().assign(stop="Z00")
+    for component in (project.group_sizes(), project.stops()):
+        project.write_records(stops)
+        assert input_of(project, component)[0].ok
+        project.write_records(changed(3, "origin", "Z99", stops))
+        assert input_of(project, component)[0].fault == "it would be refused"

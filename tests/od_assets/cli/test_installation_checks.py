@@ -1,0 +1,328 @@
+"""What an installation needs: every fault is planted once, and found; nothing is changed by looking."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pytest
+from dagster import job, op
+
+from od_assets import definitions
+from od_assets.cli import installation_checks as installation
+from od_assets.cli.findings import Finding
+from od_assets.project import DAGSTER_SETTINGS
+from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
+from od_core.kernels import cache_folder
+from od_core.ledger.ledger import Ledger
+from od_core.noise import sources as noise
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.unit import TRIP
+
+from .conftest import states
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+# Python and packages
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Callable[..., Path]:
+    def write(python: str = ">=3.11", requires: tuple[str, ...] = (), pins: str = "") -> Path:
+        text = f'[project]\nrequires-python = "{python}"\ndependencies = {json.dumps(requires)}\n'
+        (tmp_path / "pyproject.toml").write_text(text)
+        (tmp_path / "constraints.txt").write_text(pins)
+        return tmp_path
+
+    return write
+
+
+def test_python_is_one_that_the_project_is_for(checkout: Callable[..., Path]) -> None:
+    assert only(installation.python_version()).ok
+    assert "needs >=3.99" in str(only(installation.python_version(checkout(python=">=3.99"))).fault)
+
+
+def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[..., Path]) -> None:
+    this, hashes = np.__version__, "".join(f" \\\n    --hash=sha256:{sign * 64}" for sign in "ab")
+    assert all(
+        one.ok for one in installation.packages(checkout(requires=("numpy>=1",), pins=f"numpy=={this}{hashes}\n"))
+    )
+    required, pinned = installation.packages(
+        checkout(requires=("numpy>=99", "not-there>=1"), pins=f"numpy==1.0{hashes}\n")
+    )
+    assert required.fault == f"numpy {this} (needed: >=99), not-there is missing (needed: >=1)"
+    assert pinned.fault == f"numpy {this} (needed: ==1.0)"
+    _, pinned = installation.packages(checkout(pins="not-there==1.0\n"))  # of development
+    assert pinned.ok
+
+
+# Kernels and noise
+
+
+def test_kernels_are_kept_and_give_what_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installation.intopt(np.array([3, -1]), 2)  # compiled, if nothing has been yet
+    assert only(installation.compiled_kernels(cache_folder())).ok
+    assert "no folder" in str(only(installation.compiled_kernels(None)).fault)
+    assert "none are kept" in str(only(installation.compiled_kernels(tmp_path)).fault)
+    monkeypatch.setattr(installation, "intopt", lambda noisy, total: np.array([1, 1]))
+    assert "wrong numbers" in str(only(installation.compiled_kernels(cache_folder())).fault)
+
+
+class Silent:
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> Any:
+        raise OSError("no entropy")
+
+
+class Short(Silent):
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> Any:
+        return np.zeros(size - 1, dtype=np.int64)
+
+
+@pytest.mark.parametrize(("backend", "fault"), [(Silent, "OSError: no entropy"), (Short, "shape")])
+def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fault: str) -> None:
+    assert [one.what for one in installation.noise_backends()] == ["noise backend opendp", "noise backend table"]
+    assert all(one.ok for one in installation.noise_backends())
+    monkeypatch.setitem(noise.BACKENDS, "table", backend)
+    whole, broken = installation.noise_backends()
+    assert whole.ok
+    assert fault in str(broken.fault)
+
+
+# Folders
+
+
+def test_dagsters_home_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    assert only(installation.home_of_dagster(tmp_path)).ok
+    assert not list(tmp_path.iterdir())
+    home = tmp_path / "dagster"
+    home.mkdir()
+    assert "is not what the project sets" in str(only(installation.home_of_dagster(tmp_path)).fault)
+    shutil.copy(DAGSTER_SETTINGS, home)
+    assert only(installation.home_of_dagster(tmp_path)).ok
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert only(installation.home_of_dagster(tmp_path)).ok
+    monkeypatch.setenv("DAGSTER_HOME", "/elsewhere")
+    assert "it is /elsewhere" in str(only(installation.home_of_dagster(tmp_path)).fault)
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"), [(".", 0o750), ("trips", 0o701), ("trips/counts", 0o640), ("trips/counts", 0o604)]
+)
+def test_the_confidential_folder_is_closed(tmp_path: Path, path: str, mode: int) -> None:
+    assert only(installation.modes(tmp_path)).ok
+    folder = tmp_path / "confidential"
+    (folder / "trips").mkdir(parents=True)
+    (folder / "trips" / "counts").touch(mode=0o600)
+    for each in (folder, folder / "trips"):
+        each.chmod(0o700)
+    assert only(installation.modes(tmp_path)).ok
+    (folder / path).chmod(mode)
+    finding = only(installation.modes(tmp_path))
+    assert str(Path("confidential") / path) in str(finding.fault)
+    assert stat.S_IMODE((folder / path).stat().st_mode) == mode
+    subprocess.run(str(finding.next_step), shell=True, check=True)  # noqa: S602  # the next step does what it says
+    assert only(installation.modes(tmp_path)).ok
+
+
+def test_the_disk_has_room(tmp_path: Path) -> None:
+    assert only(installation.free_disk(tmp_path / "var" / "not" / "there", least=1)).ok
+    assert "needs" in str(only(installation.free_disk(tmp_path, least=1 << 62)).fault)
+    assert not list(tmp_path.iterdir())
+
+
+# Ledger
+
+
+@pytest.fixture
+def var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "var"
+    monkeypatch.setenv("OD_VAR", str(folder))
+    return folder
+
+
+def enter(var: Path, *names: str) -> None:
+    for name in names:
+        Ledger(var / "ledger.sqlite").declare(PrivacyDomain(name, TRIP, Cap(rho=Fraction(1)), "first"))
+
+
+def looked_at(var: Path) -> Finding:
+    before = states(var.parent)
+    finding = only(installation.ledger(Warehouse()))
+    assert states(var.parent) == before
+    return finding
+
+
+def test_where_nothing_was_released_there_is_no_ledger(var: Path) -> None:
+    assert looked_at(var).ok
+    assert not var.exists()
+
+
+def test_a_whole_ledger_has_its_entries(var: Path) -> None:
+    enter(var, "trips", "rides")
+    assert looked_at(var) == Finding("ledger: 4 entries")
+
+
+def test_an_edited_ledger_is_found(var: Path) -> None:
+    enter(var, "trips")
+    with contextlib.closing(sqlite3.connect(var / "ledger.sqlite")) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET domain = 'other' WHERE number = 1")
+        connection.commit()
+    assert str(looked_at(var).fault).startswith("OD-LEDGER-BROKEN")
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0"])
+def test_a_file_that_is_no_ledger_is_found_and_stays_as_it_is(var: Path, content: bytes) -> None:
+    var.mkdir()
+    (var / "ledger.sqlite").write_bytes(content)
+    assert not looked_at(var).ok
+
+
+def test_an_older_ledger_is_found_by_its_head(var: Path) -> None:
+    enter(var, "trips")
+    older = (var / "ledger.sqlite").read_bytes()
+    enter(var, "rides")
+    (var / "ledger.sqlite").write_bytes(older)
+    assert str(looked_at(var).fault).startswith("OD-LEDGER-ROLLED-BACK")
+
+
+def test_a_ledger_older_than_a_certificate_or_missing_is_found(var: Path) -> None:
+    enter(var, "trips")
+    bundle = var / "releases" / "trips" / "2001-01" / "r1"
+    bundle.mkdir(parents=True)
+    certificate = {"release": "trips/2001-01/r1", "ledger": {"entry": 3, "hash": "0" * 64}}
+    (bundle / "certificate.json").write_text(json.dumps(certificate))
+    assert str(looked_at(var).fault).startswith("OD-LEDGER-ROLLED-BACK")
+    (var / "ledger.sqlite").unlink()
+    (var / "confidential" / "ledger.head").unlink()
+    assert "missing" in str(looked_at(var).fault)
+    assert not (var / "ledger.sqlite").exists()
+
+
+def test_a_missing_ledger_is_found_by_its_head_alone(var: Path) -> None:
+    enter(var, "trips")
+    (var / "ledger.sqlite").unlink()
+    assert "missing" in str(looked_at(var).fault)
+
+
+# Locks and runs
+
+HOLDER = """
+import fcntl, os, signal, sys
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="Linux lists who holds a lock")
+def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
+    assert only(installation.release_lock(tmp_path)).ok
+    assert not list(tmp_path.iterdir())
+    lock, other = tmp_path / "release.lock", tmp_path / "other"
+    other.mkdir()
+    (other / "release.lock").touch()
+    command = [sys.executable, "-S", "-c", HOLDER, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            until(lambda: installation._state(holder.pid) == "T")
+            finding = only(installation.release_lock(tmp_path))
+            assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
+            assert only(installation.release_lock(other)) == Finding("release lock")
+            os.kill(holder.pid, signal.SIGCONT)
+            until(lambda: installation._state(holder.pid) != "T")
+            assert only(installation.release_lock(tmp_path)).what == "release lock: a release is running now"
+        finally:
+            holder.kill()  # a stopped process, too
+    assert only(installation.release_lock(tmp_path)) == Finding("release lock")
+
+
+def until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@op
+def nothing() -> None:
+    pass
+
+
+@job
+def work() -> None:
+    nothing()
+
+
+def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
+    assert only(installation.runs(tmp_path)).ok
+    assert not list(tmp_path.iterdir())
+    home = tmp_path / "dagster"
+    home.mkdir()
+    shutil.copy(DAGSTER_SETTINGS, home)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        living = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED)
+        mark_process(instance, living.run_id)
+        assert only(installation.runs(tmp_path)).ok
+        tags = instance.get_run_by_id(living.run_id).tags  # type: ignore[union-attr]
+        process = tags[PROCESS_TAG].split("-")[0]
+        dead = {HOST_TAG: tags[HOST_TAG], PROCESS_TAG: f"{process}-1"}
+        gone = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED, tags=dead)
+    finding = only(installation.runs(tmp_path))
+    assert finding.fault == f"1 are taken for started: {gone.run_id}"
+    assert "od-release ui" in str(finding.next_step)
+
+
+def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> None:
+    home = tmp_path / "dagster"
+    home.mkdir()
+    shutil.copy(DAGSTER_SETTINGS, home)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        run = instance.create_run_for_job(work)
+        event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name)
+        instance.run_storage.handle_run_event(run.run_id, event)
+        finding = only(installation.runs(tmp_path))
+        assert finding.ok
+        assert "1 starting now" in finding.what
+        long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+        instance.run_storage.handle_run_event(run.run_id, event, long_ago)
+    assert only(installation.runs(tmp_path)).fault == f"1 are taken for started: {run.run_id}"
+
+
+def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> dg.Definitions:
+        return dg.Definitions(
+            schedules=[dg.ScheduleDefinition(name="late", job_name="absent", cron_schedule="0 0 * * *")]
+        )
+
+    assert only(installation.code_location()).ok
+    monkeypatch.setattr(definitions, "defs", broken)
+    finding = only(installation.code_location())
+    assert "absent" in str(finding.fault)
+    assert "\n" not in str(finding.fault)

@@ -1,0 +1,92 @@
+"""``od-release ledger`` and ``verify`` on a published release, in this process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner, Result
+
+from od_assets.cli.app import app
+from od_core.errors import OdError
+from tests.od_core.published.test_verification import published
+
+
+@pytest.fixture
+def var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OD_VAR", str(tmp_path))
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_the_ledger_as_json_and_as_a_table(var: Path) -> None:
+    published(var)
+    (row,) = json.loads(run("ledger", "--json").stdout)
+    assert (row["domain"], row["period"], row["releases"], row["lost_draws"]) == ("commuters", "2001-06", 1, 0)
+    amounts = {name: Fraction(row[name]["rho_exact"]) for name in ("cap", "spent", "left")}
+    assert amounts == {"cap": 9, "spent": 2, "left": 7}
+    assert {name: row[name]["rho"] for name in amounts} == {"cap": 9.0, "spent": 2.0, "left": 7.0}
+    table = run("ledger").stdout
+    assert all(word in table for word in ("commuters", "2001-06", "cap rho", "lost draws"))
+
+
+def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(var: Path) -> None:
+    release = published(var)
+    assert json.loads(run("ledger", "verify", "--json").stdout) == {"whole": True, "entries": 2 + 3 * 4 + 1}
+    content = bytearray(release.ledger.path.read_bytes())
+    place = content.index(b"RESERVED")
+    content[place : place + 8] = b"RESERVEE"
+    release.ledger.path.write_bytes(content)
+    failed = run("ledger", "verify")
+    assert isinstance(failed.exception, OdError)
+    assert failed.exception.code == "OD-LEDGER-BROKEN"
+
+
+def test_verify_names_the_part_that_changed(var: Path) -> None:
+    release = published(var)
+    whole = run("verify")
+    assert whole.exit_code == 0
+    assert "1 of 1 releases verified" in whole.stdout
+    (release.bundle / "flows.csv").write_text("origin,destination,trips\r\n", encoding="utf-8")
+    for name in ([], ["commuters"], ["commuters/2001-06/r1"]):
+        changed = run("verify", *name, "--json")
+        assert changed.exit_code == 1
+        (row,) = json.loads(changed.stdout)
+        assert (row["release"], row["verified"]) == ("commuters/2001-06/r1", False)
+        assert "flows.csv" in row["faults"]["bundle"]
+    assert "NOT VERIFIED" in run("verify").stdout
+
+
+def test_nothing_released_is_said_and_nothing_made(var: Path) -> None:
+    for arguments in (["ledger"], ["ledger", "verify"], ["verify"]):
+        result = run(*arguments)
+        assert isinstance(result.exception, OdError)
+        assert result.exception.code == "OD-LEDGER-ABSENT"
+    assert not list(var.iterdir())
+
+
+def test_a_release_that_was_never_published_is_named(var: Path) -> None:
+    published(var)
+    result = run("verify", "commuters/2001-07/r1")
+    assert isinstance(result.exception, OdError)
+    assert result.exception.code == "OD-RELEASE-ABSENT"
+
+
+def test_what_is_public_but_unknown_to_the_ledger_is_found(var: Path) -> None:
+    release = published(var)
+    shutil.copytree(release.bundle, var / "releases" / "commuters" / "2001-07" / "r1")
+    with duckdb.connect(str(release.database)) as connection:
+        connection.execute("INSERT INTO flows VALUES ('commuters/2001-08/r1', 'aa', 'ba', 3)")
+    rows = {row["release"]: row for row in json.loads(run("verify", "--json").stdout)}
+    assert {name: row["verified"] for name, row in rows.items()} == {
+        "commuters/2001-06/r1": True,
+        "commuters/2001-07/r1": False,
+        "commuters/2001-08/r1": False,
+    }

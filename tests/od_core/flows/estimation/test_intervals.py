@@ -1,0 +1,464 @@
+"""Intervals against linear algebra, against each other, by enumeration of the noise, and where they have edges."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+from random import Random
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core.flows.estimation import intervals
+from od_core.flows.estimation.intervals import lower_bound, upper_bound
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.publishing.flow_database import store_release
+from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, inside, made, meets, within
+from tests.od_core.publication.examples import KEY, facts
+from tests.od_core.publication.examples import KINDS as PUBLISHED
+from tests.od_core.publication.examples import release as published
+from tests.statistical.laws import probabilities
+
+RANDOMS = st.randoms(use_true_random=True)
+DEVIATIONS = 1.6448536269514722
+ALL_MECHANISMS = [*KEEPING, *DROPPING]
+
+
+def bounds_at(case: Case, o_level: int, d_level: int) -> dict:
+    """(lower, upper) of every public pair of two levels, by its areas, before the released value is taken in."""
+    origins, destinations = case.areas(0, o_level), case.areas(1, d_level)
+    pairs = np.array(list(product(range(len(origins)), range(len(destinations)))), dtype=np.int32)
+    bounds = case.release.intervals.of_cells(o_level, d_level, pairs[:, 0], pairs[:, 1])
+    areas = [(origins[o], destinations[d]) for o, d in pairs]
+    return dict(zip(areas, zip(*(b.tolist() for b in bounds), strict=True), strict=True))
+
+
+def summed(case: Case, origins, destinations) -> tuple[int, int]:
+    """Bounds of the sum over some zones, by their areas."""
+    sides = [
+        np.array([zone in chosen for zone in case.areas(side, case.tree.origin.depth)])
+        for side, chosen in enumerate((origins, destinations))
+    ]
+    return case.release.intervals.of_sum(*sides)
+
+
+def assert_is_interval(found: tuple[int, int], estimate: float, variance: float) -> None:
+    """Whole numbers of at least 0 that lie within 1.645 deviations and one half, and all those within 1.645."""
+    lower, upper = found
+    width, error = DEVIATIONS * variance**0.5, 1e-7 * (1 + abs(estimate)) + 1e-6 * variance**0.5
+    inner = math.ceil(estimate - width + error), math.floor(estimate + width - error)
+    outer = math.ceil(estimate - width - 0.5 - error), math.floor(estimate + width + 0.5 + error)
+    assert max(0, outer[0]) <= lower <= max(0, inner[0])
+    assert max(0, inner[1]) <= upper <= max(0, outer[1])
+
+
+# -- against linear algebra ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(random=RANDOMS, fine=st.booleans())
+def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Random, fine: bool):
+    """At every pair of levels, on the flow tree and off it, where no node was dropped.
+
+    With noise of many thousand trips on counts far from 0, so that half a trip more or less is little; and with little.
+    """
+    budget, least = ({"epsilon": 10}, 0) if fine else ({"rho": "1e-7"}, 10**5)
+    case = case_of(random, KEEPING, budget=budget, least_trips=least, most_trips=least + 40, most_pairs=36)
+    dense = case.dense
+    for o_level, d_level in case.level_pairs():
+        for cell, found in bounds_at(case, o_level, d_level).items():
+            assert_is_interval(found, *dense.of_node(cell))
+    for _ in range(3):
+        origins, destinations = (
+            [z for z in zones if random.random() < 0.5] for zones in (case.origins, case.destinations)
+        )
+        taken = np.array([o in origins and d in destinations for o, d in dense.columns])
+        assert_is_interval(summed(case, origins, destinations), *dense.sum_of(taken))
+
+
+@settings(max_examples=25)
+@given(random=RANDOMS)
+def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random: Random):
+    """Where nodes were dropped: measured cells by linear algebra; cells below dropped ones at most what those may have.
+
+    A sum with a part in dropped nodes: its lower end from what was measured below those that were kept, its upper end
+    between that and all that each dropped node may have.
+    """
+    case = case_of(random, DROPPING, budget={"epsilon": random.choice([1, 10])}, most_trips=random.choice([3, 60]))
+    dense = case.dense
+    event(f"dropped: {case.drops}")
+    fitted = {node: dense.of_node(node) for level in dense.cells.values() for node in level}
+    tops = {node: int(upper_bound(*(np.array([v]) for v in fit))[0]) for node, fit in fitted.items()}
+    dropped = [node for node in dense.columns if len(node[0]) + len(node[1]) < case.tree.depth]
+    for o_level, d_level in case.level_pairs():
+        finest = min(level for level in dense.cells if _is_below(case.tree.level_pair(level), (o_level, d_level)))
+        measured = dense.cells[finest]
+        on_the_tree = [
+            level for level in range(case.tree.depth + 1) if _is_below((o_level, d_level), case.tree.level_pair(level))
+        ]
+        known = [0] * case.release.plan.publishes_total + list(dense.cells)
+        hub = min(level for level in known if level >= max(on_the_tree))
+        for cell, found in bounds_at(case, o_level, d_level).items():
+            mine = [node for node in measured if within(node, cell)]
+            above = [node for node in dropped if within(cell, node) and node not in mine]
+            if not dense.columns:
+                assert found == (0, 0)
+            elif (o_level, d_level) == (0, 0) and case.release.plan.publishes_total:
+                assert found == (case.trips, case.trips)
+            elif above and not mine:
+                assert found == (0, tops[above[0]])
+            elif not case.drops:
+                assert_is_interval(found, *dense.of_node(cell))
+            elif hub == finest:  # the cells are measured nodes, by this name or another
+                assert_is_interval(found, *fitted[mine[0]])
+            else:
+                x, s2 = (
+                    np.array([sum(column)]) for column in zip((0, 0), *(measured[node] for node in mine), strict=True)
+                )
+                most = int(upper_bound(x, s2)[0])
+                assert found[0] == int(lower_bound(x, s2)[0])
+                assert most <= found[1] <= most + sum(tops[n] for n in dropped if n not in measured and meets(n, cell))
+
+
+def _is_below(pair, other) -> bool:
+    return all(level >= above for level, above in zip(pair, other, strict=True))
+
+
+# -- two ways to the same interval -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(random=RANDOMS)
+def test_a_cell_and_the_sum_over_its_zones_have_one_interval(random: Random):
+    case = case_of(random, KEEPING, most_pairs=36, most_trips=random.choice([2, 1000]))
+    for o_level, d_level in case.level_pairs():
+        for (origin, destination), found in bounds_at(case, o_level, d_level).items():
+            origins = [case.origins[k] for k in inside(origin, case.origins)]
+            destinations = [case.destinations[k] for k in inside(destination, case.destinations)]
+            assert summed(case, origins, destinations) == pytest.approx(found, abs=0)
+
+
+@settings(max_examples=25)
+@given(random=RANDOMS)
+def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Random):
+    """All pairs up to the limit, above it those with trips alone, of the same bounds; what is 0 then has a bound.
+
+    And the numbers of a release are the same whether intervals are asked for or not.
+    """
+    case = case_of(random, ALL_MECHANISMS)
+    release, names = case.release, (case.tree.origin.level_names, case.tree.destination.level_names)
+    for o_level, d_level in case.level_pairs():
+        levels = names[0][o_level], names[1][d_level]
+        every = release.flows_at(*levels, interval=True)
+        origins, destinations = case.tree.origin.codes[o_level], case.tree.destination.codes[d_level]
+        assert list(zip(every["origin"], every["destination"], strict=True)) == list(product(origins, destinations))
+        assert (every["lower"] <= every["trips"]).all()
+        assert (every["trips"] <= every["upper"]).all()
+        assert (every["lower"][every["trips"] >= 0] >= 0).all()
+        assert set(every.dtypes[["trips", "lower", "upper"]].astype(str)) == {"int64"}
+        positive = every[every["trips"] != 0].reset_index(drop=True)
+        pd.testing.assert_frame_equal(positive[["origin", "destination", "trips"]], release.flows_at(*levels))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(intervals, "MOST_LISTED", len(every))
+            pd.testing.assert_frame_equal(release.flows_at(*levels, interval=True), every)
+            patch.setattr(intervals, "MOST_LISTED", len(every) - 1)
+            pd.testing.assert_frame_equal(release.flows_at(*levels, interval=True), positive)
+        zeros = every[every["trips"] == 0]
+        assert release.zero_bound(*levels) == zeros["upper"].max() if len(zeros) else True
+    if release.plan.publishes_total:
+        assert release.flows_at("all", "all", interval=True)[["lower", "upper"]].to_numpy().tolist() == [
+            [case.trips] * 2
+        ]
+        whole = release.trips_between("all", ["all"], names[1][-1], case.tree.destination.zones)
+        assert whole == (case.trips, case.trips, case.trips)
+
+
+@settings(max_examples=15)
+@given(random=RANDOMS)
+def test_neither_the_size_of_the_pieces_nor_the_threads_change_a_number(random: Random):
+    case = case_of(random, ALL_MECHANISMS)
+    found = []
+    for block, threads in ((1, "1"), (1, "3"), (7, "3"), (1 << 20, "1")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(intervals, "_BLOCK", block)
+            patch.setenv("OD_THREADS", threads)
+            case.release.__dict__.pop("intervals", None)
+            found.append([bounds_at(case, *levels) for levels in case.level_pairs()])
+    assert found[1:] == found[:1] * 3
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_a_release_read_back_has_the_same_intervals(tmp_path, kind):
+    """From the database; certified noise, other destinations, unknown zones, no trips."""
+    release = published(kind)
+    store_release(tmp_path / "release.duckdb", release, KEY, facts(release))
+    back = open_release(tmp_path / "release.duckdb")
+    for o_level, d_level in product(["all", "region", "county", "zone"], repeat=2):
+        table = release.flows_at(o_level, d_level, interval=True)
+        pd.testing.assert_frame_equal(back.flows_at(o_level, d_level, interval=True), table)
+        assert back.zero_bound(o_level, d_level) == release.zero_bound(o_level, d_level)
+    zones = release.plan.tree.origin.zones[1::2], release.plan.tree.destination.zones[::2]
+    assert back.trips_between("zone", zones[0], "zone", zones[1]) == release.trips_between(
+        "zone", zones[0], "zone", zones[1]
+    )
+
+
+# -- the exact law ---------------------------------------------------------------------------------------------------
+
+SIGMAS = np.concatenate([np.arange(0.1, 4, 0.01), np.arange(4, 50.1, 0.37)])
+
+
+def law_of(weights, sigma: float):
+    """Errors and probabilities of a weighted sum of discrete Gaussians."""
+    errors, chances = np.zeros(1), np.ones(1)
+    for weight in weights:
+        values, law = probabilities(sigma**2)
+        values, law = values[law > 1e-14], law[law > 1e-14]
+        errors = np.round(np.add.outer(errors, weight * values).ravel(), 9)
+        errors, place = np.unique(errors, return_inverse=True)
+        chances = np.bincount(place, np.multiply.outer(chances, law).ravel())
+    return errors, chances
+
+
+def covered(trips: int, errors, chances, variance: float) -> tuple[float, bool]:
+    """Probability that the interval holds the true count, and whether there always is one."""
+    spread = np.full(len(errors), variance)
+    lower, upper = lower_bound(trips + errors, spread), upper_bound(trips + errors, spread)
+    return float(chances[(lower <= trips) & (trips <= upper)].sum()), bool((lower <= upper).all())
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3])
+def test_sums_of_measured_cells_are_covered_by_the_exact_law(cells):
+    """For every sigma and true count: the discrete Gaussian, enumerated; what is left out weighs less than 1e-9."""
+    for sigma in SIGMAS if cells == 1 else SIGMAS[::4]:
+        errors, chances = law_of([1] * cells, sigma)
+        most = math.ceil(4 * sigma * cells**0.5)
+        for trips in {0, 1, 2, 3, *range(0, most, max(1, most // 7)), most, 10**6}:
+            share, exists = covered(trips, errors, chances, cells * sigma**2)
+            assert exists
+            assert share >= 0.9 - 1e-9
+
+
+WEIGHTS = {
+    "two below a public total": [1 / 2, -1 / 2],
+    "three below a public total": [2 / 3, -1 / 3, -1 / 3],
+    "four below a public total": [3 / 4, -1 / 4, -1 / 4, -1 / 4],
+    "two below a measured one": [1 / 3, 2 / 3, -1 / 3],
+    "a sum of two of three below a measured one": [1 / 2, 1 / 2, 1 / 2, -1 / 2],
+    "a grandchild of a public total": [1 / 6, -1 / 6, 7 / 12, -5 / 12, -1 / 12, -1 / 12],
+}
+"""Of independent noise of one variance in the least-squares estimate of a node."""
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_estimates_between_whole_numbers_are_covered_by_the_exact_law(name):
+    """They move by steps of 1/2 or 1/3: with little noise an end that lies just short of a step misses it."""
+    weights = WEIGHTS[name]
+    most = 3 if len(weights) < 5 else 1
+    for sigma in SIGMAS[most > SIGMAS][:: 1 if len(weights) < 4 else 5]:
+        errors, chances = law_of(weights, sigma)
+        for trips in (0, 1, 10**6):
+            share, exists = covered(trips, errors, chances, float(np.square(weights).sum()) * sigma**2)
+            assert exists
+            assert share >= 0.9 - 1e-9
+
+
+@pytest.mark.parametrize("deviations", [0.8 * DEVIATIONS, 1.05 * DEVIATIONS])
+def test_the_enumeration_tells_other_widths(monkeypatch, deviations):
+    """Narrower intervals miss; wider ones hold more than nine tenths and a half percent where sigma is large."""
+    monkeypatch.setattr(intervals, "_DEVIATIONS", deviations)
+    errors, chances = law_of([1], 50.0)
+    share = covered(10**6, errors, chances, 2500.0)[0]
+    assert share < 0.85 if deviations < DEVIATIONS else share > 0.91
+
+
+def test_intervals_are_no_wider_than_they_must_be():
+    """With sigma 50, nine tenths within half a trip to either side."""
+    errors, chances = law_of([1], 50.0)
+    assert covered(10**6, errors, chances, 2500.0)[0] <= 0.9 + 2 * probabilities(2500.0)[1].max() * 0.5 + 1e-3
+
+
+# -- edges -----------------------------------------------------------------------------------------------------------
+
+ONE = [("A", "a")]
+FEW = [("A", "a"), ("A", "b"), ("B", "c")]
+
+
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", "tda_l2", "tda_linf", "vanilla_gauss"])
+@pytest.mark.parametrize("zones", [ONE, FEW], ids=["one zone", "three zones"])
+@pytest.mark.parametrize("trips", [0, 7, 10**12])
+def test_nothing_everything_and_one_zone(mechanism, zones, trips):
+    """All trips in one cell; for every unit and order."""
+    truth = np.zeros((len(zones), len(zones)), dtype=np.int64)
+    truth[-1, 0] = trips
+    if mechanism == "tda_linf" and trips > 10**6:
+        pytest.skip("refused: too large for its solver")
+    units = [
+        PrivacyUnit("trip"),
+        PrivacyUnit("trip", "unbounded"),
+        PrivacyUnit("user", "unbounded", column="user", max_trips=4),
+    ]
+    for unit, (order, epsilon) in product(units, [("destination", "0.01"), ("origin", 30)]):
+        case = made(
+            zones,
+            zones,
+            truth,
+            mechanism=MECHANISMS[mechanism](),
+            unit=unit,
+            budget=Budget(epsilon=epsilon, delta=1e-8),
+            order=order,
+            noise=SeededNoise(7),
+        )
+        for levels in product(["all", "level_1", "level_2"], repeat=2):
+            table = case.release.flows_at(*levels, interval=True)
+            assert ((table["lower"] <= table["trips"]) & (table["trips"] <= table["upper"])).all()
+            case.release.zero_bound(*levels)
+        if case.release.plan.publishes_total:
+            assert case.release.trips_between("all", ["all"], "all", ["all"]) == (trips, trips, trips)
+            assert case.release.trips_between("level_1", ["A", *("B" * (zones is FEW))], "all", ["all"])[0] == trips
+            if trips == 0 and mechanism != "inftda_refined":
+                assert case.release.zero_bound("level_2", "level_2") == 0
+
+
+def test_a_large_public_total_stays_the_only_number():
+    """Rounding of floats is not made up for by a thousand trips where n is 10^12: the total is known."""
+    case = made(
+        FEW,
+        FEW,
+        np.full((3, 3), 10**12),
+        mechanism=InfTDARefined(),
+        budget=Budget(epsilon=1, delta=1e-8),
+        noise=no_noise(),
+    )
+    assert case.release.intervals.of_sum(np.ones(3, dtype=bool), np.ones(3, dtype=bool)) == (9 * 10**12,) * 2
+    widths = case.release.flows_at("level_2", "level_2", interval=True)
+    assert (widths["upper"] - widths["lower"]).max() <= 100
+
+
+def test_a_true_three_that_is_released_as_nothing_is_within():
+    """A released 0 says "at most k": no interval is [0, 0] where there is noise of more than a trip."""
+    case = made(
+        FEW,
+        FEW,
+        np.full((3, 3), 3),
+        mechanism=InfTDARefined(),
+        budget=Budget(epsilon=1, delta=1e-8),
+        noise=SeededNoise(4),
+    )
+    table = case.release.flows_at("level_2", "level_2", interval=True)
+    assert (table["trips"] == 0).any()
+    assert (table["upper"] >= 3).all()
+
+
+@pytest.fixture(scope="module")
+def small() -> Case:
+    """Of three zones, with noise."""
+    truth = np.arange(9).reshape(3, 3)
+    return made(
+        FEW,
+        FEW,
+        truth,
+        mechanism=InfTDARefined(),
+        budget=Budget(epsilon=1, delta=1e-8),
+        noise=ListedNoise([3, -5, 8, 0]),
+    )
+
+
+def test_sums_over_areas_a_user_names(small):
+    """Of any level, in any order, twice or not at all."""
+    release = small.release
+    trips, lower, upper = release.trips_between("level_1", ["A"], "level_2", ["c", "a", "c"])
+    flows = release.flows
+    assert trips == flows[flows["origin"].isin(["a", "b"]) & flows["destination"].isin(["a", "c"])]["trips"].sum()
+    assert lower <= trips <= upper
+    assert release.trips_between("level_2", ["a", "b"], "level_2", ["a", "c"]) == (trips, lower, upper)
+    assert release.trips_between("level_2", [], "level_2", ["a"]) == (0, 0, 0)
+    assert release.trips_between("level_2", [], "all", []) == (0, 0, 0)
+    cells = release.flows_at("level_1", "level_2", interval=True)
+    of_cells = cells[(cells["origin"] == "A") & cells["destination"].isin(["a", "c"])]
+    assert upper - lower <= (of_cells["upper"] - of_cells["lower"]).sum()
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (("level_9", ["A"], "all", ["all"]), "OD-LEVEL-UNKNOWN.*level_9"),
+        (("level_1", ["Z"], "all", ["all"]), "OD-AREA-UNKNOWN.*level 'level_1' has no area 'Z'"),
+        (("level_1", ["a"], "all", ["all"]), "OD-AREA-UNKNOWN"),
+        (("level_1", ["A", 5], "all", ["all"]), "OD-AREA-UNKNOWN"),
+        (("level_1", ["A", None], "all", ["all"]), "OD-AREA-UNKNOWN"),
+        (("level_1", [["A"]], "all", ["all"]), "OD-AREA-UNKNOWN"),
+        (("level_1", ["A"], "level_2", "ac"), "OD-AREA-LIST"),
+    ],
+)
+def test_what_is_not_there_is_named(small, asked, code):
+    with pytest.raises(OdError, match=code):
+        small.release.trips_between(*asked)
+
+
+def test_levels_that_are_not_there_are_named(small):
+    for ask in (
+        lambda: small.release.flows_at("all", "town", interval=True),
+        lambda: small.release.zero_bound("town", "all"),
+    ):
+        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*all, level_1, level_2"):
+            ask()
+
+
+def test_what_has_no_intervals_says_so(small, monkeypatch):
+    """A threshold says nothing of what falls below it; and more cells than the memory is meant for are refused."""
+    frame = pd.DataFrame({"origin": ["a"], "destination": ["c"], "trips": [500]}).astype(
+        {"origin": str, "destination": str}
+    )
+    zones = Geography.from_frame(pd.DataFrame(FEW, columns=["t", "z"], dtype=str), ["t", "z"])
+    hidden = release_flows(
+        frame,
+        zones,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1, delta=1e-8),
+        mechanism="stability_histogram",
+        noise=SeededLaplace(3),
+        fault_threshold=0,
+    )
+    assert len(hidden.flows_at("t", "z")) <= 1
+    for ask in (
+        lambda: hidden.flows_at("t", "z", interval=True),
+        lambda: hidden.zero_bound("t", "z"),
+        lambda: hidden.trips_between("t", ["A"], "z", ["c"]),
+    ):
+        with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
+            ask()
+    small.release.__dict__.pop("intervals", None)
+    monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
+    with pytest.raises(OdError, match=r"OD-INTERVAL-SIZE.*9 measured cells.*at most 8"):
+        small.release.flows_at("all", "all", interval=True)
+    monkeypatch.setattr(intervals, "MOST_MEASURED", 9)
+    small.release.flows_at("all", "all", interval=True)
+
+
+def test_confidence_is_the_probability_of_the_deviations():
+    """Nine tenths of a normal variable, by the error function."""
+    assert Fraction(9, 10) == intervals.CONFIDENCE
+    assert math.erf(intervals._DEVIATIONS / math.sqrt(2)) == pytest.approx(float(intervals.CONFIDENCE), abs=1e-12)
+
+
+def test_a_sum_that_is_released_outside_its_interval_is_taken_in():
+    """Leaves released as they were measured may be below 0, where no interval is; the bounds then reach to them."""
+    case = made(
+        FEW,
+        FEW,
+        np.zeros((3, 3), dtype=np.int64),
+        mechanism=MECHANISMS["vanilla_gauss"](),
+        budget=Budget(epsilon=30, delta=1e-8),
+        noise=ListedNoise([-50]),
+    )
+    assert case.release.trips_between("level_1", ["A"], "level_2", ["a", "c"]) == (-200, -200, 0)
+    table = case.release.flows_at("level_2", "level_2", interval=True)
+    assert table[["trips", "lower", "upper"]].drop_duplicates().to_numpy().tolist() == [[-50, -50, 0]]

@@ -1,0 +1,95 @@
+"""Least squares on the flow tree against dense linear algebra: the estimate and the variance of every node."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.top_down import Measurement
+from od_core.ledger.noisy_vector import NoisyVector
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
+
+RANDOMS = st.randoms(use_true_random=True)
+
+
+def fitted(case: Case):
+    return least_squares(case.release.plan, case.trips, case.release.measured)
+
+
+def nodes_of(case: Case, level) -> list:
+    """The nodes of a fitted level by their areas."""
+    origins, destinations = (case.areas(s, n) for s, n in enumerate(case.tree.level_pair(level.nodes.level)))
+    return [(origins[o], destinations[d]) for o, d in zip(level.nodes.origin, level.nodes.destination, strict=True)]
+
+
+@pytest.mark.parametrize("mechanisms", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
+@settings(max_examples=30)
+@given(random=RANDOMS)
+def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanisms, random: Random):
+    """All measured nodes, dropped ones too, and the root; where leaves alone were measured, all public nodes."""
+    case = case_of(random, mechanisms)
+    dense, plan = case.dense, case.release.plan
+    event(f"dropped: {case.drops}, unmeasured: {bool(plan.unmeasured_levels)}, exact root: {plan.publishes_total}")
+    levels = fitted(case)
+    for level in levels:
+        nodes = nodes_of(case, level)
+        if plan.mechanism.measures == "every_level" and (level.nodes.level > 0 or not plan.publishes_total):
+            assert sorted(nodes) == sorted(dense.cells[level.nodes.level])
+        if not dense.columns:  # n is 0: nothing was measured
+            assert level.estimate.tolist() == level.variance.tolist() == [0.0] * len(nodes)
+            continue
+        expected = np.array([dense.of_node(node) for node in nodes]).reshape(-1, 2)
+        scale = 1 + np.abs(dense.estimate).sum() + float(max(step.variance for step in plan.steps))
+        np.testing.assert_allclose(level.estimate, expected[:, 0], rtol=1e-7, atol=1e-9 * scale)
+        np.testing.assert_allclose(level.variance, expected[:, 1], rtol=1e-7, atol=1e-9 * scale)
+    assert levels[0].nodes.level == (
+        plan.steps[0].level if not plan.publishes_total and len(levels) == len(plan.steps) else 0
+    )
+
+
+@settings(max_examples=30)
+@given(random=RANDOMS)
+def test_where_all_are_kept_children_sum_to_their_parent(random: Random):
+    """The exact total is not touched; and what lies below a range of parents is found by position."""
+    case = case_of(random, KEEPING)
+    levels = fitted(case)
+    for above, below in pairwise(levels):
+        assert above.divided.tolist() == list(range(len(above.nodes)))
+        sums = np.add.reduceat(below.estimate, below.offsets[:-1])
+        np.testing.assert_allclose(sums, above.estimate, atol=1e-6 * (1 + np.abs(below.estimate).sum()))
+        first = random.randrange(len(above.nodes))
+        last = random.randint(first + 1, len(above.nodes))
+        part, whole = below.below(first, last), slice(below.offsets[first], below.offsets[last])
+        assert part.estimate.tolist() == below.estimate[whole].tolist()
+        assert part.siblings.tolist() == below.siblings[first:last].tolist()
+        assert part.offsets.tolist() == (below.offsets[first : last + 1] - below.offsets[first]).tolist()
+        assert (part.divided + below.offsets[first]).tolist() == [
+            k for k in below.divided.tolist() if whole.start <= k < whole.stop
+        ]
+    if case.release.plan.publishes_total:
+        assert (levels[0].estimate.tolist(), levels[0].variance.tolist()) == ([float(case.trips)], [0.0])
+
+
+def test_the_variance_is_that_of_a_sum_with_the_weights_of_the_estimate():
+    """It is linear in the noisy values: noise in one cell at a time gives their weights."""
+    case = case_of(Random(5), [KEEPING[0]], budget={"epsilon": 1}, least_trips=5)  # noqa: S311
+    plan, measured = case.release.plan, case.release.measured
+    base = fitted(case)
+    total = [np.zeros(len(level.nodes)) for level in base]
+    for number, m in enumerate(measured):
+        for cell in range(len(m.noisy)):
+            values = m.noisy.values().copy()
+            values[cell] += 1000
+            changed = list(measured)
+            changed[number] = Measurement(m.step, m.parents, NoisyVector.in_memory([values]))
+            moved = least_squares(plan, case.trips, changed)
+            for k, level in enumerate(moved):
+                total[k] += float(m.step.variance) * ((level.estimate - base[k].estimate) / 1000) ** 2
+    for level, expected in zip(base, total, strict=True):
+        np.testing.assert_allclose(level.variance, expected, rtol=1e-8, atol=1e-9)

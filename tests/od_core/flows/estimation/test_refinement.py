@@ -1,0 +1,358 @@
+"""The refinement against a second one written as dictionaries, against linear algebra, and what must always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.top_down import Measurement, published_root
+from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP, InfTDARefined
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.chebyshev import ORDERS
+from od_core.flows.release import Release, run_plan
+from od_core.geography import flow_tree
+from od_core.geography.flow_tree import Nodes, Pairs
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.trip_counts import TripCounts
+from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.oracles.inftda import Area, Node, Tree, trips_below
+from tests.od_core.oracles.refinement import ROOT, Query, first_pass, least_squares, refined
+from tests.od_core.strategies import TREES, World, geography_of
+
+UNITS = [
+    PrivacyUnit("trip", "bounded"),
+    PrivacyUnit("trip", "unbounded"),
+    PrivacyUnit("user", "bounded", column="user", max_trips=1),
+    PrivacyUnit("user", "unbounded", column="user", max_trips=4),
+]
+SHARES = ["uniform", "geography", "geography", ("geometric", Fraction(1, 3)), ("geometric", 100)]
+PROMISES = [{"epsilon": e} for e in ("1e-6", "0.1", 1, 10, 100)] + [{"rho": "1e-15"}]
+BUDGETS = [Budget(**promise, delta=1e-8, shares=shares) for promise in PROMISES for shares in SHARES]
+BUDGETS += [Budget(epsilon=1, delta=1e-8, shares=("geometric", 1000))] * 4  # parts of what is missing below 2^-20
+RANDOMS = st.randoms(use_true_random=True)
+FAR = 2**32
+"""Values that the refinement of a small tree must bear, whatever the budget."""
+
+
+@dataclass
+class Case:
+    """A plan over a generated world, and its noise."""
+
+    world: World
+    plan: ReleasePlan
+    noise: ListedNoise | SeededNoise
+
+    def released(self) -> tuple[Release, list[Nodes]]:
+        """The release, and all levels of the refinement."""
+        ranks = {leaf: rank for rank, leaf in enumerate(self.reference.levels()[-1])}
+        places = np.array([ranks[leaf] for leaf in self.world.flows], dtype=np.int64)
+        trips = np.array(list(self.world.flows.values()), dtype=np.int64)
+        counts = TripCounts.from_ranks(self.plan.tree, places, trips)
+        release = run_plan(self.plan, counts, self.noise, MemoryMeasurements())
+        levels = refine(self.plan, published_root(self.plan, counts.total), release.measured)
+        assert rows(levels[-1]) == rows(release.leaves)
+        return release, levels
+
+    @property
+    def reference(self) -> Tree:
+        return Tree(self.world.origins, self.world.destinations, self.plan.tree.order)
+
+    @property
+    def total(self) -> int | None:
+        """n where it is an invariant."""
+        return sum(self.world.flows.values()) if self.plan.publishes_total else None
+
+    def queries(self) -> list[Query]:
+        """The same measurements by the reference."""
+        return first_pass(
+            self.reference,
+            self.world.flows,
+            lambda variance, level, position: int(self.noise.draw(variance, level, position, 1)[0]),
+            {step.level: step.variance for step in self.plan.steps},
+            total_is_public=self.plan.publishes_total,
+            keeps_all=self.plan.keeps_all,
+            order=self.plan.mechanism.order,
+        )
+
+    def areas_of(self, levels: list[Nodes]) -> list[dict[Node, int]]:
+        return [self.world.areas_of(self.plan.tree, nodes) for nodes in levels]
+
+
+def rows(nodes: Nodes) -> list[tuple[int, int, int]]:
+    return list(zip(nodes.origin.tolist(), nodes.destination.tolist(), nodes.trips.tolist(), strict=True))
+
+
+def values(random: Random, *edges: int) -> ListedNoise:
+    """Noise of values near some numbers."""
+    return ListedNoise([random.choice(edges) + random.randint(-9, 9) for _ in range(random.randint(1, 12))])
+
+
+NOISES: dict[str, Callable[[Random], ListedNoise | SeededNoise]] = {
+    "none": lambda random: no_noise(),
+    "planned": lambda random: SeededNoise(random.randrange(2**32)),
+    "small": lambda random: values(random, 0),
+    "outliers": lambda random: values(random, 0, 0, 0, 0, FAR, -FAR, 1000, -1000),
+    "negative": lambda random: values(random, -15, -40, -FAR),
+}
+
+
+@cache
+def zones(seed: int, depth: int) -> tuple[tuple[Area, ...], Geography]:
+    """Zones as areas, up to three below each; often one below each area of a whole level."""
+    generator = np.random.default_rng(seed)
+    tree: list[Area] = [()]
+    for _ in range(depth):
+        most = generator.integers(1, 4)
+        tree = [
+            (*area, f"{'/'.join(area)}/{child}") for area in tree for child in range(generator.integers(1, most + 1))
+        ]
+    return tuple(tree), geography_of(tree)
+
+
+def case_of(random: Random, noise: str = "any", most_trips: int = 12) -> Case:
+    """A plan of any kind over two different small geographies; no flows, one, or some, of 0 trips too."""
+    depth = random.randint(1, 3)
+    (origins, origin), (destinations, destination) = (zones(random.randrange(30), depth) for _ in range(2))
+    pairs = [(random.choice(origins), random.choice(destinations)) for _ in range(random.choice([0, 1, 6, 12]))]
+    plan = plan_release(
+        origin,
+        destination_geography=destination,
+        unit=random.choice(UNITS),
+        budget=random.choice(BUDGETS),
+        mechanism=InfTDARefined(random.choice(ORDERS), keep_all_cap=random.choice([0, 0, 12, KEEP_ALL_CAP])),
+        tree=random.choice(TREES),
+        acceptance=NO_FAULTS,
+    )
+    world = World(list(origins), list(destinations), {pair: random.randint(0, most_trips) for pair in pairs})
+    return Case(world, plan, NOISES[random.choice(list(NOISES)) if noise == "any" else noise](random))
+
+
+def assert_consistent(case: Case, levels: list[dict[Node, int]]) -> None:
+    """Whole numbers of at least 1 in tree order, that sum to the level above and, at the root, to n."""
+    public = case.reference.levels()
+    depths = [0] + [step.level for step in case.plan.steps if step.level > 0]
+    assert [len(o) + len(d) for nodes in levels for o, d in list(nodes)[:1]] == depths[: sum(map(bool, levels))]
+    for depth, nodes in zip(depths, levels, strict=True):
+        assert all(type(trips) is int and trips >= 1 for trips in nodes.values())
+        assert list(nodes) == [node for node in public[depth] if node in nodes]
+        assert sum(nodes.values()) == sum(levels[0].values())
+    for above, nodes in pairwise(levels):
+        assert {node: trips_below(node, nodes) for node in above} == above
+    if case.total is not None:
+        assert sum(levels[0].values()) == case.total
+
+
+@settings(max_examples=500)
+@given(random=RANDOMS)
+def test_the_same_noise_gives_the_refinement_of_the_reference(random):
+    """What is measured, and the integers of every level, are identical; and they are a table that may be released."""
+    case = case_of(random)
+    release, nodes = case.released()
+    queries, levels = case.queries(), case.areas_of(nodes)
+    event(f"unmeasured levels: {len(case.plan.unmeasured_levels)}, keeps all: {case.plan.keeps_all}")
+    assert [m.step.level for m in release.measured] == [query.level for query in queries]
+    for measurement, query in zip(release.measured, queries, strict=True):
+        assert measurement.noisy.values().tolist() == list(query.noisy.values())
+    assert levels == refined(queries, case.total, case.plan.mechanism.order)
+    assert_consistent(case, levels)
+
+
+@given(random=RANDOMS)
+def test_without_noise_the_truth_comes_back(random):
+    case = case_of(random, "none")
+    _, nodes = case.released()
+    public = case.reference.levels()
+    for level, found in zip(nodes, case.areas_of(nodes), strict=True):
+        truth = {node: trips_below(node, case.world.flows) for node in public[level.level]}
+        assert found == {node: trips for node, trips in truth.items() if trips > 0}
+
+
+@settings(max_examples=150)
+@given(random=RANDOMS, power=st.integers(33, 60))
+def test_values_near_the_limits_are_refined_rightly_or_refused(random, power):
+    """The reference has no limits: where the release is not refused, it is the right one."""
+    case = case_of(random)
+    case.noise = values(random, 0, 2**power, -(2**power), *random.choice([[], [2**61 - 10, 10 - 2**61]]))
+    try:
+        _, nodes = case.released()
+    except OdError as error:
+        if error.code not in ("OD-REFINEMENT-OVERFLOW", "OD-INTOPT-OVERFLOW"):
+            raise
+        event("refused")
+        return
+    event("refined")
+    assert case.areas_of(nodes) == refined(case.queries(), case.total, case.plan.mechanism.order)
+    assert_consistent(case, case.areas_of(nodes))
+
+
+@settings(max_examples=80)
+@given(random=RANDOMS)
+def test_where_nothing_is_cut_it_is_the_least_squares_solution(random):
+    """Against linear algebra, at every level.
+
+    IntOpt of values that are whole but for their sum moves none by more than 1, and rounding none by more than 1/2; so
+    a node is off by its parent's error (of which it takes a part) and 3/2. The fixed-point weights add less than 1.
+    """
+    case = case_of(random)
+    leaves = case.reference.leaves_below(ROOT)
+    assume(len(leaves) <= 100)
+    case.world.flows = {leaf: 10**6 + random.randrange(10**6) for leaf in leaves}
+    case.noise = ListedNoise([random.randint(-3000, 3000) for _ in range(101)])
+    shares = random.choice(["uniform", "geography", ("geometric", Fraction(1, 3)), ("geometric", 3)])
+    case.plan = plan_release(
+        case.plan.tree.origin,
+        destination_geography=case.plan.tree.destination,
+        unit=case.plan.unit,
+        budget=Budget(epsilon=random.choice([1, 10]), delta=1e-8, shares=shares),
+        mechanism=case.plan.mechanism,
+        tree=case.plan.tree.order,
+        acceptance=NO_FAULTS,
+    )
+    queries = case.queries()
+    fitted = least_squares(case.reference, queries, case.total)
+    found = {nodes.level: case.areas_of([nodes])[0] for nodes in case.released()[1]}
+    for number, (query, values) in enumerate(zip(queries, fitted, strict=True)):
+        trips = found[query.level]
+        assert trips.keys() == values.keys()
+        assert max(abs(trips[node] - values[node]) for node in values) <= 1.5 * (number + 1) + 1
+
+
+def refined_by_hand(plan: ReleasePlan, root: Nodes | None, kept: list[list[int]], noisy: list[list[int]]):
+    """Trips of every level; ``kept`` are the destinations of the nodes of the first level that were kept."""
+    parents = [None if root is None else root, *(Pairs(1, np.zeros(len(k), np.int32), np.int32(k)) for k in kept)]
+    if root is None:
+        parents.insert(1, Pairs(0, np.zeros(1, np.int32), np.zeros(1, np.int32)))
+    vectors = [NoisyVector.in_memory([np.array(values, dtype=np.int64)]) for values in noisy]
+    measured = [Measurement(*parts) for parts in zip(plan.steps, parents, vectors, strict=True)]
+    return [nodes.trips.tolist() for nodes in refine(plan, root, measured)]
+
+
+def one_level(unit: PrivacyUnit, origins: str, destinations: str) -> ReleasePlan:
+    """A plan over so many zones, of equal variances."""
+    return plan_release(
+        geography_of([(zone,) for zone in origins]),
+        destination_geography=geography_of([(zone,) for zone in destinations]),
+        unit=unit,
+        budget=Budget(rho=1, delta=1e-8, shares="uniform"),
+        mechanism=InfTDARefined(keep_all_cap=0),
+        acceptance=NO_FAULTS,
+    )
+
+
+def test_a_dropped_node_speaks_about_its_parent_but_gets_no_trips():
+    """By hand. e is dropped; d is 60 + (66 - 60)/3 = 62 and f 30 + (18 - 30)/3 = 26, of variance 2/3 each.
+
+    So the root is 103 + 3/10 (62 - 8 + 26 - 103) = 96.1; d and f lack 96 - 88 = 8 and get 4 each, then d's leaves 0
+    and f's leaves 12, of which the negative one gets its half.
+    """
+    levels = refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0, 2]], [[103], [60, -8, 30], [40, 26, 21, -3]])
+    assert levels == [[96], [66, 30], [40, 26, 27, 3]]
+
+
+def test_an_exact_root_is_not_touched_and_noise_below_a_dropped_node_is_not_missed():
+    """By hand, as above with n = 100: d and f lack 12, d's leaves 2 and f's leaves 14."""
+    root = Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([100]))
+    levels = refined_by_hand(one_level(UNITS[0], "ab", "def"), root, [[0, 2]], [[60, -8, 30], [40, 26, 21, -3]])
+    assert levels == [[100], [68, 32], [41, 27, 28, 4]]
+
+
+@pytest.mark.parametrize(
+    ("root", "kept", "noisy"),
+    [
+        pytest.param(100, 16, [[2**44] * 16, [2**44] * 16], id="what 16 nodes lack"),
+        pytest.param(None, 16, [[0], [0] * 16, [2**45 - 2**20] * 16], id="differences of 16 nodes"),
+        pytest.param(None, 1, [[100], [100] + [-(2**60)] * 16, [100]], id="values of 16 dropped nodes"),
+        pytest.param(None, 1, [[2**46], [0] * 16, [0]], id="gap between two levels"),
+        pytest.param(None, 1, [[-(2**46)], [0] * 16, [0]], id="gap between two levels below 0"),
+    ],
+)
+def test_sums_that_would_leave_64_bits_are_refused(root, kept, noisy):
+    """Each of them comes out near 0 where it wraps round at 2^64, or within the bits behind the point."""
+    plan = one_level(UNITS[0 if root else 1], "o", "abcdefghijklmnopq"[: len(noisy[-2])])
+    exact = None if root is None else Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([root]))
+    with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
+        refined_by_hand(plan, exact, [list(range(kept))], noisy)
+
+
+def test_a_noisy_root_below_zero_releases_nothing():
+    """Also where the first pass had put it above: here the leaves say that it is negative."""
+    levels = refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0]], [[2], [-90, -80, -99], [-70, -60]])
+    assert levels == [[], [], []]
+
+
+@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP])
+@pytest.mark.parametrize(("noisy", "total"), [(5, [5]), (0, []), (-3, [])])
+def test_a_tree_of_one_cell_is_its_noisy_root(noisy, total, cap):
+    """Under geography shares the leaves alone are measured, and they are the root."""
+    zone = geography_of([("a", "b")])
+    plan = plan_release(
+        zone,
+        unit=UNITS[1],
+        budget=Budget(rho=1, delta=1e-8),
+        mechanism=InfTDARefined("ascending", cap),
+        acceptance=NO_FAULTS,
+    )
+    assert [step.level for step in plan.steps] == [4]
+    measured = [Measurement(plan.steps[0], None, NoisyVector.in_memory([np.array([noisy])]))]
+    levels = refine(plan, None, measured)
+    assert [nodes.level for nodes in levels] == [0, 4]
+    assert [nodes.trips.tolist() for nodes in levels] == [total, total]
+
+
+def test_children_of_very_small_variance_beside_others_still_share_what_is_missing():
+    """By hand: the nodes with d below them know their counts almost exactly, the others hardly at all.
+
+    All below d together weigh less than 2^-20 of those with e and f, of which f is dropped. d is 8 + 1, so D gets 9
+    and E what is left, 11; the halves of 11 are equal, and the first of two equal ones loses what is too much.
+    """
+    shares = [Fraction(1, 2**40), Fraction(1, 2**40), Fraction(1, 2**24)]
+    plan = plan_release(
+        geography_of([("A", "a"), ("B", "b")]),
+        destination_geography=geography_of([("D", "d"), ("E", "e"), ("E", "f")]),
+        unit=UNITS[0],
+        budget=Budget(rho=1, delta=1e-8, shares=[*shares, 1 - sum(shares)]),
+        mechanism=InfTDARefined(keep_all_cap=0),
+        acceptance=NO_FAULTS,
+    )
+    root = Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([20]))
+    kept = [([0, 0], [0, 1]), ([0, 1, 0, 1], [0, 0, 1, 1]), ([0, 1, 0, 1], [0, 0, 1, 1])]
+    parents = [root, *(Pairs(k + 1, np.int32(o), np.int32(d)) for k, (o, d) in enumerate(kept))]
+    noisy = [[10, 10], [5, 5, 5, 5], [8, 1, 6, -1, 6, -1], [8, 1, 6, 6]]
+    vectors = [NoisyVector.in_memory([np.array(values, dtype=np.int64)]) for values in noisy]
+    measured = [Measurement(*parts) for parts in zip(plan.steps, parents, vectors, strict=True)]
+    levels = [nodes.trips.tolist() for nodes in refine(plan, root, measured)]
+    assert levels == [[20], [9, 11], [8, 1, 5, 6], [8, 1, 5, 6], [8, 1, 5, 6]]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_measurements_of_the_wrong_length_are_refused(level, change):
+    noisy = [[103], [60, -8, 30], [40, 26, 21, -3]]
+    noisy[level] = (noisy[level] + [1])[: len(noisy[level]) + change]
+    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level's charge stands"):
+        refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0, 2]], noisy)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@settings(max_examples=25)
+@given(random=RANDOMS)
+def test_the_size_of_the_pieces_changes_nothing(size, random):
+    case = case_of(random)
+    whole = case.released()[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+        cut = case.released()[1]
+    assert [rows(nodes) for nodes in cut] == [rows(nodes) for nodes in whole]

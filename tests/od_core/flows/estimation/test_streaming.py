@@ -1,0 +1,121 @@
+"""A release does not tell how its work was cut: the same files, byte for byte, for any pieces and any threads."""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+
+import pytest
+
+from od_core import Budget, InfTDA, PrivacyUnit, plan_release, release_flows
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.top_down import estimate, published_root
+from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP, InfTDARefined
+from od_core.flows.release import run_plan
+from od_core.geography import flow_tree
+from od_core.ledger import noisy_vector
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import MemoryMeasurements, begin_release
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.trip_counts import count_trips
+from tests.od_core.doubles import ListedNoise
+
+KEY = ReleaseKey("flights", "2001-06")
+WORK = [(1 << 17, "1"), (1 << 17, "2"), (500, "1"), (500, "2"), (61, "3")]
+
+
+@pytest.mark.parametrize("order", ["destination", "origin"])
+def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
+    tmp_path, monkeypatch, flights, airport_geography, order
+):
+    """Noise is a function of level and position. Measurement files of several row groups, and the leaves."""
+    monkeypatch.setattr(noisy_vector, "ROW_GROUP", 3000)
+    noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
+    budget = Budget(epsilon=1, delta="1e-8")
+    plan = plan_release(
+        airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", tree=order, acceptance=NO_FAULTS
+    )
+    trips = count_trips(flights["2001-06"], plan.tree)
+    found = set()
+    for number, (chunk, threads) in enumerate(WORK):
+        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setenv("OD_THREADS", threads)
+        folder = tmp_path / str(number)
+        ledger = Ledger(folder / "ledger.sqlite")
+        ledger.declare(PrivacyDomain("flights", plan.unit, Cap(rho=Fraction(1)), "a test"))
+        confidential = ConfidentialFolder(folder / "confidential")
+        measurements = begin_release(confidential, ledger, KEY, "flights", plan, trips)
+        release = run_plan(plan, trips, noise, measurements)
+        assert sum(len(m.noisy) for m in release.measured) > 20_000
+        files = sorted(folder.rglob("noisy_measurement_*.parquet"))
+        assert len(files) == 8
+        digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        # The estimate was made from the pieces as they were drawn: here once more, from the files.
+        nodes = published_root(plan, trips.total)
+        for measurement in release.measured:
+            nodes = estimate(plan, measurement.step, nodes, measurements.read(measurement.step))
+        for column in ("origin", "destination", "trips"):
+            assert getattr(nodes, column).tolist() == getattr(release.leaves, column).tolist()
+        leaves = release.leaves.origin, release.leaves.destination, release.leaves.trips
+        found.add((*digests, *(column.tobytes() for column in leaves)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP])
+def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flights, airport_geography, cap):
+    """Every level of it, with and without the nodes that the first pass puts at 0."""
+    noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
+    budget, mechanism = Budget(epsilon=1, delta="1e-8"), InfTDARefined(keep_all_cap=cap)
+    plan = plan_release(
+        airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
+    )
+    trips = count_trips(flights["2001-06"], plan.tree)
+    found = set()
+    for chunk, threads in WORK:
+        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setenv("OD_THREADS", threads)
+        release = run_plan(plan, trips, noise, MemoryMeasurements())
+        levels = refine(plan, published_root(plan, trips.total), release.measured)
+        assert len(levels) == 9
+        columns = [column for nodes in levels for column in (nodes.origin, nodes.destination, nodes.trips)]
+        found.add(b"|".join(column.tobytes() for column in columns))
+        assert levels[-1].trips.tolist() == release.leaves.trips.tolist()
+    assert len(found) == 1
+
+
+class FailsOnce(InfTDA):
+    """A mechanism that fails at the first piece of level 2, and at no other."""
+
+    failed = False
+
+    def project(self, noisy, totals, offsets):
+        if len(totals) > 1 and not FailsOnce.failed:
+            FailsOnce.failed = True
+            raise ValueError("not now")
+        return super().project(noisy, totals, offsets)
+
+
+def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airport_geography, monkeypatch):
+    """The measurement is kept first and estimated once more from its file: nothing is drawn or charged again."""
+    monkeypatch.setattr(FailsOnce, "failed", False)
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("flights", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test"))
+    release = release_flows(
+        flights["2001-06"],
+        airport_geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1, delta="1e-8"),
+        mechanism=FailsOnce(),
+        ledger=ledger,
+        release_id=str(KEY),
+        noise="table",
+        fault_threshold=0,
+    )
+    assert FailsOnce.failed
+    assert release.spent.rho == release.plan.spent.rho
+    assert ledger.record(KEY).lost_draws == 0
+    assert int(release.flows["trips"].sum()) == len(flights["2001-06"])

@@ -1,0 +1,205 @@
+"""The top-down pass against a second InfTDA written as dictionaries, with the same noise injected into both."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_flows
+from od_core.flows.estimation.top_down import estimate, published_root
+from od_core.flows.projection.chebyshev import ORDERS
+from od_core.geography import flow_tree
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.trip_counts import count_trips
+from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.oracles.inftda import inftda, trips_below
+from tests.od_core.oracles.refinement import estimates, first_pass
+from tests.od_core.strategies import TREES, geography_of, noises, worlds
+
+RELATIONS = ("bounded", "unbounded")
+BUDGET = Budget(rho=Fraction(1, 2), delta=1e-8)
+GIVEN = {"world": worlds(), "order": st.sampled_from(TREES), "neighbours": st.sampled_from(RELATIONS)}
+
+
+def released(world, noise, order="destination", neighbours="bounded", walk="ascending", budget=BUDGET):
+    return release_flows(
+        world.frame,
+        world.origin,
+        destination_geography=world.destination,
+        unit=PrivacyUnit("trip", neighbours),
+        budget=budget,
+        mechanism=InfTDA(order=walk),
+        tree=order,
+        noise=noise,
+        fault_threshold=0,
+    )
+
+
+def count_frame(records) -> pd.DataFrame:
+    return pd.DataFrame(records, columns=["origin", "destination", "trips"])
+
+
+def rows(nodes) -> list[tuple[int, int, int]]:
+    return list(zip(nodes.origin.tolist(), nodes.destination.tolist(), nodes.trips.tolist(), strict=True))
+
+
+def levels_of(release) -> list:
+    """Released nodes of levels 0 to T: those above each measurement, and the leaves."""
+    return [m.parents for m in release.measured if m.step.level > 0] + [release.leaves]
+
+
+@given(**GIVEN, walk=st.sampled_from(ORDERS))
+def test_without_noise_the_truth_is_released_at_every_level(world, order, neighbours, walk):
+    release = released(world, no_noise(), order, neighbours, walk)
+    tree, reference = world.trees(order)
+    for level, (nodes, public) in enumerate(zip(levels_of(release), reference.levels(), strict=True)):
+        truth = {node: trips_below(node, world.flows) for node in public}
+        positive = [node for node in public if truth[node] > 0]
+        assert rows(nodes) == rows(world.nodes(tree, level, positive, [truth[node] for node in positive]))
+
+
+@settings(max_examples=200)
+@given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises())
+def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbours, walk, values):
+    """Measured values, their order, and the released nodes of every level are identical."""
+    noise = ListedNoise(values)
+    release = released(world, noise, order, neighbours, walk)
+    tree, reference = world.trees(order)
+    expected = inftda(reference, world.flows, noise.at, total_is_public=neighbours == "bounded", order=walk)
+
+    assert [m.step.level for m in release.measured] == sorted(expected.noisy)
+    for measurement in release.measured:
+        level = measurement.step.level
+        noisy = expected.noisy[level]
+        assert measurement.noisy.values().tolist() == list(noisy.values())
+        nodes, pieces = world.nodes(tree, level, list(noisy)), list(measurement.pieces(release.plan))
+        assert [area for cells, _ in pieces for area in cells.origin.tolist()] == nodes.origin.tolist()
+        assert [area for cells, _ in pieces for area in cells.destination.tolist()] == nodes.destination.tolist()
+        assert [value for _, values in pieces for value in values.tolist()] == list(noisy.values())
+    for level, (nodes, reference_nodes) in enumerate(zip(levels_of(release), expected.nodes, strict=True)):
+        positive = {node: trips for node, trips in reference_nodes.items() if trips > 0}
+        assert rows(nodes) == rows(world.nodes(tree, level, list(positive), list(positive.values())))
+
+
+@settings(max_examples=200)
+@given(**GIVEN, values=noises(reach=60))
+def test_invariants_of_every_release(world, order, neighbours, values):
+    """Integers of at least 1 in tree order; children sum to parents, all to n; every public child is measured."""
+    noise = ListedNoise(values)
+    release = released(world, noise, order, neighbours)
+    tree, reference = world.trees(order)
+    n = sum(world.flows.values())
+    total = n if neighbours == "bounded" else max(0, n + noise.at(0, 0))
+    levels = [world.areas_of(tree, nodes) for nodes in levels_of(release)]
+    for level, nodes in enumerate(levels):
+        assert all(type(trips) is int and trips >= 1 for trips in nodes.values())
+        assert sum(nodes.values()) == total
+        assert list(nodes) == [node for node in reference.levels()[level] if node in nodes]
+        if level > 0:
+            children = {parent: reference.children(parent) for parent in levels[level - 1]}
+            sums = {parent: sum(nodes.get(child, 0) for child in below) for parent, below in children.items()}
+            assert sums == levels[level - 1]
+            measured = next(m.noisy for m in release.measured if m.step.level == level)
+            assert len(measured) == sum(map(len, children.values()))
+
+
+@settings(max_examples=60)
+@given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises(reach=40))
+def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, neighbours, walk, values):
+    """Measured levels, cells by their codes, noisy values and released flows are those of the reference."""
+    noise, budget = ListedNoise(values), Budget(rho=Fraction(1, 2), delta=1e-8, shares="geography")
+    release = released(world, noise, order, neighbours, walk, budget)
+    _, reference = world.trees(order)
+    variances = {step.level: step.variance for step in release.plan.steps}
+    queries = first_pass(
+        reference,
+        world.flows,
+        lambda _, level, position: noise.at(level, position),
+        variances,
+        total_is_public=neighbours == "bounded",
+        keeps_all=False,
+        order=walk,
+    )
+    expected = [
+        (query.level, *(area[-1] if area else "all" for area in node), value, pytest.approx(float(query.variance)))
+        for query in queries
+        for node, value in query.noisy.items()
+    ]
+    assert list(release.measurements.itertuples(index=False, name=None)) == expected
+    leaves = estimates(queries, sum(world.flows.values()), walk)
+    codes = {(o[-1], d[-1]): trips for (o, d), trips in leaves.items() if trips > 0}
+    assert {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)} == codes
+    assert release.spent.rho == Fraction(1, 2)
+    for level in release.plan.unmeasured_levels:
+        with pytest.raises(OdError, match="OD-LEVEL-UNMEASURED"):
+            release.measurements_at(level)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@settings(max_examples=40)
+@given(**GIVEN, seed=st.integers(0, 2**32))
+def test_the_size_of_the_chunks_changes_nothing(size, world, order, neighbours, seed):
+    """Noise is asked for piece by piece without gaps, so noise by level and position comes out the same."""
+    whole = released(world, SeededNoise(seed), order, neighbours)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+        cut = released(world, SeededNoise(seed), order, neighbours)
+    assert rows(cut.leaves) == rows(whole.leaves)
+    for one, other in zip(cut.measured, whole.measured, strict=True):
+        assert one.noisy.values().tolist() == other.noisy.values().tolist()
+
+
+@pytest.mark.parametrize("order", TREES)
+@pytest.mark.parametrize(
+    ("trips", "neighbours", "noise", "total"),
+    [
+        (0, "bounded", 9, 0),
+        (0, "unbounded", 0, 0),
+        (0, "unbounded", -3, 0),
+        (5, "unbounded", -5, 0),
+        (5, "unbounded", -6, 0),
+        (0, "unbounded", 4, 4),
+        (5, "unbounded", -4, 1),
+    ],
+)
+def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, neighbours, noise, total, order):
+    """Nothing below the root is measured; the noisy root is kept as it was drawn, and the charge stands."""
+    world = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
+    flows = count_frame([("aa", "ba", trips)])
+    release = release_flows(
+        flows,
+        world,
+        unit=PrivacyUnit("trip", neighbours),
+        budget=BUDGET,
+        tree=order,
+        mechanism="inftda",
+        noise=ListedNoise([noise]),
+        fault_threshold=0,
+    )
+    assert int(release.flows["trips"].sum()) == total
+    assert release.spent.rho == Fraction(1, 2)
+    if neighbours == "unbounded":
+        assert release.measured[0].noisy.values().tolist() == [trips + noise]
+    below = [len(m.noisy) for m in release.measured if m.step.level > 0]
+    assert len(below) == 4
+    assert (sum(below) > 0) is (total > 0)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_measurement_of_the_wrong_length_is_refused(change):
+    """More or fewer values than children of the level above: never cut or filled up in silence."""
+    geography = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
+    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=BUDGET, acceptance=NO_FAULTS)
+    root = published_root(plan, count_trips(count_frame([("aa", "ba", 7)]), plan.tree).total)
+    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level's charge stands"):
+        estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.ones(2 + change, dtype=np.int64)]))
+    assert rows(estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.array([1, 6])]))) == [
+        (0, 0, 1),
+        (0, 1, 6),
+    ]

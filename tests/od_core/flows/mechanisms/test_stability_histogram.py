@@ -1,0 +1,208 @@
+"""Noise on the pairs with trips and a threshold: what comes out, what it is charged, and what is refused.
+
+The threshold itself and the promise that it gives are tested in ``tests/od_core/privacy/test_stability.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
+from od_core.ledger.ledger import Ledger
+from od_core.noise.opendp import OpenDPNoise
+from od_core.noise.sources import BACKENDS
+from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.unit import NEIGHBOUR_RELATIONS
+from tests.od_core.doubles import ListedLaplace, NoiseNotWanted, SeededNoise
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, rows, states
+from tests.od_core.strategies import TREES, noises, worlds
+
+FAILURE = 1e-6
+BUDGET = Budget(epsilon=1, delta="1e-8")
+R1 = "commuters/2001-06/r1"
+
+
+@settings(max_examples=80)
+@given(
+    world=worlds(max_trips=60),
+    order=st.sampled_from(TREES),
+    neighbours=st.sampled_from(NEIGHBOUR_RELATIONS),
+    values=noises(20),
+)
+def test_a_pair_comes_out_where_its_noisy_count_reaches_the_threshold(world, order, neighbours, values):
+    """Never a pair without trips; in tree order, whatever the order of the input; counts as they were measured."""
+    release = release_flows(
+        world.frame.sample(frac=1, random_state=1),
+        world.origin,
+        destination_geography=world.destination,
+        unit=PrivacyUnit("trip", neighbours),
+        budget=Budget(epsilon=2, delta="1e-4"),
+        mechanism="stability_histogram",
+        tree=order,
+        noise=ListedLaplace(values),
+        fault_threshold=0,
+    )
+    tree, reference = world.trees(order)
+    with_trips = [node for node in reference.levels()[tree.depth] if world.flows.get(node)]
+    noisy = {node: world.flows[node] + values[k % len(values)] for k, node in enumerate(with_trips)}
+    [step] = release.plan.steps
+    expected = {(o[-1], d[-1]): count for (o, d), count in noisy.items() if count >= step.threshold}
+    rank = tree.first_rank(release.leaves)
+    assert (np.diff(rank) > 0).all()
+    table = {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)}
+    assert table == expected
+    cells = release.measurements
+    assert list(zip(cells["origin"], cells["destination"], strict=True)) == list(expected)
+    assert cells["noisy"].tolist() == list(expected.values())
+    assert (cells["level"] == tree.depth).all()
+
+
+@pytest.mark.parametrize("noise", BACKENDS)
+def test_the_share_of_pairs_that_come_out(noise):
+    """Binomial with the exact tail of the law; fails a right one with probability 1e-6, and sees a wrong one."""
+    zones = [f"{k:03}" for k in range(150)]
+    geography = Geography.from_frame(pd.DataFrame({"zone": zones}), levels=["zone"])
+    pairs = pd.MultiIndex.from_product([zones, zones], names=["origin", "destination"]).to_frame(index=False)
+    plan = plan_release(geography, unit=TRIP, budget=BUDGET, mechanism="stability_histogram", acceptance=NO_FAULTS)
+    [step] = plan.steps
+    flows = pairs.assign(trips=step.threshold - 1)
+    release = release_flows(
+        flows.astype({"origin": "str", "destination": "str"}),
+        geography,
+        unit=TRIP,
+        budget=BUDGET,
+        mechanism="stability_histogram",
+        noise=noise,
+        fault_threshold=0,
+    )
+    a = math.exp(-1 / step.scale)
+    assert within(len(release.leaves), len(pairs), a / (1 + a))
+    wrong = math.exp(-2 / step.scale)
+    assert not within(len(release.leaves), len(pairs), wrong / (1 + wrong))
+    assert abs(float(step.variance) - 2 * a / (1 - a) ** 2) < 1e-9
+
+
+def within(found: int, of: int, share: float) -> bool:
+    low, high = binom.ppf([FAILURE / 2, 1 - FAILURE / 2], of, share)
+    return bool(low <= found <= high)
+
+
+def released(ledger, release_id=R1, **changes):
+    given = {"unit": TRIP, "budget": BUDGET, "mechanism": "stability_histogram"} | changes
+    many = FLOWS.assign(trips=FLOWS["trips"] + 100)
+    return release_flows(many, GEOGRAPHY, ledger=ledger, release_id=release_id, **given, fault_threshold=0)
+
+
+def ledger_with(tmp_path, cap):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", TRIP, cap, "a test"))
+    return ledger
+
+
+def test_it_is_an_event_of_its_own_in_the_ledger(tmp_path):
+    """Charged once as (epsilon, delta), read back ever after; the delta leaves less of the cap for others."""
+    cap = Cap(epsilon=Fraction(10), delta=Fraction(3, 10**8))
+    ledger = ledger_with(tmp_path, cap)
+    first = released(ledger)
+    assert len(first.flows) > 0
+    [row] = [row for row in rows(ledger.path) if row["kind"] == "RESERVED"]
+    assert (row["rho"], row["epsilon"], row["delta"]) == ("0", "1", "1/100000000")
+    [step], content = first.plan.steps, json.loads(row["content"])
+    assert content["scale"] == str(step.scale) == "2"
+    assert content["threshold"] == step.threshold
+    assert first.spent.epsilon == 1
+    assert first.spent.epsilon_tight == first.spent.epsilon_bun_steinke == 1.0
+    assert first.spent.epsilon_exact is None
+    assert first.spent.delta == Fraction(1, 10**8)
+    history = rows(ledger.path)
+    again = released(Ledger(ledger.path))
+    pd.testing.assert_frame_equal(again.flows, first.flows)
+    pd.testing.assert_frame_equal(again.measurements, first.measurements)
+    assert again.spent == first.spent
+    assert rows(ledger.path) == history
+    balance = ledger.balance("commuters", "2001-06")
+    assert balance.spent == Fraction(1, 2)
+    assert balance.cap == cap.allowed_rho(Fraction(1, 10**8)) < cap.allowed_rho()
+    assert set(states(ledger.path, R1).values()) == {"MEASURED"}
+
+
+def interrupted(self, scale, size):
+    raise KeyboardInterrupt
+
+
+def test_a_lost_draw_is_charged_again(tmp_path, monkeypatch):
+    """Epsilon and delta add up."""
+    ledger = ledger_with(tmp_path, Cap(epsilon=Fraction(10), delta=Fraction(1, 10**6)))
+    with monkeypatch.context() as patched:
+        patched.setattr(OpenDPNoise, "draw_laplace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            released(ledger)
+    release = released(ledger)
+    assert release.spent.epsilon == 2
+    assert release.spent.delta == Fraction(2, 10**8)
+    assert release.spent.rho == 1
+
+
+def test_caps_that_cannot_hold_it(tmp_path):
+    """A cap in rho makes no promise with a delta; one in epsilon and delta is exhausted by the second release."""
+    with pytest.raises(OdError, match="OD-LEDGER-CAP-KIND"):
+        released(ledger_with(tmp_path / "rho", Cap(rho=Fraction(10))))
+    ledger = ledger_with(tmp_path / "epsilon", Cap(epsilon=Fraction(10), delta=Fraction(3, 2 * 10**8)))
+    released(ledger)
+    before = rows(ledger.path)
+    with pytest.raises(OdError, match=r"OD-LEDGER-CAP: .*nothing was spent"):
+        released(ledger, "commuters/2001-06/r2")
+    assert rows(ledger.path) == before
+
+
+@pytest.mark.parametrize(
+    ("budget", "noise", "code"),
+    [
+        (Budget(rho=1, delta="1e-8"), NoiseNotWanted(), "OD-BUDGET-KIND"),
+        (Budget(epsilon=1), NoiseNotWanted(), "OD-BUDGET-DELTA"),
+        (BUDGET, SeededNoise(1), "OD-NOISE-LAPLACE"),
+        (Budget(epsilon="1e-6", delta="1e-8"), "table", "OD-NOISE-TOO-WIDE"),
+    ],
+)
+def test_what_is_refused_before_the_trips_are_read(budget, noise, code):
+    with pytest.raises(OdError) as error:
+        release_flows(
+            None, GEOGRAPHY, unit=TRIP, budget=budget, mechanism="stability_histogram", noise=noise, fault_threshold=0
+        )
+    assert error.value.code == code
+
+
+def test_the_plan_states_its_law():
+    user = PrivacyUnit("user", column="user", max_trips=4, neighbours="unbounded")
+    plan = plan_release(
+        GEOGRAPHY,
+        unit=user,
+        budget=Budget(epsilon="0.5", delta="1e-6"),
+        mechanism="stability_histogram",
+        acceptance=NO_FAULTS,
+    )
+    [step] = plan.steps
+    assert plan.charge == step.charge == Charge(epsilon=Fraction(1, 2), delta=Fraction(1, 10**6))
+    assert step.scale == 8
+    [stated] = plan.facts()["steps"]
+    assert stated == {
+        "level": 4,
+        "sensitivity": 4,
+        "scale": "8",
+        "threshold": step.threshold,
+        "epsilon": "1/2",
+        "delta": "1/1000000",
+    }
+    assert not plan.publishes_total
+    assert math.isnan(plan.to_frame()["expected_error"].item())

@@ -1,0 +1,130 @@
+"""Noise on every public pair of zones: nothing is cut, nothing sums to n, and it is refused where it is too large."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2, norm
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
+from od_core.evaluation.synthetic import random_tree
+from od_core.flows.estimation.expected_error import summed_errors
+from od_core.flows.mechanisms.baselines import VanillaGauss
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.unit import NEIGHBOUR_RELATIONS
+from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released
+from tests.od_core.strategies import TREES, noises, worlds
+
+FAILURE = 1e-6
+USER = PrivacyUnit("user", column="user", max_trips=3, neighbours="unbounded")
+
+
+@settings(max_examples=100)
+@given(
+    world=worlds(),
+    order=st.sampled_from(TREES),
+    neighbours=st.sampled_from(NEIGHBOUR_RELATIONS),
+    values=noises(),
+)
+def test_every_public_pair_is_its_count_plus_its_noise(world, order, neighbours, values):
+    noise = ListedNoise(values)
+    release = released(world, order, neighbours, noise, "vanilla_gauss")
+    tree, reference = world.trees(order)
+    expected = {}
+    for position, (origin, destination) in enumerate(reference.levels()[tree.depth]):
+        value = world.flows.get((origin, destination), 0) + noise.at(tree.depth, position)
+        expected[origin[-1], destination[-1]] = value
+    cells = release.measurements
+    assert dict(zip(zip(cells["origin"], cells["destination"], strict=True), cells["noisy"], strict=True)) == expected
+    table = {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)}
+    assert table == {pair: value for pair, value in expected.items() if value != 0}
+    for level in range(tree.depth):
+        names = tree.level_names[level]
+        assert release.flows_at(*names)["trips"].sum() == sum(expected.values())
+
+
+@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("trip", "unbounded"), USER])
+def test_the_whole_budget_goes_to_the_leaves(unit):
+    geography = Geography.from_frame(pd.DataFrame({"a": ["x", "x", "y"], "b": ["1", "2", "3"]}), levels=["a", "b"])
+    plan = plan_release(
+        geography, unit=unit, budget=Budget(rho="0.02", delta="1e-8"), mechanism="vanilla_gauss", acceptance=NO_FAULTS
+    )
+    [step] = plan.steps
+    assert step.level == 4
+    assert step.rho == plan.spent.rho == Fraction(2, 100)
+    assert step.variance == Fraction(unit.sensitivity_squared * 25)
+    assert not plan.publishes_total
+    assert plan.unmeasured_levels == []
+
+
+def test_it_is_unbiased_with_the_planned_variance():
+    """Mean and variance of a table's errors; each test fails a right table with probability 1e-6."""
+    data = random_tree(1, levels=2, zones=40, trips=20_000)
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon="0.5", delta="1e-8")
+    release = release_flows(
+        data.to_frame(),
+        data.geography,
+        unit=unit,
+        budget=budget,
+        mechanism="vanilla_gauss",
+        noise="table",
+        fault_threshold=0,
+    )
+    variance = float(release.plan.steps[0].variance)
+    assert fits(errors_of(release, data), variance)
+    assert not fits(errors_of(release, data), 1.5 * variance)
+    assert not fits(errors_of(release, data) + 0.25 * variance**0.5, variance)
+    root = release.plan.expected_errors[0]
+    assert abs(release.leaves.trips.sum() - data.trips.sum()) < norm.isf(FAILURE / 2) * root
+
+
+def errors_of(release, data):
+    zones = len(data.geography.zones)
+    error = np.zeros((zones, zones))
+    error[release.leaves.origin, release.leaves.destination] = release.leaves.trips
+    error[data.origin, data.destination] -= data.trips
+    return error.ravel()
+
+
+def fits(errors, variance) -> bool:
+    """Whether the errors may have mean 0 and this variance."""
+    count = len(errors)
+    mean_is_0 = abs(errors.mean()) < norm.isf(FAILURE / 4) * (variance / count) ** 0.5
+    low, high = chi2.ppf([FAILURE / 4, 1 - FAILURE / 4], count)
+    return bool(mean_is_0 and low < (errors**2).sum() / variance < high)
+
+
+@given(world=worlds(), order=st.sampled_from(TREES))
+def test_errors_add_up_to_the_levels_above(world, order):
+    """Mean over the nodes of the number of leaf pairs below them, times the variance."""
+    tree, reference = world.trees(order)
+    levels = reference.levels()
+    for level, expected in enumerate(summed_errors(tree, Fraction(9))):
+        below = [
+            sum(o[: len(node[0])] == node[0] and d[: len(node[1])] == node[1] for o, d in levels[-1])
+            for node in levels[level]
+        ]
+        assert expected == pytest.approx((9 * sum(below) / len(below)) ** 0.5)
+
+
+def test_too_many_pairs_are_refused_before_anything_is_read():
+    zones = [f"{k:05}" for k in range(7072)]
+    geography = Geography.from_frame(pd.DataFrame({"zone": zones}), levels=["zone"])
+    with pytest.raises(
+        OdError, match=f"at most {VanillaGauss.most_pairs:,} pairs of zones, and there are 50,013,184"
+    ) as error:
+        release_flows(
+            None,
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(epsilon=1, delta="1e-8"),
+            mechanism="vanilla_gauss",
+            noise=NoiseNotWanted(),
+            fault_threshold=0,
+        )
+    assert error.value.code == "OD-MECHANISM-TOO-LARGE"

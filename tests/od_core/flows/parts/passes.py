@@ -1,0 +1,118 @@
+"""One release in parts in a folder, by any workers, beside the same release in one pass."""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.injected_noise import NodeNoise
+from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
+from od_core.evaluation.synthetic import SyntheticFlows, italy
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.estimation.top_down import published_root
+from od_core.flows.parts.bands import Bands
+from od_core.flows.parts.release import PartedRelease, run_in_parts
+from od_core.flows.parts.workers import Threads, Workers
+from od_core.flows.release import Release, run_plan
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import DurableMeasurements, MemoryMeasurements, begin_release
+from od_core.ledger.object_store import LocalStore, Store
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import NoiseSource
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
+from od_core.records.trip_counts import TripCounts
+
+KEY = ReleaseKey("parts", "2001-01")
+NOISE = NodeNoise(20010101)
+
+
+def small_italy() -> SyntheticFlows:
+    """Six levels of a flow tree, some thousands of trips."""
+    return italy(5, scale=0.01)
+
+
+def plan_of(flows: SyntheticFlows, bands: Bands | None = None, **changes) -> ReleasePlan:
+    asked = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon="1", delta="1e-8"), **changes}
+    return plan_release(flows.geography, bands=bands, **asked, acceptance=NO_FAULTS)
+
+
+def counted(plan: ReleasePlan, flows: SyntheticFlows) -> TripCounts:
+    return TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)
+
+
+def kept_counts(store: Store, trips: TripCounts, *, files: int = 3) -> CountFiles:
+    """The counts in files of unequal sizes."""
+    written = []
+    for number, rows in enumerate(np.array_split(np.arange(len(trips.rank)), files)):
+        pairs = trips.rank[rows], np.diff(trips.before)[rows]
+        written += write_count_files(store, f"trip_counts/one/{number}-", [pairs] if len(rows) else [])
+    return finish_count_files(store, "trip_counts/one", written)
+
+
+def ledger_in(folder: Path, plan: ReleasePlan, cap: Fraction = Fraction(10**6)) -> Ledger:
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("parts", plan.unit, Cap(rho=cap), "a test"))
+    return ledger
+
+
+def begun(folder: Path, plan: ReleasePlan, counts: CountFiles, **options) -> DurableMeasurements:
+    confidential, ledger = ConfidentialFolder(folder / "confidential"), ledger_in(folder, plan, **options)
+    return begin_release(confidential, ledger, KEY, "parts", plan, counts, None, counts.store)
+
+
+def in_parts(
+    folder: Path,
+    plan: ReleasePlan,
+    trips: TripCounts,
+    workers: Workers | None = None,
+    noise: NoiseSource = NOISE,
+    **options: Fraction,
+) -> PartedRelease:
+    """Released part by part; a second call in the same folder takes up what the first has left."""
+    store = LocalStore(folder / "store")
+    counts = CountFiles(store, "trip_counts/one")
+    if not store.has("trip_counts/one/counted.json"):
+        counts = kept_counts(store, trips)
+    return run_in_parts(plan, counts, noise, begun(folder, plan, counts, **options), workers or Threads())
+
+
+def whole(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource = NOISE) -> Release:
+    """Released in one pass, in memory."""
+    return run_plan(plan, trips, noise, MemoryMeasurements())
+
+
+def levels_of(release: Release, trips: TripCounts) -> list[Nodes]:
+    """The released nodes of every measured level, and of a root that is known."""
+    plan = release.plan
+    if plan.mechanism.refines:
+        return refine(plan, published_root(plan, trips.total), release.measured)
+    above = [m.parents for m in release.measured if isinstance(m.parents, Nodes)]
+    return [*above, release.leaves]
+
+
+def digest_of(nodes: Nodes) -> str:
+    """SHA-256 of some nodes, to be told by another process."""
+    whole_bytes = b"".join(array.tobytes() for array in (nodes.origin, nodes.destination, nodes.trips))
+    return hashlib.sha256(whole_bytes).hexdigest()
+
+
+def assert_released_alike(parted: PartedRelease, release: Release, trips: TripCounts) -> None:
+    """Every released level and every measured vector, number by number."""
+    for expected in levels_of(release, trips):
+        found = Nodes.joined(expected.level, parted.pieces(expected.level))
+        for name in ("origin", "destination", "trips"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def assert_measured_alike(measurements: DurableMeasurements, release: Release) -> None:
+    for measurement in release.measured:
+        kept = measurements.read(measurement.step)
+        np.testing.assert_array_equal(kept.values(), measurement.noisy.values())

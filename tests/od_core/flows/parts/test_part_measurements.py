@@ -1,0 +1,171 @@
+"""A level of a part is drawn once a round, and what is used is what is kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from od_core.errors import OdError
+from od_core.flows.parts.part_measurements import PartMeasurements, claimed_rounds
+from od_core.ledger.object_store import LocalStore, kept_digest, part_digest, part_file, part_files
+from tests.od_core.ledger.ledger_rows import small_plan
+
+STEP = small_plan().steps[2]
+LEVEL = STEP.level
+
+
+class Draws:
+    """Draws that can be told apart, counted."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def __call__(self):
+        self.drawn += 1
+        yield np.full(5, self.drawn, dtype=np.int64)
+
+
+@pytest.fixture
+def store(tmp_path) -> LocalStore:
+    return LocalStore(tmp_path)
+
+
+def of_part(store, *, rounds: int = 1, part: int = 3) -> PartMeasurements:
+    return PartMeasurements(store, part, {LEVEL: rounds})
+
+
+def test_a_kept_level_is_read_back_and_never_drawn_again(store):
+    draws = Draws()
+    first = of_part(store).once(STEP, draws).values()
+    again = of_part(store, rounds=7).once(STEP, draws).values()
+    assert draws.drawn == 1
+    np.testing.assert_array_equal(first, again)
+    assert claimed_rounds(store, LEVEL) == {3: 1}
+
+
+def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_granted(store):
+    def dies():
+        raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        of_part(store).once(STEP, dies)
+    draws = Draws()
+    with pytest.raises(OdError, match=f"OD-LOST-DRAW: level {LEVEL} of part 3"):
+        of_part(store).once(STEP, draws)
+    assert draws.drawn == 0
+    of_part(store, rounds=2).once(STEP, draws)
+    assert draws.drawn == 1
+    assert claimed_rounds(store, LEVEL) == {3: 2}
+
+
+def test_each_round_is_drawn_once(store):
+    """Three rounds are granted, and three processes die; a fourth draws nothing."""
+
+    def dies():
+        raise KeyboardInterrupt
+        yield
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            of_part(store, rounds=3).once(STEP, dies)
+    with pytest.raises(OdError, match="OD-LOST-DRAW"):
+        of_part(store, rounds=3).once(STEP, dies)
+
+
+def test_one_that_was_taken_for_dead_uses_what_the_other_has_kept(store):
+    """It wakes up with its own draw after another one, in the next round, has kept its own."""
+    other = Draws()
+
+    def slow():
+        kept = of_part(store, rounds=2).once(STEP, other).values()
+        assert kept.tolist() == [1] * 5
+        yield np.full(5, 99, dtype=np.int64)
+
+    used = of_part(store).once(STEP, slow).values()
+    assert used.tolist() == [1] * 5
+    assert len(part_files(store, LEVEL)) == 1
+
+
+def test_parts_do_not_meet(store):
+    draws = Draws()
+    for part in (0, 1, 12):
+        of_part(store, part=part).once(STEP, draws)
+    assert draws.drawn == 3
+    assert part_files(store, LEVEL) == [part_file(LEVEL, part) for part in (0, 1, 12)]
+    assert claimed_rounds(store, LEVEL) == {0: 1, 1: 1, 12: 1}
+
+
+def test_level_1_is_not_level_11(store):
+    PartMeasurements(store, 0, {11: 1, LEVEL: 1}).store.create_if_absent(part_file(11, 0), b"x")
+    store.create_if_absent("claims/11.00000.1", b"x")
+    assert part_files(store, 1) == []
+    assert claimed_rounds(store, 1) == {}
+
+
+def test_the_digest_of_a_level_is_of_all_its_parts_in_order(store):
+    store.create_if_absent(part_file(LEVEL, 0), b"one")
+    before = kept_digest(store, LEVEL)
+    store.create_if_absent(part_file(LEVEL, 1), b"two")
+    whole = kept_digest(store, LEVEL)
+    assert len({before, whole, part_digest(store, part_file(LEVEL, 0))}) == 3
+    (store.folder / part_file(LEVEL, 0)).write_bytes(b"two")
+    (store.folder / part_file(LEVEL, 1)).write_bytes(b"one")
+    assert kept_digest(store, LEVEL) != whole
+
+
+KILLED = """
+import json, os, sys
+from pathlib import Path
+import numpy as np
+import od_core.ledger.object_store as archive
+from od_core.flows.parts.part_measurements import PartMeasurements
+from od_core.ledger.object_store import LocalStore
+from tests.od_core.ledger.ledger_rows import small_plan
+
+folder, moment = Path(sys.argv[1]), sys.argv[2]
+step = small_plan().steps[2]
+log = (folder / "draws").open("a")
+
+def say_and_die(where):
+    if where == moment:
+        os.kill(os.getpid(), 9)
+
+def draw():
+    say_and_die("claimed")
+    log.write("drawn\\n"); log.flush()
+    say_and_die("drawn")
+    yield np.arange(5)
+
+whole = LocalStore.create_if_absent
+def create(self, name, content, **options):
+    kept = whole(self, name, content, **options)
+    if name.startswith("parts/"):
+        say_and_die("kept")
+    return kept
+LocalStore.create_if_absent = create
+say_and_die("before")
+PartMeasurements(LocalStore(folder / "store"), 0, {step.level: json.loads(sys.argv[3])}).once(step, draw)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "drawn", "goes_on"), [("before", 0, True), ("claimed", 0, False), ("drawn", 1, False), ("kept", 1, True)]
+)
+def test_a_task_killed_at_any_moment_draws_at_most_once_a_round(tmp_path, moment, drawn, goes_on):
+    def run(at: str, rounds: int) -> int:
+        command = [sys.executable, "-c", KILLED, str(tmp_path), at, json.dumps(rounds)]
+        return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
+
+    def draws() -> int:
+        return len((tmp_path / "draws").read_text().splitlines())
+
+    assert run(moment, 1) == -9
+    assert draws() == drawn
+    assert (run("never", 1) == 0) is goes_on
+    assert run("never", 2) == 0
+    assert draws() == max(drawn, 1) + (moment == "drawn")

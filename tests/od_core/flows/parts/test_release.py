@@ -1,0 +1,236 @@
+"""However the tree is cut, and whoever works on the parts: the same noise gives the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Geography, PrivacyUnit
+from od_core.errors import OdError
+from od_core.evaluation.synthetic import SyntheticFlows
+from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.parts import passes
+from od_core.flows.parts.bands import Bands
+from od_core.flows.parts.release import PartedRelease
+from od_core.flows.parts.work import Work, on_all
+from od_core.flows.parts.workers import Threads
+from od_core.flows.plan import ReleasePlan
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.object_store import LocalStore
+from od_core.noise.sources import noise_named
+from od_core.records.count_files import CountFiles
+from od_core.records.trip_counts import TripCounts
+from tests.od_core.flows.parts.passes import (
+    KEY,
+    NOISE,
+    assert_measured_alike,
+    assert_released_alike,
+    begun,
+    counted,
+    in_parts,
+    plan_of,
+    small_italy,
+    whole,
+)
+from tests.od_core.ledger.ledger_rows import charged, reservations, states
+
+FLOWS = small_italy()
+CUTS = [((4,), 20_000), ((4,), 3_000), ((4,), 10**9), ((4,), 1), ((2, 5), 9_000), ((1,), 5_000), ((3, 4, 5), 7_000)]
+MECHANISMS = {
+    "empirical Bayes leaves": InfTDARefined(keep_all_cap=0, leaves="empirical_bayes"),
+    "projected leaves": InfTDARefined(keep_all_cap=0),
+    "every node kept": InfTDARefined(),
+    "inftda": "inftda",
+}
+CASES = [("bounded", "destination", "empirical Bayes leaves", cut) for cut in CUTS] + [
+    ("bounded", "destination", "projected leaves", CUTS[1]),
+    ("bounded", "destination", "every node kept", CUTS[4]),
+    ("bounded", "destination", "inftda", CUTS[1]),
+    ("bounded", "origin", "projected leaves", CUTS[6]),
+    ("bounded", "origin", "inftda", CUTS[4]),
+    ("unbounded", "destination", "empirical Bayes leaves", CUTS[4]),
+    ("unbounded", "destination", "inftda", CUTS[0]),
+    ("unbounded", "origin", "empirical Bayes leaves", CUTS[1]),
+    ("unbounded", "origin", "every node kept", CUTS[5]),
+]
+
+
+@pytest.mark.parametrize(("neighbours", "tree", "mechanism", "cuts"), CASES)
+def test_the_same_noise_gives_the_same_release(folder, neighbours, tree, mechanism, cuts):
+    asked = {"unit": PrivacyUnit("trip", neighbours), "tree": tree, "mechanism": MECHANISMS[mechanism]}
+    plan, one_pass = plan_of(FLOWS, Bands(*cuts), **asked), plan_of(FLOWS, **asked)
+    assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
+
+
+def assert_alike(folder, plan: ReleasePlan, one_pass: ReleasePlan, trips: TripCounts) -> PartedRelease:
+    expected = whole(one_pass, trips)
+    parted = in_parts(folder, plan, trips)
+    assert_released_alike(parted, expected, trips)
+    assert_measured_alike(begun(folder, plan, CountFiles(LocalStore(folder / "store"), "trip_counts/one")), expected)
+    ledger = Ledger(folder / "ledger.sqlite")
+    assert set(states(ledger.path, str(KEY)).values()) == {"MEASURED"}
+    assert charged(ledger.path) == plan.spent.rho
+    return parted
+
+
+SHAPES = {
+    "a level that is not divided": ([("a", "a", "x"), ("a", "a", "y"), ("b", "b", "z"), ("c", "c", "w")], (3,)),
+    "one zone beside many": ([("a", "b", f"{zone}") for zone in range(9)] + [("c", "d", "only")], (2, 4)),
+    "one area above": ([("a", f"{zone % 3}", f"{zone}") for zone in range(12)], (2,)),
+    "cut just above the leaves": ([(f"{zone % 2}", f"{zone % 4}", f"{zone}") for zone in range(16)], (5,)),
+}
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("trips", [0, 1, 700])
+def test_trees_of_odd_shapes(folder, shape, neighbours, trips):
+    zones, cuts = SHAPES[shape]
+    names = ["one", "two", "three"]
+    frame = pd.DataFrame(sorted(zones), columns=names, dtype="str")
+    flows = made_up(Geography.from_frame(frame, names), trips)
+    asked = {"unit": PrivacyUnit("trip", neighbours), "budget": Budget(epsilon="4", delta="1e-6")}
+    plan, one_pass = plan_of(flows, Bands(cuts, 60), **asked), plan_of(flows, **asked)
+    assert_alike(folder, plan, one_pass, counted(plan, flows))
+
+
+def made_up(geography: Geography, trips: int) -> SyntheticFlows:
+    random = np.random.default_rng(trips)
+    origin, destination = random.integers(len(geography.zones), size=(2, 40)).astype(np.int32)
+    counts = random.multinomial(trips, np.full(40, 1 / 40)).astype(np.int64)
+    return replace(FLOWS, geography=geography, origin=origin, destination=destination, trips=counts)
+
+
+def test_more_trips_than_32_bits_hold(folder):
+    """In all, in a node of the first band, and in one leaf."""
+    flows = made_up(FLOWS.geography, 10**6)
+    flows = replace(flows, trips=flows.trips * (1 << 22))
+    plan, one_pass = plan_of(flows, Bands((2, 4), 1 << 33)), plan_of(flows)
+    trips = counted(plan, flows)
+    assert int(flows.trips.max()) > 1 << 32
+    parted = assert_alike(folder, plan, one_pass, trips)
+    assert sum(int(piece.trips.sum()) for piece in parted.pieces(plan.tree.depth)) == trips.total
+
+
+@pytest.fixture
+def plan() -> ReleasePlan:
+    return plan_of(FLOWS, Bands((4,), 3_000), mechanism=InfTDARefined(keep_all_cap=0))
+
+
+@pytest.fixture
+def trips(plan) -> TripCounts:
+    return counted(plan, FLOWS)
+
+
+def files_of(folder) -> dict[str, bytes]:
+    """Claims and measurements, as they stand."""
+    store = folder / "store"
+    found = [*(store / "claims").glob("*"), *(store / "parts").glob("*")]
+    return {path.name: path.read_bytes() for path in found}
+
+
+def test_a_second_run_draws_nothing_and_charges_nothing(folder, plan, trips):
+    real = noise_named("table")
+    first = in_parts(folder, plan, trips, noise=real)
+    leaves = list(first.pieces(plan.tree.depth))
+    before = files_of(folder)
+    second = in_parts(folder, plan, trips, noise=real)
+    assert files_of(folder) == before
+    for one, other in zip(leaves, second.pieces(plan.tree.depth), strict=True):
+        np.testing.assert_array_equal(one.trips, other.trips)
+    assert charged(folder / "ledger.sqlite") == plan.spent.rho
+
+
+class Dying:
+    """Noise that dies in the draw of one level of one part, after the claim and before anything is kept."""
+
+    def __init__(self, level: int, ranks: tuple[int, int]) -> None:
+        self.level, self.ranks = level, ranks
+
+    def draw(self, variance, level, first, size):
+        return NOISE.draw(variance, level, first, size)
+
+    def draw_nodes(self, variance, level, first_rank):
+        if level == self.level and self.ranks[0] <= first_rank[0] < self.ranks[1]:
+            raise MemoryError("CANARY 4711 trips from here to there")
+        return NOISE.draw_nodes(variance, level, first_rank)
+
+
+def ranks_of(parted: PartedRelease, part: int) -> tuple[int, int]:
+    (frontier,) = parted.work.load_nodes("frontier", 1, part)
+    return parted.work.plan.tree.rank_range(frontier)
+
+
+def test_a_lost_part_costs_its_level_once_more_and_the_others_stay(folder, tmp_path, plan, trips):
+    expected = in_parts(tmp_path, plan, trips)
+    with pytest.raises(OdError, match=r"OD-PARTS-FAILED: 1 of .* parts failed: OD-PART-FAILED part 3") as failed:
+        in_parts(folder, plan, trips, noise=Dying(5, ranks_of(expected, 3)))
+    assert "4711" not in str(failed.value)
+    assert any(b"4711" in path.read_bytes() for path in (folder / "store" / "errors").iterdir())
+    before = files_of(folder)
+    assert "noisy_measurement_5.part_00003.parquet" not in before
+    parted = in_parts(folder, plan, trips)
+    after = files_of(folder)
+    assert {name: after[name] for name in before} == before
+    assert sorted(set(after) - set(before)) == [
+        "5.00003.2",
+        "6.00003.1",
+        "noisy_measurement_5.part_00003.parquet",
+        "noisy_measurement_6.part_00003.parquet",
+    ]
+    assert [(row["level"], Fraction(row["rho"])) for row in reservations(folder / "ledger.sqlite", draw=2)] == [
+        (5, plan.step(5).rho)
+    ]
+    assert_released_alike(parted, whole(plan_of(FLOWS, mechanism=plan.mechanism), trips), trips)
+
+
+def test_without_budget_for_another_round_nothing_is_drawn(folder, tmp_path, plan, trips):
+    expected = in_parts(tmp_path, plan, trips)
+    with pytest.raises(OdError, match="OD-PARTS-FAILED"):
+        in_parts(folder, plan, trips, noise=Dying(6, ranks_of(expected, 0)), cap=plan.spent.rho)
+    before = files_of(folder)
+    with pytest.raises(OdError, match="OD-LEDGER-CAP"):
+        in_parts(folder, plan, trips, cap=plan.spent.rho)
+    assert files_of(folder) == before
+
+
+def test_a_task_that_fails_is_told_by_a_code_alone(folder, plan, trips):
+    class Told(Threads):
+        outcomes: list[str] = []  # noqa: RUF012  # of one test
+
+        def map(self, task, descriptors):
+            found = super().map(task, descriptors)
+            self.outcomes.extend([*descriptors, *found])
+            return found
+
+    workers = Told()
+    in_parts(folder, plan, trips, workers)
+    known = {"band", "part", "rounds"}
+    for text in workers.outcomes:
+        assert text == "done" or set(json.loads(text)) <= known
+
+
+def test_a_plan_that_was_put_in_its_place_is_refused(folder, plan, trips):
+    parted = in_parts(folder, plan, trips)
+    work = parted.work
+    other = Work.begun(plan_of(FLOWS, Bands((4,), 5_000)), work.store, work.counts, NOISE)  # forgets the first
+    path = folder / "store" / "plans" / f"{work.plan_digest}.pickle"
+    path.write_bytes((folder / "store" / "plans" / f"{other.plan_digest}.pickle").read_bytes())
+    with pytest.raises(OdError, match=r"OD-PARTS-FAILED.*OD-PART-PLAN"):
+        on_all(Threads(), passes.descend_part, work, [{"band": 1, "part": 0}])
+
+
+def test_counts_of_a_part_are_read_and_no_others(folder, plan, trips, monkeypatch):
+    asked = []
+    between = CountFiles.between
+    monkeypatch.setattr(CountFiles, "between", lambda self, *ranks: asked.append(ranks) or between(self, *ranks))
+    parted = in_parts(folder, plan, trips)
+    expected = [ranks_of(parted, part) for part in range(len(parted.bands[0].parts))]
+    assert sorted(asked) == sorted(expected)
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(expected))

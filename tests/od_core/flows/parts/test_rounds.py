@@ -1,0 +1,173 @@
+"""The ledger grants the rounds of a band: a lost draw costs its level's rho once a round, however many parts it had."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from od_core.errors import OdError
+from od_core.flows.parts.part_measurements import PartMeasurements
+from od_core.flows.parts.rounds import granted_rounds, record_measured
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import DurableMeasurements
+from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.object_store import LocalStore, part_file
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, small_plan, states
+
+KEY = ReleaseKey("commuters", "2001-06")
+PLAN = small_plan()
+BAND = PLAN.steps[1:]
+LEVELS = [step.level for step in BAND]
+
+
+@pytest.fixture
+def store(tmp_path) -> LocalStore:
+    return LocalStore(tmp_path / "store")
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    return begun(tmp_path, cap=10)
+
+
+def begun(folder, cap) -> Ledger:
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(domain(cap))
+    ledger.reserve(KEY, "commuters", PLAN)
+    return ledger
+
+
+def keep(store, step, part: int, rounds: int = 1) -> None:
+    PartMeasurements(store, part, {step.level: rounds}).once(step, lambda: [np.arange(part + 1)])
+
+
+def claim(store, step, part: int, number: int = 1) -> None:
+    store.create_if_absent(f"claims/{step.level}.{part:05d}.{number}", b"x")
+
+
+def test_all_levels_of_a_band_begin_before_any_task(ledger, store):
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == dict.fromkeys(LEVELS, 1)
+    assert states(ledger.path, str(KEY)) == {PLAN.steps[0].level: "RESERVED"} | dict.fromkeys(LEVELS, "DRAWING")
+    assert charged(ledger.path) == PLAN.spent.rho
+
+
+def test_a_run_that_ended_before_any_claim_costs_nothing(ledger, store):
+    granted_rounds(ledger, KEY, BAND, store, "opendp")
+    keep(store, BAND[0], 0)
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == dict.fromkeys(LEVELS, 1)
+    assert charged(ledger.path) == PLAN.spent.rho
+
+
+@pytest.mark.parametrize("parts", [1, 50])
+def test_lost_parts_cost_their_level_once_a_round(ledger, store, parts):
+    granted_rounds(ledger, KEY, BAND, store, "opendp")
+    lost, whole = BAND[1], BAND[0]
+    keep(store, whole, 0)
+    for part in range(parts):
+        claim(store, lost, part)
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp")[lost.level] == 2
+    assert charged(ledger.path) == PLAN.spent.rho + lost.rho
+    # The second round is used by nobody, so that there is no third.
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp")[lost.level] == 2
+    claim(store, lost, 0, 2)
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    assert rounds == dict.fromkeys(LEVELS, 1) | {lost.level: 3}
+    assert charged(ledger.path) == PLAN.spent.rho + 2 * lost.rho
+    assert_chain(ledger.path)
+
+
+def test_the_cap_refuses_another_round(tmp_path, store):
+    ledger = begun(tmp_path, PLAN.spent.rho + BAND[0].rho / 2)
+    granted_rounds(ledger, KEY, BAND, store, "opendp")
+    claim(store, BAND[0], 4)
+    with pytest.raises(OdError, match="OD-LEDGER-CAP"):
+        granted_rounds(ledger, KEY, BAND, store, "opendp")
+    assert charged(ledger.path) == PLAN.spent.rho
+
+
+@pytest.mark.parametrize("left", ["claim", "file"])
+def test_parts_that_the_ledger_knows_nothing_of_are_refused(ledger, store, left):
+    if left == "claim":
+        claim(store, BAND[0], 0)
+    else:
+        store.create_if_absent(part_file(BAND[0].level, 0), b"x")
+    with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
+        granted_rounds(ledger, KEY, BAND, store, "opendp")
+
+
+def test_a_measured_level_is_read_back_part_after_part(ledger, store, tmp_path):
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        for part in (1, 0, 2):
+            keep(store, step, part)
+    record_measured(ledger, KEY, BAND, store, rounds)
+    record_measured(ledger, KEY, BAND, store, rounds)
+    assert states(ledger.path, str(KEY)) == {PLAN.steps[0].level: "RESERVED"} | dict.fromkeys(LEVELS, "MEASURED")
+    kept = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store).read(BAND[0])
+    assert isinstance(kept, NoisyVector)
+    assert kept.values().tolist() == [0, 0, 1, 0, 1, 2]
+    assert [piece.tolist() for piece in kept.pieces([2, 3, 1])] == [[0, 0], [1, 0, 1], [2]]
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == dict.fromkeys(rounds, 0)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("lost", ["another store", "an emptied store"])
+def test_without_the_store_that_it_was_begun_in_nothing_is_drawn(ledger, store, tmp_path, measured, lost):
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        keep(store, step, 0)
+    if measured:
+        record_measured(ledger, KEY, BAND, store, rounds)
+    if lost == "an emptied store":
+        store.remove("claims")
+        store.remove("parts")
+    else:
+        store = LocalStore(tmp_path / "other")
+    with pytest.raises(OdError, match="OD-STORE-OTHER"):
+        granted_rounds(ledger, KEY, BAND, store, "opendp")
+
+
+def test_a_measured_part_that_is_missing_is_not_drawn_again(ledger, store):
+    granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        keep(store, step, 0)
+    record_measured(ledger, KEY, BAND, store, dict.fromkeys(LEVELS, 1))
+    store.remove("parts")
+    again = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    with pytest.raises(OdError, match="OD-MEASUREMENT-ABSENT"):
+        PartMeasurements(store, 0, again).once(BAND[0], lambda: [np.arange(1)])
+
+
+def test_storage_that_creates_what_is_there_is_refused(ledger, tmp_path):
+    class Overwriting(LocalStore):
+        def create_if_absent(self, name, content, *, durable=True):
+            (self.folder / name).unlink(missing_ok=True)
+            return super().create_if_absent(name, content, durable=durable)
+
+    with pytest.raises(OdError, match="OD-STORE-UNSAFE"):
+        granted_rounds(ledger, KEY, BAND, Overwriting(tmp_path / "bad"), "opendp")
+    assert set(states(ledger.path, str(KEY)).values()) == {"RESERVED"}
+
+
+def test_a_part_that_was_changed_or_removed_is_found(ledger, store, tmp_path):
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        keep(store, step, 0)
+        keep(store, step, 1)
+    record_measured(ledger, KEY, BAND, store, rounds)
+    measurements = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store)
+    (store.folder / part_file(LEVELS[0], 1)).unlink()
+    with pytest.raises(OdError, match="OD-MEASUREMENT-CHANGED"):
+        measurements.read(BAND[0])
+    with pytest.raises(OdError, match="OD-MEASUREMENT-CHANGED"):
+        record_measured(ledger, KEY, BAND, store, rounds)
+    assert len(measurements.read(BAND[1])) == 3
+
+
+def test_a_level_without_any_part_is_measured_all_the_same(ledger, store, tmp_path):
+    """Where nothing is released above, nothing is drawn; the level was set aside, and stays charged."""
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    record_measured(ledger, KEY, BAND, store, rounds)
+    assert len(DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store).read(BAND[0])) == 0
+    assert charged(ledger.path) == PLAN.spent.rho

@@ -1,0 +1,179 @@
+"""IntOpt against brute force, the transcription of the paper and the closed form; its refusals; its exactness."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from od_core import OdError
+from od_core.flows.projection import intopt
+from od_core.flows.projection.chebyshev import ORDERS, project_children
+from tests.od_core.flows.projection.families import cases_near, enumerable_cases, noisy_flows, project_all, small_case
+from tests.od_core.oracles import intopt as oracle
+
+BY_ORDER = {order: partial(project_children, order=order) for order in ORDERS}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_equals_both_algorithms_of_the_paper_on_30000_small_inputs(order):
+    rng = random.Random(f"small inputs {order}")  # noqa: S311
+    cases = [small_case(rng) for _ in range(30_000)]
+    for (noisy, total), projected in zip(cases, project_all(BY_ORDER[order], cases), strict=True):
+        case = (noisy, total, projected)
+        assert projected == oracle.transcription(noisy, total, order), case
+        assert projected == oracle.transcription_simple(noisy, total, order), case
+        assert projected == oracle.closed_form(noisy, total, order), case
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_is_optimal_by_brute_force_on_10000_small_inputs(order):
+    rng = random.Random(f"brute force {order}")  # noqa: S311
+    cases = enumerable_cases(rng, 10_000)
+    for (noisy, total), y in zip(cases, project_all(BY_ORDER[order], cases), strict=True):
+        assert min(y) >= 0, (noisy, total, y)
+        assert sum(y) == total, (noisy, total, y)
+        distance = max(abs(a - b) for a, b in zip(noisy, y, strict=True))
+        assert distance == oracle.best_distance(noisy, total), (noisy, total, y)
+
+
+@given(
+    noisy=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=40),
+    total=st.integers(0, 10**7),
+    order=st.sampled_from(ORDERS),
+)
+def test_one_parent_at_a_time_equals_the_transcription(noisy, total, order):
+    assert intopt(noisy, total, order).tolist() == oracle.transcription(noisy, total, order)
+
+
+@pytest.mark.parametrize("children", [50, 300, 2000])
+@pytest.mark.parametrize("order", ORDERS)
+def test_equals_the_transcription_at_large_fan_outs(children, order):
+    """Both branches: totals that the first walk reaches, and totals far below the noise (sparse flows)."""
+    rng = np.random.default_rng(children)
+    branches = set()
+    for sigma in (0.6, 5.0, 400.0):
+        truth = np.where(rng.random(children) < 0.05, rng.poisson(200.0, children), 0)
+        noisy = (truth + np.rint(rng.normal(0.0, sigma, children)).astype(np.int64)).tolist()
+        for total in (0, 1, int(truth.sum()), 10 * int(truth.sum()) + 7):
+            expected = oracle.closed_form(noisy, total, order)
+            assert intopt(noisy, total, order).tolist() == expected
+            if total or children <= 300:
+                assert oracle.transcription(noisy, total, order) == expected
+            ceiling = -((sum(noisy) - total) // children)
+            start = max(abs(max(ceiling, -value)) for value in noisy)
+            branches.add(max(abs(a - b) for a, b in zip(noisy, expected, strict=True)) > start)
+    assert branches == {True, False}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_equals_the_transcription_on_60000_noisy_flows_at_fan_outs_of_1_to_2000(order):
+    """Around the widths of vector instructions too, where whole vectors and what is left over meet."""
+    rng = np.random.default_rng(7)
+    sizes = [*rng.integers(1, 25, 58_500), *rng.integers(25, 140, 1_450), *rng.integers(140, 2001, 49), 2000]
+    cases = [noisy_flows(rng, size) for size in sizes]
+    assert len(cases) == 60_000
+    lifted = 0
+    for (noisy, total), projected in zip(cases, project_all(BY_ORDER[order], cases), strict=True):
+        assert projected == oracle.transcription(noisy, total, order), (noisy, total)
+        ceiling = -((sum(noisy) - total) // len(noisy))
+        start = max(abs(max(ceiling, -value)) for value in noisy)
+        lifted += max(abs(x - y) for x, y in zip(noisy, projected, strict=True)) > start
+    assert 5_000 < lifted < 55_000  # both branches come often
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_is_exact_up_to_the_bound_of_64_bit_sums_on_4000_inputs(order):
+    """Small cases blown up until sum |x| + c + b comes near 3 * 2^60, the most that is taken."""
+    rng = random.Random(f"near the bound {order}")  # noqa: S311
+    cases = cases_near(3 * 2**60, rng, 4_000)
+    assert sum(total > 2**60 for _, total in cases) > 1_000
+    for (noisy, total), projected in zip(cases, project_all(BY_ORDER[order], cases), strict=True):
+        assert projected == oracle.closed_form(noisy, total, order), (noisy, total)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_is_exact_where_floats_are_not_on_5000_inputs(order):
+    """Small cases blown up to the size of 2^53 to 2^58, each value then moved by a few units."""
+    rng = random.Random(f"beyond floats {order}")  # noqa: S311
+    cases = []
+    for _ in range(5_000):
+        noisy, total = small_case(rng)
+        unit = 1 << rng.randint(48, 52)
+        noisy = [value * unit + rng.randint(-3, 3) for value in noisy]
+        cases.append((noisy, max(0, total * unit + rng.randint(-3, 3))))
+    for (noisy, total), projected in zip(cases, project_all(BY_ORDER[order], cases), strict=True):
+        assert projected == oracle.closed_form(noisy, total, order), (noisy, total)
+
+
+@given(
+    near=st.sampled_from((1 << 53, 1 << 58)),
+    offsets=st.lists(st.integers(-9, 9), min_size=2, max_size=5),
+    lost=st.integers(-20, 20),
+    order=st.sampled_from(ORDERS),
+)
+def test_is_exact_for_values_that_differ_beyond_the_digits_of_a_float(near, offsets, lost, order):
+    noisy = [near + offset for offset in offsets]
+    total = sum(noisy) + lost
+    assert intopt(noisy, total, order).tolist() == oracle.transcription(noisy, total, order)
+    assert intopt(noisy, near + lost, order).tolist() == oracle.closed_form(noisy, near + lost, order)
+
+
+def test_integers_of_any_width_and_layout_give_the_same_exact_result():
+    large = [(1 << 58) + 1, (1 << 58) + 3]
+    total = (1 << 58) + 1
+    expected = oracle.transcription(large, total)
+    for kind in (int, np.int64, np.uint64):
+        assert intopt(large, kind(total)).tolist() == expected, kind
+    assert intopt(np.array(large, dtype=np.uint64), total).tolist() == expected
+    assert intopt(np.array([3, 200, 10], dtype=np.uint8), np.int32(9)).tolist() == [0, 9, 0]
+    assert intopt(np.arange(10)[::2], 7).tolist() == oracle.transcription([0, 2, 4, 6, 8], 7)
+
+
+def test_published_examples():
+    """The paper's section 4.2 (two optima, the smallest is lowered first) and a case beyond its lower bound of 4."""
+    assert intopt([0, -1, 1], 2).tolist() == [0, 0, 2]
+    assert intopt([0, 0, 10], 0).tolist() == [0, 0, 0]
+    assert oracle.best_distance([0, 0, 10], 0) == 10
+
+
+def test_ties_are_broken_by_position_in_both_orders():
+    assert intopt([2, 2, 2, 2], 6, "ascending").tolist() == [1, 1, 2, 2]
+    assert intopt([2, 2, 2, 2], 6, "descending").tolist() == [1, 1, 2, 2]
+    assert intopt([5, 1, 1, 5], 9, "ascending").tolist() == [4, 0, 0, 5]
+    assert intopt([5, 1, 1, 5], 9, "descending").tolist() == [4, 0, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("noisy", "total", "code"),
+    [
+        ([1, 2], -1, "OD-INTOPT-TOTAL"),
+        ([], 0, "OD-INTOPT-EMPTY"),
+        ([[1, 2]], 3, "OD-INTOPT-EMPTY"),
+        ([1.0, 2.0], 3, "OD-INTOPT-INTEGER"),
+        ([1, 2], 3.0, "OD-INTOPT-INTEGER"),
+        ([1, 2], True, "OD-INTOPT-INTEGER"),
+        ([1, 2], np.bool_(True), "OD-INTOPT-INTEGER"),
+        ([True, False], 1, "OD-INTOPT-INTEGER"),
+        (["1", "2"], 3, "OD-INTOPT-INTEGER"),
+        ([1 << 62, 0], 3, "OD-INTOPT-OVERFLOW"),
+        ([-(1 << 62), 0], 3, "OD-INTOPT-OVERFLOW"),
+        ([1, 2], 1 << 62, "OD-INTOPT-OVERFLOW"),
+        ([1, 2], 1 << 200, "OD-INTOPT-OVERFLOW"),
+        ([1 << 60, 1 << 60, 1 << 60], 0, "OD-INTOPT-OVERFLOW"),
+        (np.array([1 << 63, 1], dtype=np.uint64), 0, "OD-INTOPT-OVERFLOW"),
+    ],
+)
+def test_refuses_what_has_no_exact_answer(noisy, total, code):
+    with pytest.raises(OdError) as error:
+        intopt(noisy, total)
+    assert error.value.code == code
+
+
+def test_refuses_an_unknown_order_with_the_nearest_known():
+    with pytest.raises(OdError, match=r"OD-INTOPT-ORDER.*'ascending'"):
+        intopt([1, 2], 3, "ascendign")

@@ -1,0 +1,113 @@
+"""The projection by a mixed-integer solver: IntOpt's distance, brute force, its limit and what it does not believe."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import OptimizeResult
+
+from od_core import OdError
+from od_core.flows.projection import intopt
+from od_core.flows.projection.mixed_integer import _verified, project_children_mixed_integer
+from tests.od_core.flows.projection.families import (
+    Case,
+    cases_near,
+    enumerable_cases,
+    noisy_flows,
+    project_all,
+    small_case,
+)
+from tests.od_core.oracles import intopt as oracle
+
+LIMIT = 2**29
+
+
+def project(cases: list[Case]) -> list[list[int]]:
+    return project_all(project_children_mixed_integer, cases)
+
+
+def distance(noisy: list[int], y: list[int]) -> int:
+    return max(abs(a - b) for a, b in zip(noisy, y, strict=True))
+
+
+def assert_as_near_as_intopt(cases: list[Case]) -> None:
+    for (noisy, total), y in zip(cases, project(cases), strict=True):
+        assert min(y) >= 0, (noisy, total, y)
+        assert sum(y) == total, (noisy, total, y)
+        assert distance(noisy, y) == distance(noisy, intopt(noisy, total).tolist()), (noisy, total, y)
+
+
+def test_is_as_near_as_intopt_on_500_inputs():
+    rng, numbers = random.Random("mixed integer"), np.random.default_rng(500)  # noqa: S311
+    small = [small_case(rng) for _ in range(250)]
+    assert_as_near_as_intopt(small + [noisy_flows(numbers, size) for size in numbers.integers(1, 13, 250)])
+
+
+def test_is_optimal_by_brute_force_on_300_inputs():
+    cases = enumerable_cases(random.Random("brute force, solver"), 300)  # noqa: S311
+    for (noisy, total), y in zip(cases, project(cases), strict=True):
+        assert min(y) >= 0
+        assert sum(y) == total
+        assert distance(noisy, y) == oracle.best_distance(noisy, total), (noisy, total, y)
+
+
+def test_is_as_near_as_intopt_at_large_fan_outs():
+    rng = np.random.default_rng(7)
+    assert_as_near_as_intopt([noisy_flows(rng, size) for size in (40, 190, 300, 2000)])
+
+
+def test_is_as_near_as_intopt_up_to_the_limit_on_300_inputs():
+    """Where a gap of one in ten thousand, which the solver allows itself by default, would be thousands of trips."""
+    assert_as_near_as_intopt(cases_near(LIMIT, random.Random("near the limit"), 300))  # noqa: S311
+
+
+@settings(max_examples=40)
+@given(noisy=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=12), total=st.integers(0, 10**7))
+def test_the_same_call_has_the_same_answer(noisy, total):
+    """Also beside other parents, before which the solver was called."""
+    first = project([(noisy, total)])
+    assert project([(noisy, total)]) == first
+    assert project([([3, -1, 10], 9), (noisy, total), (noisy, total)])[1:] == [first[0], first[0]]
+    assert distance(noisy, first[0]) == distance(noisy, intopt(noisy, total).tolist())
+
+
+@pytest.mark.parametrize(("noisy", "total"), [([LIMIT - 5, 0], 5), ([-(LIMIT - 5), 0], 5), ([5, -7], LIMIT - 12)])
+def test_values_from_the_limit_on_are_refused(noisy, total):
+    with pytest.raises(OdError, match="OD-SOLVER-OVERFLOW"):
+        project([([1, 2], 3), (noisy, total)])
+    assert_as_near_as_intopt([(noisy, total - 1)])
+
+
+def verified(solution: list[float], bound: float) -> list[int]:
+    """For the children 1, -1 and 10 with the total 9, whose least distance is 1, at 0, 0 and 9."""
+    x = np.array([1, -1, 10])
+    answer = np.append(solution, np.abs(x - solution).max())
+    return _verified(OptimizeResult(success=True, x=answer, mip_dual_bound=bound), x, 9).tolist()
+
+
+def test_an_answer_is_rounded():
+    assert verified([1e-7, -1e-7, 9.0 - 1e-7], 1.0 - 1e-7) == [0, 0, 9]
+
+
+@pytest.mark.parametrize(
+    ("solution", "bound"),
+    [
+        ([0.0, 0.0, 8.0], 2.0),  # the sum is 8
+        ([0.0, 0.5, 8.5], 1.0),  # rounded, too
+        ([1.0, -1.0, 9.0], 1.0),  # a negative value
+        ([0.0, 1.0, 8.0], 1.0),  # the distance is 2
+        ([0.0, 0.0, 9.0], 0.0),  # a smaller distance is not excluded
+    ],
+)
+def test_an_answer_is_believed_only_in_whole_numbers(solution, bound):
+    with pytest.raises(OdError, match="OD-SOLVER-INEXACT"):
+        verified(solution, bound)
+
+
+def test_no_answer_is_an_error():
+    with pytest.raises(OdError, match=r"OD-SOLVER-FAILED.*time limit"):
+        _verified(OptimizeResult(success=False, x=None, message="time limit reached"), np.array([1, 2]), 3)

@@ -1,0 +1,174 @@
+"""What is published can be read back: the same release from a bundle folder and from the database."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from od_core import OdError, open_release
+from od_core.flows.publishing.flow_database import store_release
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.publication.examples import KEY, KINDS, LEVELS, by_hand, facts, release, staged_bundle
+
+
+def publish(made, folder, key=KEY):
+    """Bundle folder and database of a release, as the pipeline makes them."""
+    certificate = facts(made, key)
+    with staged_bundle(made, certificate, folder / "bundle"):
+        store_release(folder / "release.duckdb", made, key, certificate)
+    return folder / "bundle", folder / "release.duckdb"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_release_comes_back_whole(tmp_path, kind):
+    """Flows, measurements, charges, plan and every pair of levels; from the folder and from the database."""
+    made = release(kind)
+    for place in publish(made, tmp_path):
+        back = open_release(place)
+        assert back.plan.digest == made.plan.digest
+        assert back.plan.facts() == made.plan.facts()
+        assert back.spent == made.spent
+        assert back.spent.rho == made.plan.spent.rho
+        assert (back.noise, back.has_guarantee, back.levels) == ("opendp", True, made.levels)
+        pd.testing.assert_frame_equal(back.flows, made.flows)
+        pd.testing.assert_frame_equal(back.measurements, made.measurements)
+        for step in made.plan.steps:
+            pd.testing.assert_frame_equal(back.measurements_at(step.level), made.measurements_at(step.level))
+        for column in ("origin", "destination", "trips"):
+            assert getattr(back.leaves, column).tolist() == getattr(made.leaves, column).tolist()
+        for one, other in zip(back.measured, made.measured, strict=True):
+            assert one.step == other.step
+            for (cells, noisy), (made_cells, made_noisy) in zip(
+                one.pieces(back.plan), other.pieces(made.plan), strict=True
+            ):
+                assert cells.origin.tolist() == made_cells.origin.tolist()
+                assert cells.destination.tolist() == made_cells.destination.tolist()
+                assert noisy.tolist() == made_noisy.tolist()
+        for origin_level in ["all", *LEVELS]:
+            for destination_level in ["all", *LEVELS]:
+                table = back.flows_at(origin_level, destination_level)
+                pd.testing.assert_frame_equal(table, made.flows_at(origin_level, destination_level))
+                pairs = zip(table["origin"], table["destination"], strict=True)
+                assert dict(zip(pairs, table["trips"], strict=True)) == by_hand(made, origin_level, destination_level)
+    assert (len(made.flows) == 0) == (kind == "no trips") or kind == "no trips, unbounded"
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A database of several series, periods and revisions; each release has flows of its own."""
+    database = tmp_path_factory.mktemp("shelf") / "release.duckdb"
+    keys = ["commuters/2001-05/r1", "commuters/2001-06/r2", "commuters/2001-06/r10", "commuters/2001-06/r9"]
+    for seed, text in enumerate([*keys, "pupils/2002/r1"]):
+        key = ReleaseKey.parse(text)
+        made = release("other destinations" if key.release == "pupils" else "bounded", seed)
+        store_release(database, made, key, facts(made, key))
+    return database
+
+
+CHOICES = [
+    ({"release": "commuters"}, 2, "bounded"),
+    ({"release": "commuters", "period": "2001-06", "revision": 9}, 3, "bounded"),
+    ({"release": "commuters", "period": "2001-05"}, 0, "bounded"),
+    ({"release": "commuters", "revision": 1}, 0, "bounded"),
+    ({"release": "commuters/2001-06/r2"}, 1, "bounded"),
+    ({"release": "pupils"}, 4, "other destinations"),
+    ({"period": "2002"}, 4, "other destinations"),
+    ({"period": "2001-06"}, 2, "bounded"),
+]
+
+
+@pytest.mark.parametrize(("asked", "seed", "kind"), CHOICES)
+def test_the_newest_release_that_fits_is_opened(shelf, asked, seed, kind):
+    """Revision 10 is newer than revision 9."""
+    back, made = open_release(shelf, **asked), release(kind, seed)
+    pd.testing.assert_frame_equal(back.flows, made.flows)
+    pd.testing.assert_frame_equal(back.measurements, made.measurements)
+    assert back.plan.digest == made.plan.digest
+
+
+def test_a_choice_that_is_open_or_empty_is_refused(shelf):
+    with pytest.raises(OdError) as refused:
+        open_release(shelf)
+    assert refused.value.code == "OD-RELEASE-ABSENT"
+    assert "name one of commuters, pupils" in refused.value.message
+    for asked in ({"release": "visitors"}, {"period": "1999"}, {"release": "pupils/2002/r2"}, {"revision": 3}):
+        with pytest.raises(OdError) as refused:
+            open_release(shelf, **asked)
+        assert refused.value.code == "OD-RELEASE-ABSENT"
+        assert "commuters/2001-06/r10, pupils/2002/r1" in refused.value.message
+
+
+def test_a_bundle_is_the_release_that_was_asked_for(tmp_path):
+    """Its own name, period or revision opens it; another one is refused, not ignored."""
+    bundle, _ = publish(release(), tmp_path)
+    for asked in ({"release": "commuters"}, {"period": "2001-06", "revision": 1}, {"release": str(KEY)}):
+        assert len(open_release(bundle, **asked).flows) == len(release().flows)
+    for asked in ({"release": "pupils"}, {"period": "2001-07"}, {"revision": 2}, {"release": "commuters/2001-06/r2"}):
+        with pytest.raises(OdError) as refused:
+            open_release(bundle, **asked)
+        assert refused.value.code == "OD-RELEASE-ABSENT"
+
+
+def test_what_is_no_release_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("no database")
+    (tmp_path / "folder").mkdir()
+    for name in ("absent", "folder", "notes.txt"):
+        with pytest.raises(OdError) as refused:
+            open_release(tmp_path / name)
+        assert name in refused.value.message
+
+
+def _without(column, value):
+    return lambda table: table[table[column] != value]
+
+
+def _largest(table):
+    """The largest flow between two zones."""
+    zones = table[(table["origin_level"] == "zone") & (table["destination_level"] == "zone")]
+    return zones["trips"].idxmax()
+
+
+SPOILED = {
+    "a file missing": ("flows.parquet", None),
+    "an unlisted zone": ("flows.parquet", lambda table: table.assign(origin="nowhere")),
+    "a flow missing": ("flows.parquet", lambda table: table.drop(index=_largest(table))),
+    "a flow twice": ("flows.parquet", lambda table: pd.concat([table, table.loc[[_largest(table)]]])),
+    "a flow changed": ("flows.parquet", lambda table: table.assign(trips=table["trips"] + 1)),
+    "a level missing": ("noisy_measurements.parquet", _without("level", 3)),
+    "a measured cell missing": ("noisy_measurements.parquet", lambda table: table[:-1]),
+    "an unlisted area": ("noisy_measurements.parquet", lambda table: table.assign(destination="nowhere")),
+    "an area missing": ("areas.parquet", lambda table: table[:-1]),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_contents_that_do_not_fit_together_are_refused(tmp_path, name):
+    """A spoiled copy is told from a whole one; no flow is put on the wrong zone."""
+    bundle, _ = publish(release(), tmp_path)
+    file, spoil = SPOILED[name]
+    if spoil is None:
+        (bundle / file).unlink()
+    else:
+        spoil(pd.read_parquet(bundle / file)).to_parquet(bundle / file)
+    with pytest.raises(OdError):
+        open_release(bundle)
+
+
+def test_a_changed_plan_is_refused(tmp_path):
+    """The settings give the steps; a certificate with other steps is not taken at its word."""
+    bundle, _ = publish(release(), tmp_path)
+    path, variance = bundle / "certificate.json", str(release().plan.steps[0].variance)
+    text = path.read_text(encoding="utf-8")
+    assert f'"variance": "{variance}"' in text
+    path.write_text(text.replace(f'"variance": "{variance}"', '"variance": "1/2"'), encoding="utf-8")
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
+        open_release(bundle)
+
+
+def test_a_bundle_may_be_moved(tmp_path):
+    """It needs nothing else of the project, and its name says nothing."""
+    bundle, _ = publish(release("unknown zones"), tmp_path)
+    shutil.move(bundle, tmp_path / "anywhere")
+    assert open_release(str(tmp_path / "anywhere")).plan.digest == release("unknown zones").plan.digest

@@ -1,0 +1,353 @@
+"""Plans: what is measured, with how much noise, and that it costs exactly the budget; all from public facts."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
+from od_core.flows.mechanisms.inftda import InfTDARefined
+from od_core.flows.plan import ReleasePlan, Step
+from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
+from tests.od_core.mutants import forget_that_a_record_may_leave
+from tests.od_core.oracles.inftda import Tree
+from tests.od_core.strategies import TREES, geography_of, zone_lists
+
+SMALL = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
+UNITS = [
+    PrivacyUnit("trip", "bounded"),
+    PrivacyUnit("trip", "unbounded"),
+    PrivacyUnit("user", "bounded", column="id", max_trips=1),
+    PrivacyUnit("user", "unbounded", column="id", max_trips=3),
+    PrivacyUnit("user_period", "bounded", column="id", max_trips=3),
+]
+PROMISES = [{"rho": Fraction(1, 7)}, {"epsilon": "0.1"}, {"epsilon": 10}, {"epsilon": 1, "conversion": "bun_steinke"}]
+
+
+@st.composite
+def shares(draw, levels: int):
+    """Uniform, geometric or explicit shares of so many levels, and the same as fractions."""
+    kind = draw(st.sampled_from(["default", "uniform", "geometric", "explicit"]))
+    if kind == "geometric":
+        ratio = draw(st.fractions(Fraction(1, 5), Fraction(5)).filter(lambda r: r > 0))
+        weights = [ratio**level for level in range(levels)]
+        return ("geometric", ratio), [weight / sum(weights) for weight in weights]
+    if kind == "explicit":
+        weights = draw(st.lists(st.integers(1, 100), min_size=levels, max_size=levels))
+        explicit = [Fraction(weight, sum(weights)) for weight in weights]
+        return explicit, explicit
+    return (None if kind == "default" else kind), [Fraction(1, levels)] * levels
+
+
+def has_exact_total(unit: PrivacyUnit, acceptance: Acceptance) -> bool:
+    """Of generated geographies, which have no unknown area."""
+    return (unit.kind, unit.neighbours, acceptance.fault_threshold) == ("trip", "bounded", 0)
+
+
+@given(
+    zones=zone_lists(max_fan_out=2),
+    unit=st.sampled_from(UNITS),
+    order=st.sampled_from(TREES),
+    promise=st.sampled_from(PROMISES),
+    acceptance=st.sampled_from([NO_FAULTS, DEFAULT_ACCEPTANCE]),
+    data=st.data(),
+)
+def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, acceptance, data):
+    """Every allocation, relation, unit and tree: the charges are the shares, and they are Delta^2 / (2 sigma^2)."""
+    geography = geography_of(zones)
+    levels = 2 * geography.depth + (0 if has_exact_total(unit, acceptance) else 1)
+    given_shares, exact = data.draw(shares(levels))
+    budget = Budget(**promise, delta=1e-8, shares=given_shares)
+    plan = plan_release(geography, unit=unit, budget=budget, tree=order, mechanism="inftda", acceptance=acceptance)
+
+    total = promise.get("rho") or budget.total_rho("tight")
+    assert plan.spent.rho == sum(plan.spent.levels) == total
+    assert list(plan.spent.levels) == [step.rho for step in plan.steps] == [total * share for share in exact]
+    assert [step.level for step in plan.steps] == list(range(2 * geography.depth + 1))[-levels:]
+    for step in plan.steps:
+        m = unit.contribution_bound
+        assert step.sensitivity_squared == (m**2 if step.level == 0 else unit.sensitivity_squared)
+        assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
+        assert plan.step(step.level) is step
+    if "epsilon" in promise:
+        convert = epsilon_bun_steinke if "conversion" in promise else epsilon_tight
+        assert convert(plan.spent.rho, plan.spent.delta) <= Fraction(promise["epsilon"])
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_published_variances_of_the_uniform_split(order):
+    """One trip: sigma^2 = T / rho under substitution; of T + 1 levels (T + 1) Delta^2 / (2 rho), where n is noised."""
+    rho = Fraction(3, 100)
+    bounded, unbounded, leaving = (
+        plan_release(
+            SMALL, unit=unit, budget=Budget(rho=rho, delta=1e-8, shares="uniform"), tree=order, acceptance=acceptance
+        )
+        for unit, acceptance in ((UNITS[0], NO_FAULTS), (UNITS[1], NO_FAULTS), (UNITS[0], DEFAULT_ACCEPTANCE))
+    )
+    assert [step.variance for step in bounded.steps] == [Fraction(4) / rho] * 4
+    assert [step.variance for step in unbounded.steps] == [Fraction(5) / (2 * rho)] * 5
+    assert [step.variance for step in leaving.steps] == [Fraction(5) / (2 * rho)] + [Fraction(5) / rho] * 4
+    assert [plan.publishes_total for plan in (bounded, unbounded, leaving)] == [True, False, False]
+
+
+def measures_a_total_that_may_change() -> None:
+    """Where a record may leave, by zone or category, and only there, the root is measured."""
+    unknown = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
+    listed = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+    default, no_faults = Acceptance(), Acceptance(Fraction(0))
+    no_categories, categories = (replace(no_faults, has_categories=has) for has in (False, True))
+    for origin, destination, acceptance, publishes in (
+        (listed, listed, default, False),
+        (listed, listed, no_categories, True),
+        (listed, listed, categories, False),
+        (unknown, unknown, default, True),
+        (unknown, unknown, replace(default, has_categories=True), False),
+        (unknown, listed, default, False),
+        (listed, unknown, default, False),
+    ):
+        budget = Budget(rho=1, delta=1e-8)
+        plan = plan_release(
+            origin, destination_geography=destination, unit=UNITS[0], budget=budget, acceptance=acceptance
+        )
+        assert plan.publishes_total is publishes
+        assert (plan.steps[0].level == 0) is not publishes
+
+
+def test_the_total_is_measured_where_a_record_may_leave():
+    measures_a_total_that_may_change()
+
+
+def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
+    forget_that_a_record_may_leave(monkeypatch)
+    with pytest.raises(AssertionError):
+        measures_a_total_that_may_change()
+
+
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "vanilla_gauss", "stability_histogram"])
+def test_no_plan_has_the_sensitivity_of_another_unit(mechanism):
+    """A plan whose unit, relation or acceptance is exchanged would promise what its noise does not keep."""
+    budget = Budget(1, "1e-8")
+    plan = plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
+    many = PrivacyUnit("user_period", column="person", max_trips=50)
+    changes = [{"unit": many}, {"unit": UNITS[1]}, {"unit": PrivacyUnit("user", column="person", max_trips=2)}]
+    if mechanism.startswith("inftda"):
+        changes.append({"acceptance": DEFAULT_ACCEPTANCE})
+    for change in changes:
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            replace(plan, **change)
+    if mechanism != "stability_histogram":
+        first = replace(plan.steps[0], sensitivity_squared=4, rho=2 / plan.steps[0].variance)
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            replace(plan, steps=(first, *plan.steps[1:]))
+
+
+def test_the_table_of_a_plan_says_what_is_measured():
+    plan = plan_release(
+        SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), mechanism="inftda", acceptance=NO_FAULTS
+    )
+    expected = pd.DataFrame(
+        {
+            "level": [1, 2, 3, 4],
+            "origin_level": ["all", "level_1", "level_1", "level_2"],
+            "destination_level": ["level_1", "level_1", "level_2", "level_2"],
+            "public_cells": [2, 4, 6, 9],
+            "sensitivity_squared": [2] * 4,
+            "variance": [4.0] * 4,
+            "standard_deviation": [2.0] * 4,
+            "rho": [0.25] * 4,
+            "expected_error": plan.expected_errors[1:],
+        }
+    )
+    pd.testing.assert_frame_equal(plan.to_frame(), expected, check_dtype=False)
+
+
+@given(zones=zone_lists(), others=st.data(), unit=st.sampled_from(UNITS), order=st.sampled_from(TREES))
+def test_geography_shares_follow_the_largest_fan_outs(zones, others, unit, order):
+    """w_l = 1 - 1/k for the largest number k of children of a node of level l, 3/2 at the leaves; 0 is no step."""
+    destinations = others.draw(zone_lists(depth=len(zones[0])))
+    budget = Budget(rho=Fraction(1, 7), delta=1e-8, shares="geography")
+    plan = plan_release(
+        geography_of(zones),
+        destination_geography=geography_of(destinations),
+        unit=unit,
+        budget=budget,
+        tree=order,
+        acceptance=NO_FAULTS,
+    )
+    reference = Tree(zones, destinations, order)
+    largest = [max(len(reference.children(node)) for node in level) for level in reference.levels()[:-1]]
+    weights = dict(enumerate([*(1 - Fraction(1, k) for k in largest), Fraction(3, 2)]))
+    if has_exact_total(unit, NO_FAULTS):
+        del weights[0]
+    whole = sum(weights.values())
+    assert {step.level: step.rho * 7 for step in plan.steps} == {k: w / whole for k, w in weights.items() if w > 0}
+    assert plan.spent.rho == sum(plan.spent.levels) == Fraction(1, 7)
+    assert plan.unmeasured_levels == [level for level, weight in weights.items() if weight == 0]
+
+
+@pytest.mark.parametrize("order", TREES)
+@pytest.mark.parametrize(
+    ("zones", "bounded", "unbounded"),
+    [
+        pytest.param(  # 1/2 three times, and 3/2
+            [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb")],
+            {1: "1/6", 2: "1/6", 3: "1/6", 4: "1/2"},
+            {0: "1/7", 1: "1/7", 2: "1/7", 3: "1/7", 4: "3/7"},
+            id="binary",
+        ),
+        pytest.param(  # levels 2 and 3 are divided nowhere
+            [("a", "aa"), ("b", "ba")],
+            {1: "1/4", 4: "3/4"},
+            {0: "1/5", 1: "1/5", 4: "3/5"},
+            id="one zone in each area",
+        ),
+        pytest.param(  # the root and level 1 are divided nowhere
+            [("a", "aa"), ("a", "ab"), ("a", "ac"), ("a", "ad")],
+            {2: "1/4", 3: "1/4", 4: "1/2"},
+            {2: "1/4", 3: "1/4", 4: "1/2"},
+            id="one area",
+        ),
+        pytest.param(  # the largest area of three zones counts, not the mean
+            [("a", "aa"), ("a", "ab"), ("a", "ac"), ("b", "ba")],
+            {1: "3/20", 2: "1/5", 3: "1/5", 4: "9/20"},
+            {0: "3/23", 1: "3/23", 2: "4/23", 3: "4/23", 4: "9/23"},
+            id="uneven",
+        ),
+        pytest.param([("a", "aa")], {4: "1"}, {4: "1"}, id="one zone"),
+    ],
+)
+def test_geography_shares_by_hand(zones, bounded, unbounded, order):
+    budget = Budget(rho=1, delta=1e-8, shares="geography")
+    for unit, shares in ((UNITS[0], bounded), (UNITS[1], unbounded)):
+        plan = plan_release(geography_of(zones), unit=unit, budget=budget, tree=order, acceptance=NO_FAULTS)
+        assert {step.level: step.rho for step in plan.steps} == {k: Fraction(share) for k, share in shares.items()}
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_geography_shares_of_the_flights_are_the_refined_mechanisms_default(airports, airport_geography, order):
+    """Counted in the airport list: both sides are the same geography, so each number stands twice, the leaves once."""
+    names = ["region", "division", "state", "airport"]
+    tops = airports.assign(all="all")
+    largest = [int(tops.groupby(above)[name].nunique().max()) for above, name in pairwise(["all", *names])]
+    weights = [*(1 - Fraction(1, k) for k in largest for _ in "od"), Fraction(3, 2)][1:]
+    budget = Budget(epsilon=1, delta=1e-8)
+    plan = plan_release(
+        airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda_refined", tree=order, acceptance=NO_FAULTS
+    )
+    shares = tuple(weight / sum(weights) for weight in weights)
+    rho = budget.total_rho("exact", shares, (2,) * len(shares))
+    assert rho > budget.total_rho("tight")
+    assert [step.level for step in plan.steps] == list(range(1, 9))
+    assert [step.rho for step in plan.steps] == [rho * share for share in shares]
+    assert plan.facts()["shares"] == "geography"
+    uniform = plan_release(
+        airport_geography, unit=UNITS[0], budget=budget, mechanism="inftda", tree=order, acceptance=NO_FAULTS
+    )
+    assert [step.rho for step in uniform.steps] == [budget.total_rho("tight") / 8] * 8
+
+
+def test_every_public_fact_changes_the_digest_and_nothing_else_does():
+    def digest(zones=SMALL, **changed) -> str:
+        usual = {"unit": UNITS[0], "budget": Budget(epsilon=1, delta=1e-8), "mechanism": "inftda"}
+        return plan_release(zones, **usual | changed, acceptance=NO_FAULTS).digest
+
+    other = geography_of([("a", "aa"), ("a", "ab"), ("b", "bb")])
+    changes = [
+        {"unit": UNITS[1]},
+        {"unit": UNITS[2]},
+        {"unit": PrivacyUnit("user", "bounded", column="other_id", max_trips=1)},
+        {"unit": UNITS[4]},
+        {"budget": Budget(epsilon="1.0000001", delta=1e-8)},
+        {"budget": Budget(epsilon=1, delta=1e-9)},
+        {"budget": Budget(epsilon=1, delta=1e-8, conversion="bun_steinke")},
+        {"budget": Budget(epsilon=1, delta=1e-8, shares=("geometric", 2))},
+        {"mechanism": InfTDA(order="descending")},
+        {"mechanism": "inftda_refined"},
+        {"mechanism": InfTDARefined(order="descending")},
+        {"mechanism": InfTDARefined(keep_all_cap=0)},
+        {"mechanism": InfTDARefined(keep_all_cap=1)},
+        {"budget": Budget(epsilon=1, delta=1e-8, shares="geography")},
+        {"tree": "origin"},
+        {"zones": other},
+        {"destination_geography": other},
+    ]
+    assert len({digest(), *(digest(**change) for change in changes)}) == 1 + len(changes)
+    same_zones = geography_of([("b", "ba"), ("a", "ab"), ("a", "aa")])
+    same = {"zones": same_zones, "destination_geography": SMALL, "budget": Budget(epsilon=1.0, delta="1e-8")}
+    assert digest() == digest(**same) == digest(mechanism=InfTDA(order="ascending")) == digest(tree="destination")
+    assert digest(mechanism="inftda_refined") == digest(mechanism=InfTDARefined("ascending", keep_all_cap=5_000_000))
+
+
+@pytest.mark.parametrize("cap", [0, 8, 9, 10, 5_000_000])
+def test_all_nodes_are_kept_up_to_so_many_leaf_pairs(cap):
+    """SMALL has 3 zones, so 9 pairs. The option is a public fact of the plan."""
+    budget = Budget(rho=1, delta=1e-8)
+    plan = plan_release(
+        SMALL, unit=UNITS[0], budget=budget, mechanism=InfTDARefined(keep_all_cap=cap), acceptance=NO_FAULTS
+    )
+    assert plan.keeps_all is (cap >= 9)
+    assert plan.facts()["mechanism_options"] == {"order": "ascending", "keep_all_cap": str(cap)}
+    assert (
+        plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism="inftda", acceptance=NO_FAULTS).keeps_all is False
+    )
+
+
+@pytest.mark.parametrize("cap", [-1, 1.0, "five", True, None, Fraction(3)])
+def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
+    with pytest.raises(OdError, match=r"OD-MECHANISM-OPTION.*keep_all_cap"):
+        InfTDARefined(keep_all_cap=cap)
+    with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
+        InfTDARefined(order="up")
+
+
+@settings(max_examples=30)
+@given(unit=st.sampled_from(UNITS), level=st.integers(0, 4), data=st.data())
+def test_a_plan_that_does_not_add_up_cannot_be_made(unit, level, data):
+    plan = plan_release(SMALL, unit=unit, budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)
+    at = data.draw(st.integers(0, len(plan.steps) - 1))
+    step = plan.steps[at]
+    with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+        Step(step.level, step.sensitivity_squared, step.variance, step.rho * Fraction(999, 1000))
+    cheaper = Step(step.level, step.sensitivity_squared, step.variance * 2, step.rho / 2)
+    for steps in (
+        (*plan.steps[:at], *plan.steps[at + 1 :]),
+        (*plan.steps[:at], cheaper, *plan.steps[at + 1 :]),
+        (*plan.steps, step),
+        plan.steps[::-1],
+    ):
+        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+            ReleasePlan(plan.tree, unit, plan.budget, plan.mechanism, steps)
+
+
+def test_plans_cannot_be_changed():
+    plan = plan_release(SMALL, unit=UNITS[0], budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.steps = ()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.steps[0].variance = Fraction(1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"budget": Budget(rho=1)}, "OD-BUDGET-DELTA"),
+        ({"budget": Budget(epsilon=1)}, "OD-BUDGET-DELTA"),
+        ({"budget": Budget(rho=1, delta=1e-8, shares=["1/2", "1/2"])}, "OD-BUDGET-SHARES.*2 shares for 4"),
+        ({"tree": "destinaton"}, "OD-TREE-UNKNOWN.*'destination'"),
+        ({"mechanism": "inf_tda"}, "OD-MECHANISM-UNKNOWN.*'inftda'"),
+        ({"destination_geography": geography_of([("z",)])}, "OD-TREE-DEPTH"),
+    ],
+)
+def test_refuses_what_cannot_be_planned(changed, error):
+    with pytest.raises(OdError, match=error):
+        plan_release(SMALL, **{"unit": UNITS[0], "budget": Budget(rho=1, delta=1e-8)} | changed, acceptance=NO_FAULTS)
+    with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
+        InfTDA(order="up")

@@ -1,0 +1,241 @@
+"""The façade: tables, level names, measurements, noise that breaks its contract, and what is refused before data."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core.ledger.ledger import Ledger
+from od_core.privacy.accounting import float_above
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, no_noise, released
+from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
+
+ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba")]
+GEOGRAPHY = geography_of(ZONES)
+FLOWS = frame_of({(ZONES[0], ZONES[2]): 40, (ZONES[1], ZONES[1]): 7, (ZONES[2], ZONES[0]): 1})
+USUAL = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1, delta=1e-8)}
+
+
+class Untouchable(pd.DataFrame):
+    """Records that must not be looked at."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"the records were read: {name}")
+
+
+@settings(max_examples=60)
+@given(
+    world=worlds(),
+    order=st.sampled_from(TREES),
+    neighbours=st.sampled_from(("bounded", "unbounded")),
+    values=noises(),
+)
+def test_tables_of_a_release(world, order, neighbours, values):
+    """Columns, types, order and level names; every pair of levels against a group-by of the leaf flows."""
+    release = released(world, order, neighbours, values)
+    depth = len(world.origins[0])
+    o_names, d_names = (["all", *level_names(zones)] for zones in (world.origins, world.destinations))
+    steps = [(k // 2, (k + 1) // 2) for k in range(2 * depth + 1)]
+    pairs = [pair if order == "destination" else pair[::-1] for pair in steps]
+    assert release.levels == [(o_names[o], d_names[d]) for o, d in pairs]
+
+    flows = release.flows
+    assert list(flows.columns) == ["origin", "destination", "trips"]
+    assert [str(kind) for kind in flows.dtypes] == ["str", "str", "int64"]
+    assert (flows["trips"] >= 1).all()
+    assert isinstance(flows.index, pd.RangeIndex)
+    o_path, d_path = ({zone[-1]: zone for zone in zones} for zones in (world.origins, world.destinations))
+    leaves = {(o_path[o], d_path[d]): n for o, d, n in flows.itertuples(index=False, name=None)}
+    assert len(leaves) == len(flows)
+    assert list(leaves) == sorted(leaves)
+    for o_level, o_name in enumerate(o_names):
+        for d_level, d_name in enumerate(d_names):
+            expected: dict = {}
+            for (o, d), n in leaves.items():
+                pair = ("all", *o[:o_level]), ("all", *d[:d_level])
+                expected[pair] = expected.get(pair, 0) + n
+            table = release.flows_at(o_name, d_name)
+            assert [str(kind) for kind in table.dtypes] == ["str", "str", "int64"]
+            rows = [(o[-1], d[-1], n) for (o, d), n in sorted(expected.items())]
+            assert list(table.itertuples(index=False, name=None)) == rows
+
+
+@pytest.mark.parametrize("times", [1, (1 << 47) - 1])
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize("order", TREES)
+def test_measurements_are_true_counts_plus_the_injected_noise(neighbours, order, times):
+    """By code: level, origin, destination, noisy (int64, exact), variance (never below the planned one)."""
+    noise = SeededNoise(3)
+    unit = PrivacyUnit("trip", neighbours)
+    flows = FLOWS.assign(trips=FLOWS["trips"] * times)
+    release = release_flows(flows, GEOGRAPHY, **USUAL | {"unit": unit}, tree=order, noise=noise, fault_threshold=0)
+    table = release.measurements
+    assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
+    assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
+    assert isinstance(table.index, pd.RangeIndex)
+    assert table["level"].unique().tolist() == ([0] if neighbours == "unbounded" else []) + [1, 2, 3, 4]
+    names = ["all", "level_1", "level_2"]
+    for level, rows in table.groupby("level"):
+        pd.testing.assert_frame_equal(release.measurements_at(level), rows.reset_index(drop=True))
+        step = release.plan.step(level)
+        assert all(Fraction(variance) >= step.variance for variance in rows["variance"])
+        assert rows["variance"].iloc[0] == pytest.approx(float(step.variance))
+        drawn = noise.draw(step.variance, level, 0, len(rows))
+        o_name, d_name = release.levels[level]
+        path = {zone[-1]: ("all", *zone) for zone in ZONES}
+        counts: dict = {}
+        for o, d, n in flows.itertuples(index=False, name=None):
+            cell = path[o][names.index(o_name)], path[d][names.index(d_name)]
+            counts[cell] = counts.get(cell, 0) + n
+        cells = list(zip(rows["origin"], rows["destination"], strict=True))
+        assert rows["noisy"].tolist() == [counts.get(cell, 0) + z for cell, z in zip(cells, drawn, strict=True)]
+        assert len(set(cells)) == len(cells)
+
+
+def test_what_was_not_measured_has_no_table():
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
+    for level in (0, 5, -1):
+        with pytest.raises(OdError, match=f"OD-LEVEL-UNMEASURED.*level {level} "):
+            release.measurements_at(level)
+    for wrong in (("level_3", "level_1"), ("all", "leve_1")):
+        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*did you mean 'level_"):
+            release.flows_at(*wrong)
+
+
+def test_spent_is_the_plan_and_the_representation_holds_no_count():
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
+    assert release.spent.rho == release.plan.spent.rho == sum(release.spent.levels)
+    assert len(release.spent.levels) == 4
+    assert release.spent.epsilon_exact <= 1 < release.spent.epsilon_tight < release.spent.epsilon_bun_steinke
+    assert float_above(release.spent.epsilon) == release.spent.epsilon_exact
+    assert release.spent.delta == Fraction(1, 10**8)
+    assert "48" not in repr(release).replace(str(release.spent.rho), "")
+
+
+def test_only_noise_of_the_library_carries_a_guarantee():
+    assert release_flows(FLOWS, GEOGRAPHY, **USUAL, fault_threshold=0).has_guarantee
+    double = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
+    assert not double.has_guarantee
+    assert double.noise is None
+
+
+class Returns:
+    """Noise double that returns what it is told for a piece of the given size."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def draw(self, variance, level, first, size):
+        return self.answer(size)
+
+
+def one_huge(value):
+    return lambda size: np.array([value] + [0] * (size - 1), dtype=np.int64)
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda size: np.zeros(size, dtype=np.float64),
+        lambda size: np.zeros(size, dtype=np.int32),
+        lambda size: np.zeros(size, dtype=np.uint64),
+        lambda size: np.zeros(size, dtype=object),
+        lambda size: [0] * size,
+        lambda size: np.zeros(size + 1, dtype=np.int64),
+        lambda size: np.zeros(max(0, size - 1), dtype=np.int64),
+        lambda size: np.zeros((size, 1), dtype=np.int64),
+        lambda size: np.int64(0),
+        lambda size: None,
+        one_huge(np.iinfo(np.int64).max),
+        one_huge(np.iinfo(np.int64).min),
+        one_huge(1 << 61),
+        one_huge(-(1 << 61)),
+    ],
+)
+def test_noise_that_breaks_its_contract_is_refused_and_the_charge_stands(answer, neighbours):
+    """Saturated values are among them: they would be added to a count in silence."""
+    unit = PrivacyUnit("trip", neighbours)
+    with pytest.raises(OdError, match="OD-NOISE-CONTRACT") as error:
+        release_flows(FLOWS, GEOGRAPHY, **USUAL | {"unit": unit}, noise=Returns(answer), fault_threshold=0)
+    assert error.value.spent == "the level's charge stands"
+
+
+def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
+    """Noise within its contract whose sums do not fit 64 bits: refused in the projection, after the draw."""
+    nearly = ListedNoise([(1 << 61) - 1])
+    wide = geography_of([(f"z{k}",) for k in range(4)])
+    with pytest.raises(OdError, match="OVERFLOW") as error:
+        release_flows(frame_of({(("z0",), ("z1",)): 5}), wide, **USUAL, noise=nearly, fault_threshold=0)
+    assert error.value.spent != "nothing was spent"
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"budget": Budget(epsilon=1)}, "OD-BUDGET-DELTA"),
+        ({"mechanism": "inftad"}, "OD-MECHANISM-UNKNOWN"),
+        ({"tree": "up"}, "OD-TREE-UNKNOWN"),
+        ({"noise": "opendb"}, "OD-NOISE-UNKNOWN"),
+        ({"destination_geography": geography_of([("z",)])}, "OD-TREE-DEPTH"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_before_the_records_are_read(changed, code):
+    with pytest.raises(OdError, match=code):
+        release_flows(Untouchable(), GEOGRAPHY, **USUAL | {"noise": NoiseNotWanted()} | changed, fault_threshold=0)
+
+
+def test_bad_records_are_refused_before_anything_is_drawn():
+    too_many_faults = FLOWS.assign(origin=["aa", "ab", "zz"])
+    with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*nothing was spent"):
+        release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=NoiseNotWanted(), fault_threshold=0)
+    release = release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=no_noise(), fault_threshold=Fraction(1, 48))
+    assert int(release.flows["trips"].sum()) == 47
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_no_trips_and_a_single_zone_are_released(order):
+    single = geography_of([("region", "zone")])
+    for trips in (0, 3):
+        flows = frame_of({(("region", "zone"), ("region", "zone")): trips})
+        release = release_flows(flows, single, **USUAL, tree=order, fault_threshold=0)
+        assert release.flows["trips"].tolist() == ([3] if trips else [])
+        assert release.flows_at("all", "level_1")["trips"].tolist() == ([3] if trips else [])
+
+
+def test_noise_too_wide_for_a_table_is_refused_before_anything_is_charged(tmp_path):
+    """A small budget needs wider noise than a table is made for; OpenDP draws it."""
+    ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Budget(rho=Fraction(1, 10**9), delta="1e-8")
+    ledger.declare(PrivacyDomain("commuters", USUAL["unit"], Cap(rho=Fraction(1)), "a test"))
+    asked = {"unit": USUAL["unit"], "budget": budget, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
+    with pytest.raises(OdError, match=r"OD-NOISE-TOO-WIDE.*nothing was spent.*opendp"):
+        release_flows(FLOWS, GEOGRAPHY, **asked, noise="table", fault_threshold=0)
+    assert ledger.balance("commuters", "2001-06").spent == 0
+    assert release_flows(FLOWS, GEOGRAPHY, **asked, noise="opendp", fault_threshold=0).spent.rho == Fraction(1, 10**9)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_counts_are_never_added_to_what_a_noise_source_keeps(read_only):
+    """A source may hand out parts of an array of its own; the truth must not come to stand there."""
+
+    class Kept:
+        def __init__(self) -> None:
+            self.values = {size: np.zeros(size, dtype=np.int64) for size in range(100)}
+            for values in self.values.values():
+                values.setflags(write=not read_only)
+
+        def draw(self, variance, level, first, size):
+            return self.values[size]
+
+    source = Kept()
+    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=source, fault_threshold=0)
+    assert not any(values.any() for values in source.values.values())
+    assert release.flows["trips"].tolist() == sorted(FLOWS["trips"])[::-1]

@@ -1,0 +1,26 @@
+"""A ledger, a domain and a release in a folder of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.ledger.ledger_rows import domain
+
+KEY = ReleaseKey("commuters", "2001-06")
+
+
+@pytest.fixture
+def key() -> ReleaseKey:
+    return KEY
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger with the domain declared under a cap of 1."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(domain(1))
+    return ledger

@@ -1,0 +1,86 @@
+"""The ledger read with sqlite3, hashlib and json alone, and the small release that the tests charge to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.neighbours import NO_FAULTS
+
+ZONES = pd.DataFrame(
+    [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")], columns=["region", "zone"], dtype="str"
+)
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+TRIP = PrivacyUnit("trip")
+FLOWS = pd.DataFrame(
+    [("aa", "ba", 40), ("ab", "ab", 7), ("ba", "aa", 1), ("bc", "bb", 300)], columns=["origin", "destination", "trips"]
+)
+
+
+def small_plan(rho: object = Fraction(3, 7), **changes: Any) -> ReleasePlan:
+    """Four levels (five when n is noised) of unequal charges that no float holds."""
+    unit = changes.pop("unit", TRIP)
+    levels = 4 if unit == TRIP else 5
+    shares = changes.pop("shares", [Fraction(k + 1, levels * (levels + 1) // 2) for k in range(levels)])
+    budget = Budget(rho=rho, delta=changes.pop("delta", "1e-8"), shares=shares)
+    return plan_release(changes.pop("geography", GEOGRAPHY), unit=unit, budget=budget, **changes, acceptance=NO_FAULTS)
+
+
+def domain(cap: object, reason: str = "decided by the board", unit: PrivacyUnit = TRIP) -> PrivacyDomain:
+    return PrivacyDomain("commuters", unit, Cap(rho=Fraction(cap)), reason)
+
+
+def finish(ledger: Ledger, key: ReleaseKey, level: int, digest: str) -> None:
+    """Say that the newest draw of a level is durable."""
+    ledger.finish_draw(key, level, ledger.draws(key, level), digest)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of the ledger, oldest first, as they stand in the file."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
+
+
+def charged(path: Path, **columns: object) -> Fraction:
+    """Exact sum of what was set aside in the rows with these columns."""
+    return sum((Fraction(row["rho"]) for row in reservations(path, **columns)), start=Fraction(0))
+
+
+def reservations(path: Path, **columns: object) -> list[dict[str, Any]]:
+    wanted = {"kind": "RESERVED", **columns}
+    return [row for row in rows(path) if all(row[name] == value for name, value in wanted.items())]
+
+
+def states(path: Path, release: str) -> dict[int, str]:
+    """Newest state of every level of a release."""
+    return {row["level"]: row["kind"] for row in rows(path) if row["release"] == release and row["level"] is not None}
+
+
+def assert_chain(path: Path) -> None:
+    """Every row carries the hash of the row before it, and its own."""
+    previous = ""
+    for number, row in enumerate(rows(path), start=1):
+        stated = row.pop("hash")
+        assert row["number"] == number
+        assert row["previous"] == previous
+        assert stated == hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+        previous = stated
+
+
+def code_of(error: object) -> str:
+    """Code of a refusal, as pytest.raises has caught it."""
+    assert isinstance(error.value, OdError)
+    return error.value.code

@@ -1,0 +1,27 @@
+"""What runs in a process of its own; started afresh, so that nothing is shared but the files."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from od_core import OdError
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.ledger.ledger_rows import small_plan
+
+
+def reserve_at_once(start: Barrier, path: Path, revisions: range) -> list[str]:
+    """Try to set one release after another aside; 'won', or the code of the refusal, for each."""
+    ledger = Ledger(path)
+    plan = small_plan(Fraction(1, 10))
+    start.wait()
+    results = []
+    for revision in revisions:
+        try:
+            ledger.reserve(ReleaseKey("commuters", "2001-06", revision), "commuters", plan)
+            results.append("won")
+        except OdError as error:
+            results.append(error.code)
+    return results

@@ -1,0 +1,227 @@
+"""The confidential folder: who may read it, one key, and no value in an error that leaves it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import stat
+import traceback
+
+import duckdb
+import numpy as np
+import pytest
+
+from od_core import OdError
+from od_core.files.durable import write_durably
+from od_core.flows.staging import StagedRelease
+from od_core.geography.flow_tree import Nodes
+from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import begin_release
+from od_core.records.count_files import finish_count_files, write_count_files
+from od_core.records.trip_counts import TripCounts, count_trips
+from tests.od_core.ledger.ledger_rows import FLOWS, code_of, domain, small_plan
+
+CANARY = "QX-CANARY-7731"
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077])
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def assert_closed(folder):
+    """Everything in it, and itself, is for its owner alone."""
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for path in folder.rglob("*"):
+        assert stat.S_IMODE(path.lstat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, umask):
+    """Folders 0700, files 0600, also where the folder was there before and open; no temporary file is left."""
+    folder = tmp_path / "var" / "confidential"
+    (folder / "commuters").mkdir(parents=True, mode=0o755)
+    folder.chmod(0o777)
+    confidential, ledger, plan = ConfidentialFolder(folder), Ledger(tmp_path / "ledger.sqlite"), small_plan()
+    ledger.declare(domain(1))
+    trips = count_trips(FLOWS, plan.tree)
+    begin_release(confidential, ledger, key, "commuters", plan, trips).once(plan.step(1), lambda: [np.arange(3)])
+    staged = StagedRelease(confidential.subfolder(key.folder))
+    save_counts(staged, trips)
+    staged.save_estimate(0, [Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([348]))])
+    with pytest.raises(OdError), confidential.errors_stay_inside():
+        raise ValueError(CANARY)
+    assert len([path for path in folder.rglob("*") if path.is_file()]) == 8
+    assert not list(folder.rglob("*.tmp"))
+    assert_closed(folder)
+
+
+def save_counts(staged: StagedRelease, trips: TripCounts) -> None:
+    folder = staged.new_trip_counts()
+    files = write_count_files(staged.store, f"{folder}/", [(trips.rank, np.diff(trips.before))])
+    staged.save_trip_counts(finish_count_files(staged.store, folder, files))
+
+
+def test_staged_counts_and_estimates_come_back(tmp_path):
+    staged, plan = StagedRelease(tmp_path), small_plan()
+    for read in (staged.trip_counts, lambda: staged.estimate(2)):
+        with pytest.raises(OdError) as refused:
+            read()
+        assert code_of(refused) == "OD-STAGED-FILE-MISSING"
+    for flows in (FLOWS, FLOWS[:0]):
+        trips = count_trips(flows, plan.tree)
+        save_counts(staged, trips)
+        np.testing.assert_array_equal(staged.trip_counts().whole().rank, trips.rank)
+        np.testing.assert_array_equal(staged.trip_counts().whole().before, trips.before)
+        assert staged.trip_counts().total == flows["trips"].sum()
+    nodes = Nodes(2, np.array([0, 1], np.int32), np.array([1, 0], np.int32), np.array([2**53, 1]))
+    staged.save_estimate(2, [nodes])
+    back = staged.estimate(2)
+    assert back.level == 2
+    for name in ("origin", "destination", "trips"):
+        assert getattr(back, name).dtype == getattr(nodes, name).dtype
+        np.testing.assert_array_equal(getattr(back, name), getattr(nodes, name))
+
+
+def test_the_key_is_made_once_and_names_fingerprints(tmp_path):
+    """32 bytes that no other folder has; equal counts give equal fingerprints under one key alone."""
+    one, other = ConfidentialFolder(tmp_path / "one"), ConfidentialFolder(tmp_path / "other")
+    assert len(one.key()) == 32
+    assert one.key() == ConfidentialFolder(tmp_path / "one").key() != other.key()
+    assert one.key_name() == ConfidentialFolder(tmp_path / "one").key_name() != other.key_name()
+    assert one.key().hex()[:16] != one.key_name()
+    tree = small_plan().tree
+    same, more = count_trips(FLOWS, tree), count_trips(FLOWS.assign(trips=[40, 7, 2, 300]), tree)
+    assert one.fingerprint(same.column_pieces()) == one.fingerprint(count_trips(FLOWS[::-1], tree).column_pieces())
+    assert (
+        len(
+            {
+                one.fingerprint(same.column_pieces()),
+                one.fingerprint(more.column_pieces()),
+                other.fingerprint(same.column_pieces()),
+            }
+        )
+        == 3
+    )
+
+
+def plain():
+    raise ValueError(CANARY)
+
+
+def in_a_chain():
+    try:
+        plain()
+    except ValueError as error:
+        raise KeyError(f"around {CANARY}") from error
+
+
+def in_a_group():
+    raise ExceptionGroup("two", [ValueError(CANARY), ExceptionGroup("more", [KeyError(CANARY)])])
+
+
+def with_a_note():
+    error = RuntimeError("see the note")
+    error.add_note(CANARY)
+    raise error
+
+
+def with_half_a_character():
+    """As a file name or a damaged text may hold it: UTF-8 has no form of it."""
+    raise ValueError(f"{CANARY} \udcff")
+
+
+def from_a_database():
+    with duckdb.connect() as connection:
+        connection.execute("SELECT CAST(? AS INTEGER)", [CANARY])
+
+
+def with_a_detail():
+    raise OdError("OD-TEST", "a public line", next_step="go on", confidential_detail=CANARY)
+
+
+def our_error_while_handling_another():
+    try:
+        plain()
+    except ValueError:
+        raise OdError("OD-TEST", "a public line", next_step="go on")  # noqa: B904  # the chain is the test
+
+
+def our_error_from_another():
+    try:
+        plain()
+    except ValueError as error:
+        raise OdError("OD-TEST", "a public line", next_step="go on") from error
+
+
+def all_that_is_shown(error: BaseException) -> str:
+    """What a log, a notebook or another process may see of an error."""
+    shown = [str(error), repr(error), "".join(traceback.format_exception(error)), repr(error.args)]
+    return "\n".join(shown) + pickle.dumps(error).decode("latin-1")
+
+
+def error_from(confidential: ConfidentialFolder, fail) -> OdError:
+    with pytest.raises(OdError) as outside, confidential.errors_stay_inside(spent="a level's charge stands"):
+        fail()
+    assert CANARY not in all_that_is_shown(outside.value)
+    assert_closed(confidential.path)
+    return outside.value
+
+
+@pytest.mark.parametrize("fail", [plain, in_a_chain, in_a_group, with_a_note, with_half_a_character, from_a_database])
+def test_the_text_of_any_error_stays_inside(tmp_path, fail):
+    """Outside: a code, what was spent, and the name of the file that holds the rest."""
+    outside = error_from(ConfidentialFolder(tmp_path / "confidential"), fail)
+    assert (outside.code, outside.spent) == ("OD-CONFIDENTIAL-ERROR", "a level's charge stands")
+    [detail] = (tmp_path / "confidential" / "errors").iterdir()
+    assert f"read confidential/errors/{detail.name}" in str(outside)
+    assert CANARY in detail.read_text(encoding="utf-8")
+
+
+def test_an_error_of_this_library_leaves_without_its_detail(tmp_path):
+    outside = error_from(ConfidentialFolder(tmp_path / "confidential"), with_a_detail)
+    assert pickle.loads(pickle.dumps(outside)).confidential_detail is None  # noqa: S301  # its own bytes
+    [detail] = (tmp_path / "confidential" / "errors").iterdir()
+    where = f"read confidential/errors/{detail.name}"
+    assert str(outside) == f"OD-TEST: a public line [nothing was spent; next: go on; {where}]"
+    assert "a public line" in detail.read_text(encoding="utf-8")
+    assert CANARY in detail.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("fail", [our_error_while_handling_another, our_error_from_another])
+def test_an_error_of_this_library_leaves_without_the_one_behind_it(tmp_path, fail):
+    assert error_from(ConfidentialFolder(tmp_path / "confidential"), fail).code == "OD-TEST"
+
+
+@pytest.mark.parametrize("fail", [plain, from_a_database, with_a_detail])
+def test_the_text_stays_inside_where_its_file_cannot_be_written(tmp_path, fail):
+    """As on a full disk: the error is then without its details, not without its walls."""
+    confidential = ConfidentialFolder(tmp_path / "confidential")
+    (tmp_path / "confidential" / "errors").write_text("in the way of the folder")
+    with pytest.raises(Exception) as outside, confidential.errors_stay_inside():  # noqa: PT011  # any text is looked at
+        fail()
+    assert CANARY not in all_that_is_shown(outside.value)
+    assert isinstance(outside.value, OdError)
+
+
+def test_a_file_is_whole_or_absent(tmp_path):
+    """A write that fails leaves the old file, or none, and nothing beside it."""
+
+    def half(path):
+        path.write_bytes(b"new, but not wh")
+        raise OSError(28, "No space left on device")
+
+    for old in (None, b"old"):
+        path = tmp_path / "file"
+        if old is not None:
+            path.write_bytes(old)
+        with pytest.raises(OSError, match="No space"):
+            write_durably(path, half)
+        assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == (
+            {} if old is None else {"file": old}
+        )
+    write_durably(tmp_path / "file", lambda path: path.write_bytes(b"new"), mode=0o640)
+    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"file": b"new"}
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640

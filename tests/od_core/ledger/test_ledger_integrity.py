@@ -1,0 +1,226 @@
+"""A ledger that was edited, cut, locked, or asked by two at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import sqlite3
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from od_core import OdError
+from od_core.ledger import chain as chain_module
+from od_core.ledger.ledger import Ledger, look_at_ledger
+from od_core.ledger.release_key import ReleaseKey
+from tests.od_core.ledger.ledger_rows import assert_chain, charged, code_of, domain, finish, rows, small_plan
+from tests.od_core.ledger.processes import reserve_at_once
+
+
+@pytest.fixture
+def history(ledger, key):
+    """A ledger that holds a row of every kind."""
+    ledger.reserve(key, "commuters", small_plan())
+    for level in (1, 2, 3, 4):
+        ledger.start_draw(key, level)
+        finish(ledger, key, level, f"{level}" * 64)
+    ledger.publish(key, "0" * 64)
+    assert {row["kind"] for row in rows(ledger.path)} == {
+        *("DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED")
+    }
+    assert_chain(ledger.path)
+    return ledger.path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET rho = '0' WHERE kind = 'RESERVED'",
+        "UPDATE entries SET rowid = rowid + 100",
+        "DELETE FROM entries WHERE kind = 'DRAWING'",
+        "DELETE FROM entries",
+    ],
+)
+def test_sqlite_itself_refuses_to_change_a_row(history, statement):
+    before = rows(history)
+    with closing(sqlite3.connect(history)) as connection, pytest.raises(sqlite3.IntegrityError, match="never"):
+        connection.execute(statement)
+    assert rows(history) == before
+
+
+def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch):
+    """The system may write a part of what it is given, and say so."""
+    ledger.reserve(key, "commuters", small_plan())
+    pwrite = chain_module.os.pwrite
+    monkeypatch.setattr(
+        chain_module.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place)
+    )
+    ledger.start_draw(key, 1)
+    assert Ledger(ledger.path).draws(key, 1) == 1
+
+
+EDITS = {
+    "a charge made smaller": "UPDATE entries SET rho = '1/1000' WHERE number = 4",
+    "a cap raised": """UPDATE entries SET content = replace(content, '"1"', '"9"') WHERE kind = 'CAP'""",
+    "another time": "UPDATE entries SET at = '2001-07-01T00:00:00+00:00' WHERE number = 9",
+    "the last row": "UPDATE entries SET period = '2001-07' WHERE kind = 'PUBLISHED'",
+    "a hash": "UPDATE entries SET hash = replace(hash, substr(hash, 1, 1), 'x') WHERE number = 6",
+    "a row removed": "DELETE FROM entries WHERE number = 5",
+    "the first row removed": "DELETE FROM entries WHERE number = 1",
+    "two rows exchanged": "UPDATE entries SET number = CASE number WHEN 5 THEN -5 WHEN 6 THEN 5 ELSE number END",
+    "a row put in": "INSERT INTO entries SELECT 99, at, 'CAP', domain, period, release, level, draw, rho, epsilon,"
+    " delta, content, previous, hash FROM entries WHERE kind = 'CAP'",
+    "a row written over": "REPLACE INTO entries SELECT 4, at, kind, domain, period, release, level, draw, '1/1000',"
+    " epsilon, delta, content, previous, hash FROM entries WHERE number = 4",
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_row_breaks_the_chain(history, name):
+    """Whoever takes the guards away first is found out at the next use."""
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("DROP TRIGGER entries_stay")
+        assert connection.execute(EDITS[name]).rowcount >= 1
+    with pytest.raises(OdError) as refused:
+        Ledger(history)
+    assert code_of(refused) == "OD-LEDGER-BROKEN"
+
+
+def test_an_edited_row_with_a_hash_of_its_own_breaks_the_chain(history):
+    """Whoever makes a charge smaller and hashes it anew would have to hash every row after it."""
+    row = {**rows(history)[3], "rho": "1/1000"}
+    del row["hash"]
+    forged = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET rho = ?, hash = ? WHERE number = ?", ("1/1000", forged, row["number"]))
+    with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
+        Ledger(history)
+
+
+def refusal(path: Path) -> str | None:
+    """Code with which a ledger is refused; None where it is taken."""
+    try:
+        Ledger(path)
+    except OdError as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize(("how", "flip"), [("another letter", 0x01), ("no UTF-8", 0x80)])
+def test_a_changed_byte_of_a_row_is_found(history, how, flip):
+    """One byte of each long value of each row, one at a time."""
+    whole, generator = history.read_bytes(), np.random.default_rng(20010601)
+    values = {str(value).encode() for row in rows(history) for value in row.values() if len(str(value)) > 3}
+    places = [whole.index(value) + int(generator.integers(len(value))) for value in sorted(values) if value in whole]
+    assert len(places) > 30
+    for place in places:
+        history.write_bytes(whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :])
+        assert refusal(history) == "OD-LEDGER-BROKEN", f"byte {place} of {whole[place - 9 : place + 9]!r}"
+    history.write_bytes(whole)
+    assert refusal(history) is None
+
+
+def test_a_changed_byte_anywhere_is_found_or_changes_nothing(history):
+    """In tables of contents, headers and empty space too."""
+    whole, before, generator = history.read_bytes(), rows(history), np.random.default_rng(20010602)
+    for place in (*range(0, 100, 7), *generator.integers(100, len(whole), 100)):
+        history.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        assert refusal(history) is not None or rows(history) == before, f"byte {place}"
+
+
+@pytest.mark.parametrize("damage", ["half", "one page", "cut in a page", "garbage", "garbage behind the header"])
+def test_a_damaged_file_is_broken_and_left_alone(history, damage):
+    whole = history.read_bytes()
+    noise = np.random.default_rng(1).bytes(len(whole))
+    damaged = {
+        "half": whole[: len(whole) // 2],
+        "one page": whole[:4096],
+        "cut in a page": whole[:-100],
+        "garbage": noise,
+        "garbage behind the header": whole[:100] + noise[100:],
+    }[damage]
+    history.write_bytes(damaged)
+    with pytest.raises(OdError) as refused:
+        Ledger(history)
+    assert code_of(refused) == "OD-LEDGER-BROKEN"
+    assert history.read_bytes() == damaged
+
+
+def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
+    """Any copy from before the last transition, at its first use and in an open ledger; the newest one is taken."""
+    copies = [b"", ledger.path.read_bytes()]
+    steps = [lambda: ledger.reserve(key, "commuters", small_plan())]
+    for level in (1, 2, 3, 4):
+        steps += [
+            lambda level=level: ledger.start_draw(key, level),
+            lambda level=level: finish(ledger, key, level, "0"),
+        ]
+    for step in (*steps, lambda: ledger.publish(key, "0" * 64), lambda: ledger.declare(domain(2, "census year"))):
+        step()
+        copies.append(ledger.path.read_bytes())
+        for older in copies[:-1]:
+            ledger.path.write_bytes(older)
+            assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
+            with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
+                ledger.balance("commuters", "2001-06")
+        ledger.path.write_bytes(copies[-1])
+        assert refusal(ledger.path) is None
+    ledger.path.unlink()
+    assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
+    with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
+        ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan())
+
+
+def test_of_two_processes_one_wins(tmp_path, ledger):
+    """A cap for one: exactly one wins. A cap for five of twenty: five, and the sum is the cap to the last digit."""
+    context = multiprocessing.get_context("spawn")
+    ledger.declare(domain("0.1", "room for one"))
+    with context.Manager() as manager, ProcessPoolExecutor(2, mp_context=context) as pool:
+        for cap, wins in (("0.1", 1), ("0.6", 5)):
+            start = manager.Barrier(2)
+            tries = [range(1, 11), range(11, 21)] if wins > 1 else [range(31, 32), range(32, 33)]
+            if wins > 1:
+                ledger.declare(domain(cap, "room for five more"))
+            results = [pool.submit(reserve_at_once, start, ledger.path, revisions) for revisions in tries]
+            outcomes = sorted(outcome for result in results for outcome in result.result(timeout=300))
+            tried = sum(map(len, tries))
+            assert outcomes == ["OD-LEDGER-CAP"] * (tried - wins) + ["won"] * wins
+            assert charged(ledger.path) == Fraction(cap)
+            assert_chain(ledger.path)
+    reserved = [row["release"] for row in rows(ledger.path) if row["kind"] == "RESERVED"]
+    assert {reserved.count(release) for release in reserved} == {4}
+
+
+def test_a_locked_ledger_is_waited_for_and_then_refused(ledger, key, monkeypatch):
+    monkeypatch.setattr(chain_module, "_LOCK_SECONDS", 0.3)
+    ledger.reserve(key, "commuters", small_plan())
+    before = rows(ledger.path)
+    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OdError) as refused:
+            ledger.start_draw(key, 1)
+        assert code_of(refused) == "OD-LEDGER-UNAVAILABLE"
+        with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"):
+            Ledger(ledger.path)
+        holder.execute("ROLLBACK")
+    assert rows(ledger.path) == before
+    assert ledger.start_draw(key, 1) == 1
+
+
+def test_a_look_counts_the_entries_and_changes_nothing(history):
+    before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
+    assert look_at_ledger(history, {}) == len(rows(history))
+    assert {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()} == before
+
+
+def test_a_look_makes_no_ledger(tmp_path):
+    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"):
+        look_at_ledger(tmp_path / "ledger.sqlite", {})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,207 @@
+"""release_flows with a ledger: charged once, replayed ever after, and refused rather than redrawn."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.opendp import OpenDPNoise
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from tests.od_core.doubles import NoiseNotWanted, SeededNoise
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, assert_chain, charged, code_of, rows, states
+
+R1 = "commuters/2001-06/r1"
+
+
+def released(ledger, release_id=R1, flows=FLOWS, **changes):
+    given = {"unit": TRIP, "budget": Budget(rho=Fraction(3, 7), delta="1e-8", shares="uniform")} | changes
+    return release_flows(flows, GEOGRAPHY, ledger=ledger, release_id=release_id, **given, fault_threshold=0)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", TRIP, Cap(rho=Fraction(1)), "a table and one correction"))
+    return ledger
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Sizes of all draws that the real backend is asked for."""
+    sizes, draw = [], OpenDPNoise.draw
+
+    def counted(self, variance, level, first, size):
+        sizes.append((level, size))
+        return draw(self, variance, level, first, size)
+
+    monkeypatch.setattr(OpenDPNoise, "draw", counted)
+    return sizes
+
+
+def assert_same(one, other):
+    pd.testing.assert_frame_equal(one.flows, other.flows)
+    pd.testing.assert_frame_equal(one.measurements, other.measurements)
+    assert one.spent == other.spent
+    assert one.plan.digest == other.plan.digest
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_a_release_is_charged_once_and_replayed(tmp_path, drawn, neighbours):
+    """Twice in this process and with new objects: same tables, same rows, no further draw; the noise is real."""
+    ledger, unit = Ledger(tmp_path / "ledger.sqlite"), PrivacyUnit("trip", neighbours)
+    ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(1)), "a table and one correction"))
+    first = released(ledger, unit=unit)
+    levels = [level for level, _ in drawn]
+    assert levels == ([0, 1, 2, 3, 4] if neighbours == "unbounded" else [1, 2, 3, 4])
+    assert [size for level, size in drawn if level == 1] == [2]
+    history = rows(ledger.path)
+    for again in (ledger, Ledger(ledger.path)):
+        assert_same(released(again, unit=unit), first)
+    assert len(drawn) == len(levels)
+    assert rows(ledger.path) == history
+    assert charged(ledger.path) == first.spent.rho == Fraction(3, 7)
+    assert first.spent.levels == (Fraction(3, 7) / len(levels),) * len(levels)
+    assert set(states(ledger.path, R1).values()) == {"MEASURED"}
+    assert first.has_guarantee
+    assert_chain(ledger.path)
+
+
+def test_another_revision_is_drawn_and_charged_again(ledger, drawn):
+    """Its noise is its own; the third one passes the cap, and draws and keeps nothing."""
+    first, second = released(ledger), released(ledger, "commuters/2001-06/r2")
+    assert len(drawn) == 8
+    assert not np.array_equal(first.measurements["noisy"], second.measurements["noisy"])
+    assert charged(ledger.path) == 2 * Fraction(3, 7)
+    before = rows(ledger.path)
+    with pytest.raises(OdError) as refused:
+        released(ledger, "commuters/2001-06/r3")
+    assert code_of(refused) == "OD-LEDGER-CAP"
+    assert (len(drawn), rows(ledger.path)) == (8, before)
+    assert not (ledger.path.parent / "confidential/commuters/2001-06/r3").exists()
+    assert_same(released(ledger), first)
+    assert_same(released(ledger, "commuters/2001-06/r2"), second)
+
+
+REFUSED = {
+    "OD-NOISE-UNCERTIFIED": {"noise": SeededNoise(1)},
+    "OD-RELEASE-KEY": {"release_id": "commuters/2001-06"},
+    "OD-DOMAIN-CONFLICT": {"unit": PrivacyUnit("trip", "unbounded")},
+    "OD-TRIPS-WEIGHTS": {
+        "unit": PrivacyUnit("user_period", "bounded", "person", 2),
+        "flows": FLOWS.assign(person="p"),
+    },
+    "OD-TRIPS-FAULTS": {"flows": FLOWS.assign(origin="nowhere")},
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_what_is_refused_writes_and_draws_nothing(ledger, drawn, code):
+    before = rows(ledger.path)
+    with pytest.raises(OdError) as refused:
+        released(ledger, **REFUSED[code])
+    assert code_of(refused) == code
+    assert rows(ledger.path) == before
+    assert drawn == []
+    assert not list(ledger.path.parent.rglob("*.parquet"))
+
+
+def test_a_subclass_of_the_backend_is_not_the_backend(ledger):
+    class Quiet(OpenDPNoise):
+        def draw(self, variance, level, first, size):
+            return np.zeros(size, dtype=np.int64)
+
+    with pytest.raises(OdError, match="OD-NOISE-UNCERTIFIED"):
+        released(ledger, noise=Quiet())
+    assert charged(ledger.path) == 0
+
+
+@pytest.mark.parametrize(("with_ledger", "release_id"), [(True, None), (False, R1)])
+def test_ledger_and_release_id_go_together(ledger, with_ledger, release_id):
+    with pytest.raises(OdError) as refused:
+        released(ledger if with_ledger else None, release_id, noise=NoiseNotWanted())
+    assert code_of(refused) == "OD-RELEASE-KEY"
+    assert charged(ledger.path) == 0
+
+
+def test_a_lost_draw_stands_in_what_was_spent(ledger, drawn, monkeypatch):
+    """A draw that ends in an error is paid for; the release says so, and is the same ever after."""
+    draw = OpenDPNoise.draw
+
+    def fails_at_three(self, variance, level, first, size):
+        noise = draw(self, variance, level, first, size)
+        if level == 3:
+            raise MemoryError
+        return noise
+
+    monkeypatch.setattr(OpenDPNoise, "draw", fails_at_three)
+    with pytest.raises(MemoryError):
+        released(ledger)
+    monkeypatch.setattr(OpenDPNoise, "draw", draw)
+    release, quarter = released(ledger), Fraction(3, 28)
+    assert [level for level, _ in drawn] == [1, 2, 3, 3, 4]
+    assert release.spent.levels == (quarter, quarter, 2 * quarter, quarter)
+    assert release.spent.rho == charged(ledger.path) == 5 * quarter
+    assert release.plan.spent.rho == Fraction(3, 7)
+    assert release.spent.epsilon_tight > release.plan.spent.epsilon_tight
+    assert_same(released(ledger), release)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "a/2001",
+        "a/2001/r0",
+        "a/2001/r01",
+        "a/2001/1",
+        "A/2001/r1",
+        "a/../r1",
+        "a/2001/r1/r1",
+        "a//r1",
+        "a b/2001/r1",
+        "a/2001-06\n/r1",
+        "a/2001/r-1",
+        "a/2001/r1\n",
+        "a/x/r1",
+    ],
+)
+def test_a_key_is_one_plain_name(text):
+    with pytest.raises(OdError) as refused:
+        ReleaseKey.parse(text)
+    assert code_of(refused) in {"OD-RELEASE-KEY", "OD-PERIOD-TEXT"}
+
+
+def test_a_key_reads_its_own_text():
+    for key in (ReleaseKey("us_flights", "2001-06", 12), ReleaseKey("a", "2001"), ReleaseKey("a1", "2001-06-30", 3)):
+        assert ReleaseKey.parse(str(key)) == key
+    assert str(ReleaseKey("us_flights", "2001-06")) == "us_flights/2001-06/r1"
+    assert max(ReleaseKey.parse(f"a/2001-06/r{n}") for n in (2, 10, 9)).revision == 10
+
+
+def test_a_ledger_damaged_under_an_open_object_is_named(ledger, drawn):
+    """Also where the run keeps it open: one line and a code, nothing drawn."""
+    for kept in ledger.path.parent.glob("ledger.sqlite*"):
+        kept.write_bytes(b"this is no database " * 400)
+    with pytest.raises(OdError) as error:
+        released(ledger)
+    assert code_of(error) == "OD-LEDGER-BROKEN"
+    assert drawn == []
+
+
+def test_the_backends_that_drew_are_read_from_the_ledger(ledger):
+    """A setting that changed between two levels is told, not the setting of the last run."""
+    key = ReleaseKey.parse(R1)
+    assert released(ledger, noise="table").noise == "table"
+    assert released(ledger, noise="opendp").noise == "table"  # replayed: OpenDP drew nothing
+    assert ledger.noise(key) == "table"
+    second = "commuters/2001-06/r2"
+    released(ledger, release_id=second, noise="opendp")
+    assert ledger.noise(ReleaseKey.parse(second)) == "opendp"

@@ -1,0 +1,183 @@
+"""The OpenDP backend's traps, and what is and what is not a backend (its law is tested in tests/statistical)."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+
+from od_core import NoiseSource, OdError
+from od_core.noise import opendp as opendp_noise
+from od_core.noise import opendp_processes
+from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, OpenDPNoise
+from od_core.noise.opendp_processes import drawn
+from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, held_to_loss
+from od_core.noise.sources import BACKENDS, backend_name, noise_named
+from tests.od_core.doubles import SeededNoise
+
+dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
+
+
+@dataclass
+class Asked:
+    """What was asked of the processes that draw, and the scale that they would have drawn with."""
+
+    losses: list[float] = field(default_factory=list)
+    scales: list[float] = field(default_factory=list)
+
+
+@pytest.fixture
+def asked(monkeypatch) -> Asked:
+    """OpenDP's own map holds the scale to the loss, as in the processes that draw, but nothing is drawn."""
+    record, library = Asked(), OpenDP(opendp_processes.library())
+
+    def recorded(law, scale, largest_loss, size):
+        record.losses.append(largest_loss)
+        record.scales.append(held_to_loss(library, law, scale, largest_loss)[0])
+        return record.scales[-1], np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(opendp_noise, "drawn", recorded)
+    return record
+
+
+def gaussian(scale: float) -> dp.Measurement:
+    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float), scale=scale)
+
+
+def some_variances(count: int) -> list[Fraction]:
+    """Fractions of many sizes, perfect squares and their neighbours among them."""
+    rng = random.Random("variances")  # noqa: S311
+    some = [Fraction(1, 4), Fraction(1), Fraction(12345, 100), Fraction(10**4), Fraction(1, 3), Fraction(MAX_VARIANCE)]
+    while len(some) < count:
+        size = Fraction(10) ** rng.randint(-6, 12)
+        some.append(Fraction(rng.randint(1, 10**18), rng.randint(1, 10**18)) * size)
+        root = Fraction(rng.random())
+        some += [root**2, root**2 + Fraction(1, 2**200), root**2 - Fraction(1, 2**200)]
+    return [variance for variance in some if 0 < variance <= MAX_VARIANCE]
+
+
+def test_the_scale_is_never_below_plan_and_opendp_agrees_exactly(asked):
+    """sigma^2 <= scale^2 <= (1 + 2^-30) sigma^2 and map <= 1 / (2 sigma^2), as fractions.
+
+    The map is that of OpenDP's Python package, not the one through the C interface that the scale was held to.
+    """
+    variances = some_variances(2000)
+    assert any(Fraction(math.sqrt(variance)) ** 2 < variance for variance in variances)
+    for variance in variances:
+        OpenDPNoise().draw(variance, 1, 0, 0)
+        used = asked.scales[-1]
+        assert variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK)
+        assert Fraction(gaussian(used).map(1.0)) <= 1 / (2 * variance)
+
+
+@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(MAX_VARIANCE) + Fraction(1, 3)])
+def test_no_noise_and_boundless_noise_are_refused_before_opendp_is_asked(variance, asked):
+    with pytest.raises(OdError, match="OD-NOISE-MAP") as error:
+        OpenDPNoise().draw(variance, 1, 0, 3)
+    assert asked.scales == []
+    assert error.value.spent == "the level's charge stands"
+
+
+@pytest.mark.parametrize("digits", [20, 60, 150, 300, 330, 400])
+def test_a_tiny_variance_is_refused_or_costs_what_was_planned(digits, asked):
+    """OpenDP takes a scale of 0 without a word and adds nothing: such a scale must never be drawn from."""
+    variance = Fraction(1, 10**digits)
+    try:
+        OpenDPNoise().draw(variance, 1, 0, 3)
+    except OdError:
+        return
+    assert asked.scales[-1] > 0
+    assert Fraction(gaussian(asked.scales[-1]).map(1.0)) <= 1 / (2 * variance)
+
+
+@pytest.mark.parametrize("factor", ["0", "0.99999999999", "1.000000001", "nan"])
+def test_a_scale_outside_the_interval_of_the_accounting_is_refused(factor, monkeypatch):
+    """The processes report the scale that they have drawn with; whatever they say is held to the plan."""
+    used = []
+    monkeypatch.setattr(opendp_noise, "drawn", lambda *_: (used[-1], np.zeros(5, dtype=np.int64)))
+    source = OpenDPNoise()
+    for draw in (lambda: source.draw(Fraction(9), 1, 0, 5), lambda: source.draw_laplace(Fraction(3), 5)):
+        used.append(3.0)
+        assert draw().tolist() == [0] * 5
+        used.append(3 * float(factor))
+        with pytest.raises(OdError, match="OD-NOISE-MAP"):
+            draw()
+
+
+def test_a_loss_below_every_scale_s_is_refused_and_nothing_is_drawn():
+    """By a real process: the loss of scale 10 is 0.005, and a largest one of half of it is kept by no scale nearby."""
+    used, _ = drawn(GAUSSIAN, 10.0, 0.0025, 3)
+    assert math.isnan(used)
+    used, _ = drawn(GAUSSIAN, 10.0, 0.005, 3)
+    assert used == 10.0
+    used, _ = drawn(GAUSSIAN, 0.0, 1e300, 3)
+    assert math.isnan(used)
+
+
+def test_this_process_never_loads_opendp():
+    """So it can never draw by a generator that a clone of it would copy."""
+    code = (
+        "import sys; from pathlib import Path; from fractions import Fraction; "
+        "from od_core.noise.sources import noise_named; "
+        "drawn = noise_named('opendp').draw(Fraction(9), 1, 0, 5); "
+        "sys.exit('opendp' in sys.modules or 'opendp' in Path('/proc/self/maps').read_text() or len(drawn) != 5)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_opendp_still_has_the_trap_that_the_map_guards_against():
+    """If this fails, OpenDP has begun to refuse such scales, and the guard may go."""
+    silent = gaussian(0.0)
+    assert silent(np.zeros(50, dtype=np.int64)) == [0] * 50
+    assert silent.map(1.0) == math.inf
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_draws_are_64_bit_integers_one_a_cell(size):
+    drawn = OpenDPNoise().draw(Fraction(10**6), 3, 17, size)
+    assert drawn.dtype == np.int64
+    assert drawn.shape == (size,)
+    if size == 1000:  # the chance that 1,000 draws of sigma 1,000 hold fewer than 400 different values: below 1e-60
+        assert len(np.unique(drawn)) > 400
+
+
+def test_draws_of_one_level_and_position_differ_from_call_to_call():
+    """40 equal draws of sigma 1,000 by chance: below (1/2506)^40."""
+    source = OpenDPNoise()
+    drawn = [each.draw(Fraction(10**6), 1, 0, 40).tolist() for each in (source, source, OpenDPNoise())]
+    assert drawn[0] != drawn[1] != drawn[2] != drawn[0]
+
+
+def test_large_variances_do_not_saturate():
+    """OpenDP saturates at the 64-bit limits in silence; 10 sigma of the largest variance are far from them."""
+    drawn = OpenDPNoise().draw(Fraction(MAX_VARIANCE), 1, 0, 200)
+    assert 10 * math.isqrt(MAX_VARIANCE) < 2**54
+    assert np.abs(drawn).max() < 2**54
+
+
+def test_names_and_backends():
+    assert backend_name(noise_named("opendp")) == "opendp"
+    assert isinstance(noise_named("opendp"), NoiseSource)
+    with pytest.raises(OdError, match=r"OD-NOISE-UNKNOWN.*did you mean 'opendp'"):
+        noise_named("open_dp")
+    for name, kind in BACKENDS.items():
+        assert backend_name(kind()) == name
+
+
+def test_a_double_and_a_changed_backend_are_no_backends():
+    class Quieter(OpenDPNoise):
+        def draw(self, variance, level, first, size):
+            return super().draw(variance / 4, level, first, size)
+
+    double = SeededNoise(1)
+    assert isinstance(double, NoiseSource)
+    assert noise_named(double) is double
+    assert backend_name(double) is None
+    assert backend_name(Quieter()) is None

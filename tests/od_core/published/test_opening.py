@@ -1,0 +1,209 @@
+"""A published release of any kind is opened from its folder, its .zip file, or the database."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import OdError, Release, open_release
+from od_core.flows.publishing.flow_database import store_release
+from od_core.group_sizes.publishing import store_group_sizes
+from od_core.group_sizes.release import GroupSizeRelease
+from od_core.publication import columns
+from od_core.publication.bundle_integrity import zip_beside
+from od_core.publication.database_comments import DATABASE
+from od_core.published.opening import certificate_of
+from od_core.stops.publishing import STOPS
+from od_core.stops.release import StopsRelease
+from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
+from tests.od_core.group_sizes.test_publication import bundle as group_bundle
+from tests.od_core.group_sizes.test_publication import published as group_sizes
+from tests.od_core.publication.examples import KEY, facts, release, staged_bundle
+from tests.od_core.stops.test_publication import published as stops
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of each kind, and a database with flows, group sizes and boxes."""
+    root = tmp_path_factory.mktemp("shelf")
+    with staged_bundle(release(), facts(release()), root / "flows"):
+        store_release(root / "release.duckdb", release(), KEY, facts(release()))
+    made, certificate = group_sizes(root)
+    group_bundle(made, certificate, root / "group_sizes")
+    (root / "stops").mkdir()
+    published = stops(root / "stops")
+    store_group_sizes(root / "release.duckdb", made, GROUPS_KEY, certificate)
+    store_group_sizes(root / "groups.duckdb", made, GROUPS_KEY, certificate)
+    boxes = open_release(published.bundle)
+    STOPS.store(root / "release.duckdb", boxes, published.key, certificate_of(published.bundle))
+    store_release(root / "release.duckdb", release(), KEY, facts(release()))
+    shutil.move(published.bundle, root / "boxes")
+    return root
+
+
+def test_a_database_of_before_is_described_when_a_release_is_added(tmp_path):
+    """Also a table that was described, and has a column more since."""
+    database = tmp_path / "release.duckdb"
+    store_release(database, release(), KEY, facts(release()))
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("COMMENT ON COLUMN areas.latitude IS NULL; COMMENT ON TABLE flows IS NULL")
+        connection.execute("COMMENT ON COLUMN flows.trips IS NULL")
+    store_release(database, release(), KEY, facts(release()))
+    with duckdb.connect(str(database), read_only=True) as connection:
+        query = "SELECT count(*) FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
+        assert connection.execute(query).fetchall() == [(0,)]
+
+
+def test_the_zip_file_beside_a_bundle_is_the_bundle(published_flights):
+    folder = published_flights / "releases" / "us_flights" / "2001-06" / "r1"
+    packed = open_release(zip_beside(folder))
+    pd.testing.assert_frame_equal(packed.flows, open_release(folder).flows)
+
+
+def zipped(bundle: Path, target: Path, prefix: str = "") -> Path:
+    with zipfile.ZipFile(target, "w") as packed:
+        for file in sorted(bundle.iterdir()):
+            packed.write(file, prefix + file.name)
+    return target
+
+
+@pytest.mark.parametrize("prefix", ["", "r1/"])
+def test_every_kind_comes_back_from_folder_and_zip(shelf, tmp_path, prefix):
+    places = {"flows": Release, "group_sizes": GroupSizeRelease, "boxes": StopsRelease}
+    for name, kind in places.items():
+        folder, packed = open_release(shelf / name), open_release(zipped(shelf / name, tmp_path / "r1.zip", prefix))
+        assert isinstance(folder, kind)
+        assert isinstance(packed, kind)
+        assert packed.plan.digest == folder.plan.digest
+        assert packed.spent == folder.spent
+    flows = open_release(zipped(shelf / "flows", tmp_path / "r1.zip", prefix), "commuters", "2001-06")
+    pd.testing.assert_frame_equal(flows.flows, release().flows)
+    pd.testing.assert_frame_equal(flows.measurements, release().measurements)
+    sizes = open_release(zipped(shelf / "group_sizes", tmp_path / "r1.zip", prefix))
+    pd.testing.assert_frame_equal(sizes.histogram, open_release(shelf / "group_sizes").histogram)
+    boxes = open_release(zipped(shelf / "boxes", tmp_path / "r1.zip", prefix))
+    assert np.array_equal(boxes.counts, open_release(shelf / "boxes").counts)
+
+
+@pytest.mark.parametrize("name", ["flows", "group_sizes", "boxes"])
+def test_a_bundle_of_any_kind_is_the_release_that_was_asked_for(shelf, name):
+    with pytest.raises(OdError) as refused:
+        open_release(shelf / name, period="1999")
+    assert refused.value.code == "OD-RELEASE-ABSENT"
+    assert "/2001-06/r1" in refused.value.message
+
+
+def test_a_release_in_the_database_of_another_kind_is_told_from_none(shelf):
+    with pytest.raises(OdError) as refused:
+        open_release(shelf / "release.duckdb", "departures")
+    assert refused.value.code == "OD-RELEASE-KIND"
+    assert str(GROUPS_KEY) in refused.value.message
+    assert "bundle" in refused.value.next_step
+    with pytest.raises(OdError) as refused:
+        open_release(shelf / "groups.duckdb")
+    assert refused.value.code == "OD-RELEASE-KIND"
+    with pytest.raises(OdError) as refused:
+        open_release(shelf / "release.duckdb", period="1999-01")
+    assert refused.value.code == "OD-RELEASE-ABSENT"
+    assert str(KEY) in refused.value.message
+    assert len(open_release(shelf / "release.duckdb").flows) == len(release().flows)
+
+
+def no_zip(path: Path) -> None:
+    path.write_bytes(b"no zip file")
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def one_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PAR1") + 20] ^= 1
+    path.write_bytes(content)
+
+
+def without_a_certificate(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("flows.csv", "origin,destination,trips\r\n")
+
+
+@pytest.mark.parametrize("damage", [no_zip, cut_short, one_byte, without_a_certificate])
+def test_a_broken_zip_is_refused_by_its_name(shelf, tmp_path, damage):
+    path = zipped(shelf / "flows", tmp_path / "r7.zip")
+    damage(path)
+    with pytest.raises(OdError) as refused:
+        open_release(path)
+    assert refused.value.code == "OD-RELEASE-ABSENT"
+    assert "r7.zip" in refused.value.message
+
+
+def test_a_zip_writes_nowhere_but_where_it_is_unpacked(shelf, tmp_path, monkeypatch):
+    """Names in it that climb out of the folder stay inside; and nothing is left behind."""
+    (tmp_path / "unpacked").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "unpacked"))
+    path = zipped(shelf / "flows", tmp_path / "r1.zip")
+    with zipfile.ZipFile(path, "a") as packed:
+        packed.writestr("../../outside.txt", "x")
+        packed.writestr(f"{tmp_path}/absolute.txt", "x")
+    assert len(open_release(path).flows) == len(release().flows)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["r1.zip", "unpacked"]
+    assert not list((tmp_path / "unpacked").iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"release": 3}', '{"format": "x"}'])
+def test_a_certificate_that_cannot_be_read_is_no_bundle(tmp_path, text):
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "certificate.json").write_text(text, encoding="utf-8")
+    with pytest.raises(OdError) as refused:
+        open_release(tmp_path / "r1")
+    assert refused.value.code == "OD-RELEASE-ABSENT"
+
+
+def test_a_certificate_of_a_later_version_is_refused_with_its_format(shelf, tmp_path):
+    shutil.copytree(shelf / "flows", tmp_path / "r1")
+    path = tmp_path / "r1" / "certificate.json"
+    stated = facts(release())["format"]
+    path.write_text(path.read_text(encoding="utf-8").replace(stated, "od-release certificate 99"), encoding="utf-8")
+    with pytest.raises(OdError, match=r"OD-CERTIFICATE-FORMAT.*certificate 99"):
+        open_release(tmp_path / "r1")
+
+
+def test_a_level_that_does_not_exist_comes_with_those_that_do(shelf):
+    for name in ("zon", "planet"):
+        with pytest.raises(OdError) as refused:
+            open_release(shelf / "flows").flows_at(name, "zone")
+        assert refused.value.code == "OD-LEVEL-UNKNOWN"
+        assert "all, region, county, zone" in refused.value.message
+    with pytest.raises(OdError, match="did you mean 'zone'"):
+        open_release(shelf / "flows").flows_at("zone", "zon", interval=True)
+
+
+def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):
+    """Also once a release is stored again, which replaces the views; and in no other words than the files' codebook."""
+    database = shelf / "release.duckdb"
+    with duckdb.connect(str(database), read_only=True) as connection:
+        said = dict(
+            connection.execute(
+                "SELECT table_name, comment FROM duckdb_tables()"
+                " UNION SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
+            ).fetchall()
+        )
+        listed = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+    assert {"group_sizes", "stops_boxes", "flows_by_level"} <= {table for table, _, _ in listed}
+    assert [row for row in listed if not row[2]] == []
+    texts = {(table, column): text for table, column, text in listed}
+    for table in ("flows", "flows_by_level", "flow_intervals"):
+        assert texts[table, "trips"] == columns.TRIPS.description
+    assert texts["flow_intervals", "upper"] == columns.UPPER.description
+    assert texts["measurements", "noisy"] == columns.NOISY.description
+    assert {table for table, _ in texts} <= DATABASE.keys()
+    assert said == {name: DATABASE[name].text for name in said}

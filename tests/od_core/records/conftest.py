@@ -1,0 +1,56 @@
+"""Files to read, and the closed folder into which records are read."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from od_core.records.load import RecordColumns, load_records
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where records are read to: in a folder of its own, so that all that is left there can be seen."""
+    folder = tmp_path / "confidential"
+    folder.mkdir(mode=0o700)
+    return folder / "raw_trips.parquet"
+
+
+@pytest.fixture
+def loaded(target: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.DataFrame]:
+    """Read a file of records, as its owner with an open umask and in a folder that must stay empty."""
+    here = target.parent.parent / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+
+    def load(
+        source: Path, columns: RecordColumns | None = None, period: str = "2001-06", **options: Any
+    ) -> pd.DataFrame:
+        umask = os.umask(0)
+        try:
+            load_records(source, columns or RecordColumns(), period, target, **options)
+        finally:
+            os.umask(umask)
+            assert not list(here.iterdir())
+        return pd.read_parquet(target)
+
+    return load
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Write a CSV file of rows as they are, its header first."""
+
+    def write(rows: Iterable[Iterable[object]], name: str = "trips.csv", **dialect: object) -> Path:
+        path = tmp_path / name
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, **{"lineterminator": "\n", **dialect}).writerows(rows)
+        return path
+
+    return write

@@ -1,0 +1,339 @@
+"""At most m trips of a user: the same ones whatever the order, the other users and the form of the records."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import hmac
+import traceback
+from collections import Counter, defaultdict
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
+from od_core.geography.flow_tree import Pairs
+from od_core.ledger.ledger import Ledger
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.load import RecordColumns, load_records
+from od_core.records.trip_counts import TripCounts, count_trips
+from tests.od_core.doubles import ListedNoise
+from tests.od_core.truth import trips_of
+
+CANARY = "QX-CANARY-7731"
+ZONES = [("n", "01"), ("n", "02"), ("s", "10"), ("s", "null"), ("s", "?")]
+CODES = [zone for _, zone in ZONES]
+FRAME = pd.DataFrame(ZONES, columns=["region", "zone"], dtype="str")
+PLAIN = Geography.from_frame(FRAME, ["region", "zone"])
+WITH_UNKNOWN = Geography.from_frame(FRAME, ["region", "zone"], unknown="?")
+TREES = [FlowTree(PLAIN, PLAIN), FlowTree(WITH_UNKNOWN, WITH_UNKNOWN), FlowTree(PLAIN, WITH_UNKNOWN, "origin")]
+KEYS = [bytes(range(32)), hashlib.sha512(b"another key").digest()]
+PERIOD = "2001-06"
+ALL = Fraction(1)
+
+Row = tuple[str | None, str | None, str | None, str | None]
+"""User, origin, destination and date of a record."""
+
+
+def shuffled(rows: list[Row], seed: int) -> list[Row]:
+    return [rows[k] for k in np.random.default_rng(seed).permutation(len(rows))]
+
+
+def unit(max_trips: int, kind: str = "user") -> PrivacyUnit:
+    return PrivacyUnit(kind, "bounded", column="person", max_trips=max_trips)
+
+
+def by_hand(rows: list[Row], tree: FlowTree, max_trips: int, key: bytes, period: str = PERIOD) -> Counter:
+    """Trips of each leaf pair that are counted, in plain Python."""
+    trips_of_user = defaultdict(list)
+    for user, origin, destination, date in rows:
+        pair = []
+        for code, geography in ((origin, tree.origin), (destination, tree.destination)):
+            pair.append(code if code in CODES else geography.unknown)
+        if None in pair or not (user or "").strip() or not (date or "").startswith(PERIOD):
+            continue
+        trips_of_user[user].append((origin, destination, tuple(pair)))
+    counted: Counter = Counter()
+    for user, trips in trips_of_user.items():
+        seen: Counter = Counter()
+        ordered = []
+        for trip in trips:
+            seen[trip[:2]] += 1
+            fields = [user, period, *trip[:2], seen[trip[:2]]]
+            message = ",".join("-" if field is None else str(field).encode().hex().upper() for field in fields).encode()
+            ordered.append((hmac.new(key, message, hashlib.sha256).digest(), trip[2]))
+        counted.update(pair for _, pair in sorted(ordered)[:max_trips])
+    return counted
+
+
+def pairs_of(tree: FlowTree, counts: TripCounts) -> Counter:
+    origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices((len(ZONES), len(ZONES))))
+    trips = trips_of(counts, tree, Pairs(tree.depth, origin, destination)).tolist()
+    pairs = [(tree.origin.zones[o], tree.destination.zones[d]) for o, d in zip(origin, destination, strict=True)]
+    assert sum(trips) == counts.total
+    return +Counter(dict(zip(pairs, trips, strict=True)))
+
+
+def frame_of(rows: list[Row]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["person", "origin", "destination", "date"], dtype=object)
+    in_period = [str(date).startswith(PERIOD) for date in frame["date"]]
+    return frame.assign(in_period=pd.Series(in_period, dtype=bool, index=frame.index))
+
+
+def counted(
+    form: str,
+    rows: list[Row],
+    tree: FlowTree,
+    bound: PrivacyUnit,
+    key: bytes,
+    folder: Path,
+    threshold: Fraction = ALL,
+) -> TripCounts:
+    """The records as a data frame, a Parquet file or a CSV file, counted."""
+    given_ = {"unit": bound, "key": key, "period": PERIOD, "fault_threshold": threshold}
+    if form == "frame":
+        return count_trips(frame_of(rows), tree, **given_)
+    source = folder / f"trips.{form}"
+    if form == "parquet":
+        names = ("person", "origin", "destination", "date")
+        table = {name: pa.array([row[k] for row in rows], pa.string()) for k, name in enumerate(names)}
+        pq.write_table(pa.table(table), source)
+    else:
+        with source.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("person", "origin", "destination", "date"), *rows])
+    load_records(source, RecordColumns(date="date", user="person"), PERIOD, folder / "raw_trips.parquet")
+    return trip_counts_of(folder / "raw_trips.parquet", tree, **given_)
+
+
+USERS = ["u1", "U1", "u1 ", "1", "null", "é", 'a"b\\', "u,1", '["u1', "a\tb"]
+codes = st.sampled_from([*CODES, "03", " 01", "é", 'a"\\', None])
+days = st.sampled_from(["2001-06-01", "2001-06-30", "2001-07-01", None])
+rows_of_users = st.lists(st.tuples(st.sampled_from([*USERS, " ", "\u00a0", None]), codes, codes, days), max_size=25)
+
+
+@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
+@settings(max_examples=30)
+@given(
+    rows=rows_of_users,
+    max_trips=st.integers(1, 4),
+    key=st.sampled_from(KEYS),
+    tree=st.sampled_from(TREES),
+    seed=st.integers(0, 9),
+)
+def test_the_trips_that_are_counted_are_those_found_by_hand(tmp_path_factory, form, rows, max_trips, key, tree, seed):
+    """From a frame, a Parquet and a CSV file, in any order, with faulty records among them."""
+    expected = by_hand(rows, tree, max_trips, key)
+    counts = counted(form, shuffled(rows, seed), tree, unit(max_trips), key, tmp_path_factory.mktemp("records"))
+    assert pairs_of(tree, counts) == expected
+
+
+def busy(number: int = 500) -> list[Row]:
+    """The trips of one user, a fifth of them equal."""
+    generator = np.random.default_rng(1)
+    drawn = generator.integers(0, [len(CODES), len(CODES), 30], (number, 3)).tolist()
+    one: list[Row] = [("busy", CODES[o], CODES[d], f"2001-06-{day + 1:02d}") for o, d, day in drawn]
+    one[: number // 5] = [("busy", "01", "10", "2001-06-05")] * (number // 5)
+    return one
+
+
+@pytest.mark.parametrize("kind", ["user", "user_period"])
+@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
+def test_of_a_user_with_500_trips_the_same_4_are_counted(tmp_path, form, kind):
+    """Whatever the order of the file and whoever else is in it; other ones under another key."""
+    tree, rows = TREES[0], busy()
+    once = counted(form, rows, tree, unit(4, kind), KEYS[0], tmp_path)
+    assert once.total == 4
+    for seed in range(3):
+        again = counted(form, shuffled(rows, seed), tree, unit(4, kind), KEYS[0], tmp_path)
+        assert pairs_of(tree, again) == pairs_of(tree, once)
+    others = [(f"u{k}", "10", "02", "2001-06-09") for k in range(7)]
+    together = pairs_of(tree, counted(form, others + rows, tree, unit(4, kind), KEYS[0], tmp_path))
+    assert together == pairs_of(tree, once) + Counter({("10", "02"): 7})
+    assert pairs_of(tree, counted(form, rows, tree, unit(4, kind), KEYS[1], tmp_path)) != pairs_of(tree, once)
+    assert counted(form, rows, tree, unit(500, kind), KEYS[0], tmp_path).total == 500
+
+
+def test_another_period_keeps_other_trips():
+    tree, frame = TREES[0], frame_of(busy())
+    june, july = (count_trips(frame, tree, unit=unit(4), key=KEYS[0], period=name) for name in ("2001-06", "2001-07"))
+    assert pairs_of(tree, june) != pairs_of(tree, july)
+
+
+def test_dropped_records_take_no_place_of_their_user(tmp_path):
+    """Of three good trips three are counted, though forty bad ones stand before them."""
+    good: list[Row] = [("u1", "01", zone, "2001-06-05") for zone in ("01", "02", "10")]
+    bad: list[Row] = [("u1", f"x{k}", "02", "2001-06-05") for k in range(20)]
+    bad += [("u1", "01", "02", "2001-07-05")] * 20
+    for form in ("frame", "parquet", "csv"):
+        counts = counted(form, bad + good, TREES[0], unit(3), KEYS[0], tmp_path)
+        assert pairs_of(TREES[0], counts) == Counter({("01", zone): 1 for zone in ("01", "02", "10")})
+
+
+@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
+def test_dropped_records_that_equal_counted_ones_do_not_change_which_are_counted(tmp_path, form):
+    """The occurrences of equal trips are numbered among those that have a place."""
+    rows = busy(60)
+    dropped = [(user, origin, destination, "2001-07-05") for user, origin, destination, _ in rows]
+    counts = counted(form, shuffled(rows + dropped, 1), TREES[0], unit(20), KEYS[0], tmp_path)
+    assert pairs_of(TREES[0], counts) == by_hand(rows, TREES[0], 20, KEYS[0])
+
+
+@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
+def test_a_record_without_user_id_is_a_fault_and_never_unknown(tmp_path, form):
+    """Without an id it would have no bound. It counts towards the operator's threshold, before anything is cut."""
+    tree = TREES[1]
+    rows: list[Row] = [("u1", "01", "02", "2001-06-05")] * 999 + [(CANARY, "01", "02", "2001-06-05")]
+    for missing in (None, "", " ", "\t", "\u2003"):
+        rows[-1] = (missing, "01", "02", "2001-06-05")
+        assert counted(form, rows, tree, unit(999), KEYS[0], tmp_path).total == 999
+        one_more = [*rows[1:], rows[-1]]
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
+            counted(form, one_more, tree, unit(4), KEYS[0], tmp_path, Fraction(1, 1000))
+        assert CANARY not in str(refused.value)
+        assert refused.value.confidential_detail == "2 of 1000 trips"
+
+
+IDS = {
+    "text": (["7", "7", "12", "7"], object),
+    "pandas text": (["7", "7", "12", "7"], "str"),
+    "arrow text": (["7", "7", "12", "7"], "string[pyarrow]"),
+    "categories": (["7", "7", "12", "7"], "category"),
+    "whole": ([7, 7, 12, 7], "int64"),
+    "whole, missing allowed": ([7, 7, 12, 7], "Int32"),
+    "large": ([7, 7, 12, 7], "uint64"),
+    "mixed": ([7, "7", 12, "7"], object),
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_ids_are_text_or_whole_numbers(tmp_path, name):
+    """The same user in each; a whole number is its text, in memory and in a file."""
+    values, kind = IDS[name]
+    frame = pd.DataFrame({"origin": ["01", "02", "01", "10"], "destination": ["10"] * 4})
+    expected = by_hand(
+        [(str(v), o, "10", "2001-06-01") for v, o in zip(values, frame["origin"], strict=True)], TREES[0], 1, KEYS[0]
+    )
+    frame["person"] = pd.Series(values, dtype=kind)
+    given_ = {"unit": unit(1), "key": KEYS[0], "period": PERIOD}
+    assert pairs_of(TREES[0], count_trips(frame, TREES[0], **given_)) == expected
+    if name != "mixed":
+        frame.to_parquet(tmp_path / "trips.parquet")
+        load_records(tmp_path / "trips.parquet", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
+        assert pairs_of(TREES[0], trip_counts_of(tmp_path / "raw.parquet", TREES[0], **given_)) == expected
+
+
+def test_what_is_no_text_in_a_column_of_text_is_a_fault_of_its_record_alone():
+    frame = pd.DataFrame({"origin": "01", "destination": "02", "person": [1.0, True, "\ud800", b"7", "7", np.nan]})
+    counts = count_trips(frame.astype(object), TREES[0], unit=unit(4), key=KEYS[0], fault_threshold=Fraction(5, 6))
+    assert counts.total == 1
+
+
+def test_unlisted_codes_of_any_kind_keep_the_count_the_same_in_any_order():
+    """A number where a code belongs is no code, though it reads like one."""
+    frame = pd.DataFrame({"origin": [10, "10", None, 10] * 5, "destination": "02", "person": "u1"}).astype(
+        {"origin": object}
+    )
+    given_ = {"unit": unit(9), "key": KEYS[0], "period": PERIOD, "fault_threshold": ALL}
+    once = pairs_of(TREES[1], count_trips(frame, TREES[1], **given_))
+    for seed in range(5):
+        again = frame.sample(frac=1, random_state=seed)
+        assert pairs_of(TREES[1], count_trips(again, TREES[1], **given_)) == once
+    rows = [("u1", o if isinstance(o, str) else None, "02", "2001-06-01") for o in frame["origin"]]
+    assert once == by_hand(rows, TREES[1], 9, KEYS[0])
+
+
+@pytest.mark.parametrize("ids", [[77.31, 1.0], [True, False], pd.to_datetime(["2001-06-01", "2001-06-02"])])
+def test_ids_of_other_types_are_refused(tmp_path, ids):
+    """Two floats may be one id; pandas turns whole numbers into floats where one is missing."""
+    frame = pd.DataFrame({"origin": ["01", "02"], "destination": ["10", "10"], "person": ids})
+    frame.to_parquet(tmp_path / "trips.parquet")
+    with pytest.raises(OdError, match=r"OD-TRIPS-USER-ID: column 'person' holds .*read or write") as in_memory:
+        count_trips(frame, TREES[0], unit=unit(1), key=KEYS[0])
+    with pytest.raises(OdError, match=r"OD-TRIPS-USER-ID: trips.parquet: column 'person' holds") as in_a_file:
+        load_records(tmp_path / "trips.parquet", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
+    for refused in (in_memory, in_a_file):
+        assert "77.31" not in str(refused.value)
+        assert "\n" not in str(refused.value)
+    assert not (tmp_path / "raw.parquet").exists()
+
+
+def test_weights_and_missing_columns_are_refused_before_anything_is_counted(tmp_path):
+    """One record counts 1: a weight of 7731 would be 7731 trips under a bound of one."""
+    frame = pd.DataFrame({"origin": ["01"], "destination": ["10"], "user": ["u"], "person": ["u"], "trips": [-7731]})
+    given_ = {"unit": unit(1), "key": KEYS[0]}
+    frame.assign(in_period=True).to_parquet(tmp_path / "weights.parquet")
+    frame[["origin", "destination"]].assign(in_period=True, users=CANARY).to_parquet(tmp_path / "no_user.parquet")
+    for count, records, code in (
+        (count_trips, frame, "OD-TRIPS-WEIGHTS"),
+        (trip_counts_of, tmp_path / "weights.parquet", "OD-TRIPS-WEIGHTS"),
+        (count_trips, frame[["origin", "destination"]].assign(persons=CANARY), "OD-TRIPS-COLUMN"),
+        (trip_counts_of, tmp_path / "no_user.parquet", "OD-TRIPS-COLUMN"),
+    ):
+        with pytest.raises(OdError, match=code) as refused:
+            count(records, TREES[0], **given_)
+        assert "7731" not in "".join(traceback.format_exception(refused.value))
+    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*twice"):
+        count_trips(
+            pd.DataFrame([["01", "10", "u", "v"]], columns=["origin", "destination", "person", "person"]),
+            TREES[0],
+            **given_,
+        )
+    (tmp_path / "trips.csv").write_text("origin,destination,persons\n")
+    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN: trips.csv .* has no column 'person' "):
+        load_records(tmp_path / "trips.csv", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
+
+
+@pytest.mark.parametrize("key", [b"", b"short", bytes(31), bytes(65)])
+def test_without_a_key_no_user_is_counted(key):
+    frame = pd.DataFrame({"origin": ["01"], "destination": ["10"], "person": ["u"]})
+    with pytest.raises(OdError, match="OD-KEY-LENGTH"):
+        count_trips(frame, TREES[0], unit=unit(1), key=key)
+
+
+def test_no_trips_is_a_valid_input():
+    nothing = pd.DataFrame({"origin": [], "destination": [], "person": []})
+    assert count_trips(nothing, TREES[0], unit=unit(4), key=KEYS[0]).total == 0
+    faulty = pd.DataFrame({"origin": ["01"], "destination": ["10"], "person": [np.nan]})
+    assert count_trips(faulty, TREES[0], unit=unit(4), key=KEYS[0], fault_threshold=ALL).total == 0
+
+
+BUDGET = Budget(rho=1, delta="1e-8")
+
+
+def test_a_release_counts_at_most_m_trips_of_a_user():
+    """Measured with no noise: 4 of 500; each call without a ledger has a key of its own."""
+    totals, leaves = set(), set()
+    for _ in range(8):
+        release = release_flows(
+            frame_of(busy()), PLAIN, unit=unit(4), budget=BUDGET, noise=ListedNoise([0]), fault_threshold=0
+        )
+        totals.add(int(release.measurements_at(0)["noisy"].iloc[0]))
+        leaves.add(tuple(release.flows.itertuples(index=False, name=None)))
+    assert totals == {4}
+    assert len(leaves) > 1
+
+
+def test_with_a_ledger_a_replay_counts_the_same_trips(tmp_path):
+    """In another order of the records; a key that is lost stops the release."""
+    ledger, frame = Ledger(tmp_path / "ledger.sqlite"), frame_of(busy())
+    ledger.declare(PrivacyDomain("commuters", unit(4), Cap(rho=Fraction(2)), "a table and its correction"))
+    given_ = {"unit": unit(4), "budget": BUDGET, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
+    first = release_flows(frame, PLAIN, **given_, fault_threshold=0)
+    again = release_flows(frame.sample(frac=1, random_state=2), PLAIN, **given_, fault_threshold=0)
+    pd.testing.assert_frame_equal(first.measurements, again.measurements)
+    pd.testing.assert_frame_equal(first.flows, again.flows)
+    assert ledger.balance("commuters", "2001-06").spent == 1
+    with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
+        release_flows(frame.assign(person=[f"u{k}" for k in range(len(frame))]), PLAIN, **given_, fault_threshold=0)
+    (tmp_path / "confidential" / "hmac.key").unlink()
+    with pytest.raises(OdError, match="OD-KEY-LOST"):
+        release_flows(frame, PLAIN, **given_, fault_threshold=0)

@@ -1,0 +1,57 @@
+"""NOMIS files, made to the columns of WU01EW and WU03EW (census of 2011) and of ODWP01EW (census of 2021)."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from od_core.records.formats.nomis import NOMIS
+from tests.od_core.records.published import nomis_2021
+
+INDICATOR = "Place of work indicator (4 categories) code"
+AREAS = st.sampled_from(["E06000001", "E06000002", "W06000024", "S12000033", "999999999"])
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(AREAS, AREAS, st.integers(1, 4), st.integers(0, 10**6)), max_size=10),
+    chosen=st.sets(st.sampled_from("1234")),
+)
+def test_indicators_that_are_chosen_as_the_csv_module_reads_them(tmp_path, loaded, rows, chosen):
+    """The census of 2021: all categories where none is chosen."""
+    text = nomis_2021(rows)
+    (tmp_path / "ODWP01EW_LTLA.csv").write_text(text, encoding="utf-8-sig", newline="")
+    form = NOMIS.declared(categories=((INDICATOR, tuple(sorted(chosen))),)) if chosen else NOMIS
+    read = loaded(tmp_path / "ODWP01EW_LTLA.csv", NOMIS.columns, "2021", record_format=form)
+    expected = [
+        (row["Lower tier local authorities code"], row["LTLA of workplace code"], int(row["Count"]))
+        for row in csv.DictReader(text.splitlines())
+        if not chosen or row[INDICATOR] in chosen
+    ]
+    assert list(read[["origin", "destination", "trips"]].itertuples(index=False, name=None)) == expected
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Area of usual residence,Area of workplace,All categories: Sex,Male,Female",
+        "Area of residence,Area of workplace,All categories: Sex,Male,Female",
+        "Area of Usual Residence,Area of Workplace,All categories: Sex,Male,Female",
+        "Area of residence,Area of workplace,All categories: Method of travel to work,Train,On foot",
+        "Middle layer Super Output Areas code,MSOA of workplace code,Count,x,y",
+        "Output Areas code,OA of workplace code,Count,x,y",
+    ],
+)
+def test_every_level_and_census_by_its_own_names(tmp_path, loaded, header):
+    (tmp_path / "t.csv").write_text(f"{header}\nE02000001,OD0000001,5,2,3\n")
+    (record,) = loaded(tmp_path / "t.csv", NOMIS.columns, record_format=NOMIS).itertuples()
+    assert (record.origin, record.destination, record.trips) == ("E02000001", "OD0000001", 5)
+
+
+def test_another_column_of_counts(tmp_path, loaded):
+    (tmp_path / "t.csv").write_text("Area of residence,Area of workplace,All categories: Sex,Female\nE1,E2,5,3\n")
+    read = loaded(tmp_path / "t.csv", NOMIS.columns_with(trips="Female"), record_format=NOMIS)
+    assert read["trips"].tolist() == [3]

@@ -1,0 +1,262 @@
+"""Files of records that are refused: by name and column, with no value of a record and nothing left behind."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import traceback
+from dataclasses import replace
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import FlowTree, Geography, OdError
+from od_core.privacy.unit import PrivacyUnit
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.formats.table import TABLE
+from od_core.records.load import RecordColumns, load_records
+from od_core.records.open_file import record_schema
+from od_core.records.trip_counts import count_trips
+
+CANARY = "QX-CANARY-7731"
+ZONES = pd.DataFrame([("a", "aa"), ("b", "ba")], columns=["region", "zone"], dtype="str")
+TREE = FlowTree(Geography.from_frame(ZONES, ["region", "zone"]), Geography.from_frame(ZONES, ["region", "zone"]))
+NOW = datetime.datetime(2001, 6, 1, tzinfo=datetime.UTC)
+
+
+def assert_refused(loaded, target, source, code, columns=None) -> str:
+    """A refusal in one line that names the file; neither it nor what is left tells a value."""
+    with pytest.raises(OdError) as error:
+        loaded(source, columns)
+    refused = error.value
+    assert refused.code == code
+    shown = "".join(traceback.format_exception(refused)) + repr(refused)
+    assert CANARY not in shown
+    assert "\n" not in str(refused)
+    assert source.name in refused.message
+    assert not list(target.parent.iterdir())
+    return refused.message
+
+
+def parquet(tmp_path, name="trips.parquet", **columns):
+    path = tmp_path / name
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+GOOD = ("origin,destination\n" + f"{CANARY},ba\n" * 50).encode()
+FILES = {
+    "not_utf8.csv": (GOOD + f"{CANARY},".encode() + b"\xe9\n", "OD-FILE-UNREADABLE"),
+    "utf16.csv": (GOOD.decode().encode("utf-16"), "OD-FILE-UNREADABLE"),
+    "huge_field.csv": (GOOD + f"{CANARY}{'x' * 3_000_000},ba\n".encode(), "OD-FILE-UNREADABLE"),
+    "short_row.csv": (GOOD + f"{CANARY}\n".encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
+    "long_row.csv": (GOOD + f"{CANARY},ba,{CANARY}\n".encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
+    "open_quote.csv": (GOOD + f'"{CANARY},ba\n'.encode(), "OD-FILE-UNREADABLE"),
+    "open_quote_before_others.csv": (GOOD + f'"{CANARY},ba\n'.encode() + GOOD[19:], "OD-FILE-UNREADABLE"),
+    "empty.csv": (b"", "OD-FILE-UNREADABLE"),
+    "garbage.parquet": (b"PAR1" + CANARY.encode() * 40 + b"PAR1", "OD-FILE-UNREADABLE"),
+    "text.parquet": (GOOD, "OD-FILE-UNREADABLE"),
+    "empty.parquet": (b"", "OD-FILE-UNREADABLE"),
+    "no_header.csv": (f"{CANARY},ba\n{CANARY},aa\n".encode(), "OD-TRIPS-COLUMN"),
+    "other_header.csv": (f"origin,destination\n{CANARY},ba,{CANARY}\n".encode() * 30, None),
+    "semicolons.csv": (f"{CANARY};ba\n{CANARY};aa\n".encode(), "OD-TRIPS-COLUMN"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_read(tmp_path, loaded, target, name):
+    content, code = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    if code is None:
+        with pytest.raises(OdError) as refused:
+            loaded(tmp_path / name)
+        code = refused.value.code
+    assert_refused(loaded, target, tmp_path / name, code)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.7, 0.99])
+def test_a_cut_parquet_file(tmp_path, loaded, target, kept):
+    source = parquet(tmp_path, origin=[f"{CANARY}{k}" for k in range(3000)], destination=["ba"] * 3000)
+    source.write_bytes(source.read_bytes()[: int(source.stat().st_size * kept)])
+    assert_refused(loaded, target, source, "OD-FILE-UNREADABLE")
+
+
+def test_a_damaged_page_of_a_parquet_file(tmp_path, loaded, target):
+    """The header is whole, so that the fault shows only while the records stream into the target."""
+    source = tmp_path / "trips.parquet"
+    table = pa.table({"origin": [f"{CANARY}{k}" for k in range(9000)], "destination": ["ba"] * 9000})
+    pq.write_table(table, source, compression="zstd", row_group_size=1000)
+    content = bytearray(source.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 400] = b"\xff" * 400
+    source.write_bytes(content)
+    assert_refused(loaded, target, source, "OD-FILE-UNREADABLE")
+
+
+def test_a_file_that_is_not_there(tmp_path, loaded, target):
+    for name in ("absent.csv", "absent.parquet"):
+        assert_refused(loaded, target, tmp_path / name, "OD-FILE-MISSING")
+    (tmp_path / "folder.csv").mkdir()
+    assert_refused(loaded, target, tmp_path / "folder.csv", "OD-FILE-MISSING")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("columns", "missing", "near"),
+    [
+        (RecordColumns(origin="orgin"), "orgin", "origin"),
+        (RecordColumns(destination="Destination"), "Destination", "destination"),
+        (RecordColumns(date="days"), "days", "day"),
+        (RecordColumns(trips="trip"), "trip", "trips"),
+        (RecordColumns(user="persons"), "persons", "person"),
+    ],
+)
+def test_a_missing_column_is_named_with_the_nearest(tmp_path, loaded, written, target, form, columns, missing, near):
+    names = ("origin", "destination", "day", "trips", "person")
+    if form == "csv":
+        source = written([names, (CANARY, CANARY, "2001-06-01", "3", CANARY)])
+    else:
+        source = parquet(tmp_path, **{name: [CANARY] for name in names})
+    message = assert_refused(loaded, target, source, "OD-TRIPS-COLUMN", columns)
+    assert f"no column {missing!r} (did you mean {near!r}?); it has 'origin', 'destination', 'day'" in message
+
+
+NOT_TEXT = [pa.array([7731]), pa.array([77.31]), pa.array([b"QX-CANARY-7731"]), pa.array([NOW]), pa.array([True])]
+
+
+@pytest.mark.parametrize("codes", NOT_TEXT, ids=lambda codes: str(codes.type))
+@pytest.mark.parametrize("side", ["origin", "destination"])
+def test_codes_that_are_not_text(tmp_path, loaded, target, codes, side):
+    """Numbers have lost their leading zeros."""
+    other = "destination" if side == "origin" else "origin"
+    source = parquet(tmp_path, **{side: codes, other: [CANARY]})
+    message = assert_refused(loaded, target, source, "OD-TRIPS-NOT-TEXT")
+    assert repr(side) in message
+    assert "7731" not in message
+
+
+@pytest.mark.parametrize("days", [pa.array([NOW]), pa.array([20010601]), pa.array([1.5]), pa.array([NOW.time()])])
+def test_dates_that_are_no_local_dates(tmp_path, loaded, target, days):
+    """A column of times with a zone is refused as a whole, as are numbers."""
+    source = parquet(tmp_path, origin=[CANARY], destination=["ba"], day=days)
+    message = assert_refused(loaded, target, source, "OD-TRIPS-DATE", RecordColumns(date="day"))
+    assert "'day'" in message
+    assert "2001" not in message
+
+
+BAD_COUNTS = {
+    "fraction": ["1.5", "2"],
+    "negative": ["-1", "2"],
+    "text": [CANARY, "2"],
+    "missing": ["", "2"],
+    "not a number": ["NaN", "2"],
+    "infinite": ["inf", "2"],
+    "above 2^53": ["9007199254740994", "2"],
+    "far above": ["99999999999999999999999999", "2"],
+}
+
+
+FORMS = {"csv": BAD_COUNTS, "parquet text": BAD_COUNTS, "parquet number": BAD_COUNTS.keys() - {"text"}}
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [(form, name) for form in FORMS for name in BAD_COUNTS if name in FORMS[form]]
+)
+def test_bad_counts_reach_the_counting_and_are_refused_there(tmp_path, loaded, written, target, form, name):
+    """A column of counts is never rounded, nor its bad rows dropped."""
+    counts = BAD_COUNTS[name]
+    if form == "csv":
+        source = written([("origin", "destination", "n"), *(("aa", "ba", n) for n in counts)])
+    elif form == "parquet text":
+        source = parquet(tmp_path, origin=["aa", "aa"], destination=["ba", "ba"], n=counts)
+    else:
+        numbers = pa.array([float(n) if n else None for n in counts])
+        source = parquet(tmp_path, origin=["aa", "aa"], destination=["ba", "ba"], n=numbers)
+    loaded(source, RecordColumns(trips="n"))
+    assert len(pd.read_parquet(target)) == 2
+    with pytest.raises(OdError) as refused:
+        trip_counts_of(target, TREE)
+    assert refused.value.code == "OD-TRIPS-COUNT"
+    assert CANARY not in str(refused.value)
+
+
+def test_a_column_of_truth_values_holds_no_counts(tmp_path, loaded, target):
+    source = parquet(tmp_path, origin=["aa", "aa"], destination=["ba", "ba"], n=[True, False])
+
+    def read_and_counted():
+        loaded(source, RecordColumns(trips="n"))
+        trip_counts_of(target, TREE)
+
+    with pytest.raises(OdError, match="OD-TRIPS-COUNT"):
+        read_and_counted()
+
+
+def test_nothing_is_written_where_there_is_no_folder(tmp_path, written):
+    """A target whose folder is missing is an error of the caller, told without a value."""
+    source = written([("origin", "destination"), (CANARY, "ba")])
+    with pytest.raises(Exception) as error:  # noqa: PT011  # any text is looked at
+        load_records(source, RecordColumns(), "2001-06", tmp_path / "absent" / "raw.parquet")
+    assert CANARY not in "".join(traceback.format_exception(error.value))
+    assert not (tmp_path / "absent").exists()
+
+
+NESTED = {
+    "ENUM": f"'{CANARY}'::ENUM('{CANARY}', 'ba')",
+    "LIST": f"['{CANARY}'::ENUM('{CANARY}')]",
+    "MAP": f"MAP {{'{CANARY}'::ENUM('{CANARY}'): 1}}",
+    "STRUCT": f"{{'{CANARY}': 1}}",
+    "UNION": f'union_value("{CANARY}" := 1)',
+}
+ROLES = {
+    "OD-TRIPS-NOT-TEXT": RecordColumns(origin="n"),
+    "OD-TRIPS-DATE": RecordColumns(date="n"),
+    "OD-TRIPS-COUNT": RecordColumns(trips="n"),
+    "OD-TRIPS-WEIGHTS": RecordColumns(weight="n"),
+    "OD-TRIPS-USER-ID": RecordColumns(user="n"),
+    "OD-TRIPS-CATEGORY": RecordColumns(),
+}
+HOLDING_TEXT = ("OD-TRIPS-NOT-TEXT", "OD-TRIPS-USER-ID", "OD-TRIPS-CATEGORY")
+
+
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("form", ["duckdb", "parquet"])
+def test_a_type_is_named_without_the_values_and_names_that_it_holds(tmp_path, loaded, target, form, kind):
+    """Nor has the schema any, which init prints."""
+    source = tmp_path / f"trips.{form}"
+    query = f"SELECT 'aa' AS origin, 'ba' AS destination, {NESTED[kind]} AS n"
+    with duckdb.connect(source if form == "duckdb" else ":memory:") as connection:
+        connection.execute(f"CREATE TABLE t AS {query}")
+        if form == "parquet":
+            connection.execute(f"COPY t TO '{source}'")
+    plain = TABLE.declared(table="t" if form == "duckdb" else None)
+    found = record_schema(source, plain)["n"]
+    assert found == kind or form == "parquet"  # which has neither enumerations nor unions
+    for code, columns in ROLES.items():
+        if found == "VARCHAR" or (found == "ENUM" and code in HOLDING_TEXT):
+            continue
+        form_of_records = replace(plain, categories=(("n", ("x",)),) if code == "OD-TRIPS-CATEGORY" else ())
+        with pytest.raises(OdError, match=code) as error:
+            loaded(source, columns, record_format=form_of_records)
+        assert f"column 'n' holds {found}" in error.value.message
+        assert CANARY not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([{CANARY: 1}] * 2, dtype=pd.ArrowDtype(pa.struct({CANARY: pa.int64()}))),
+        pd.Series(pd.arrays.SparseArray([7731.5, 2.5], fill_value=7731.5)),
+    ],
+    ids=["struct", "sparse"],
+)
+def test_a_frame_names_its_types_likewise(column):
+    flows = pd.DataFrame({"origin": ["aa"] * 2, "destination": "ba"})
+    user, weight = PrivacyUnit("user", column="n", max_trips=3), PrivacyUnit("trip", max_weight=3)
+    for unit, name, code in ((user, "n", "OD-TRIPS-USER-ID"), (weight, "weight", "OD-TRIPS-WEIGHTS")):
+        if unit.max_weight is not None and pd.api.types.is_numeric_dtype(column.dtype):
+            continue  # numbers are weights
+        with pytest.raises(OdError, match=code) as error:
+            count_trips(flows.assign(**{name: column}), TREE, unit=unit, key=bytes(32))
+        assert not re.search(f"{CANARY}|7731", str(error.value))

@@ -1,0 +1,242 @@
+"""What every reader does alike: counts what the file says, leaves out what is no record, refuses a faulty file.
+
+The files are made to the layouts that are published (see ``published``); what they should count is added up in Python.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import FlowTree, OdError
+from od_core.geography.flow_tree import Pairs
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.format import RecordColumns
+from od_core.records.formats import FORMATS, format_named
+from od_core.records.load import load_records
+from od_core.records.trip_counts import place_trips
+from tests.od_core.records.published import PUBLISHED, Published
+
+CANARY = "QX-CANARY-7731"
+FLOWS = [(0, 1, 3), (0, 1, 40), (1, 1, 2), (2, 0, 1), (1, 0, 5)]
+"""Numbers of zones, and trips; one pair stands twice."""
+
+
+@pytest.fixture(params=PUBLISHED)
+def published(request) -> Published:
+    return PUBLISHED[request.param]
+
+
+def columns_of(published: Published, **stated: str) -> RecordColumns:
+    if published.form.name == "table":
+        stated = {"trips": "n"} | stated
+    return published.form.columns_with(**stated)
+
+
+def counted(target, published: Published, *, unknown: bool = False, threshold: object = 0) -> dict:
+    geography = published.geography(unknown=unknown)
+    tree = FlowTree(geography, geography)
+    counts = trip_counts_of(target, tree, fault_threshold=threshold)
+    size, pairs = len(geography.zones), {}
+    numbers = np.indices((size, size), dtype=np.int32).reshape(2, -1)
+    place = dict(zip(tree.first_rank(Pairs(tree.depth, *numbers)).tolist(), numbers.T.tolist(), strict=True))
+    for rank, trips in zip(counts.rank.tolist(), np.diff(counts.before).tolist(), strict=True):
+        pairs[tuple(geography.zones[number] for number in place[rank])] = trips
+    return pairs
+
+
+def rows(published: Published) -> list:
+    return [(published.zones[o], published.zones[d], n) for o, d, n in FLOWS]
+
+
+def summed(flows: list) -> dict:
+    total: Counter = Counter()
+    for origin, destination, n in flows:
+        total[origin, destination] += n
+    return dict(total)
+
+
+def test_what_a_file_says_is_counted(tmp_path, loaded, target, published):
+    """Every record once: no estimate, no other column of counts, no code that has lost its zeros."""
+    published.write(tmp_path / published.file, rows(published))
+    loaded(tmp_path / published.file, columns_of(published), record_format=published.form)
+    assert counted(target, published) == summed(rows(published))
+
+
+def test_no_records_are_a_valid_file(tmp_path, loaded, target, published):
+    published.write(tmp_path / published.file, [])
+    if published.form.name == "istat":  # a file without a line has no header either
+        assert not (tmp_path / published.file).stat().st_size
+    loaded(tmp_path / published.file, columns_of(published), record_format=published.form)
+    assert counted(target, published) == {}
+
+
+def test_codes_of_no_place_go_to_the_unknown_zone(tmp_path, loaded, target, published):
+    """No faults there; faults where no zone takes them; and a zone of its own where it is listed."""
+    nowhere = published.nowhere or "abroad"
+    form = published.form if published.nowhere else published.form.declared(nowhere=(nowhere,))
+    published.write(tmp_path / published.file, [*rows(published), (published.zones[0], nowhere, 9)])
+
+    def load(geography):
+        loaded(tmp_path / published.file, columns_of(published), record_format=form, geography=geography)
+
+    load(published.geography(unknown=True))
+    expected = summed(rows(published))
+    assert counted(target, published, unknown=True) == expected | {(published.zones[0], "unknown"): 9}
+    for geography in (None, published.geography()):
+        load(geography)
+        assert counted(target, published, threshold=1) == expected
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+            counted(target, published)
+    listed = pd.DataFrame([*((z, z) for z in published.zones), (nowhere, nowhere), ("u", "u")], columns=["a", "b"])
+    load(type(published.geography()).from_frame(listed.astype("str"), ["a", "b"], unknown="u"))
+    assert (pd.read_parquet(target)["destination"] == nowhere).sum() == (9 if form.name == "tlc" else 1)
+
+
+def test_a_code_that_is_not_listed_is_a_fault(tmp_path, loaded, target, published):
+    other = {"tlc": "99", "istat": "999999"}.get(published.form.name, f"{published.zones[0]}9")
+    published.write(tmp_path / published.file, [*rows(published), (other, published.zones[0], 1)])
+    loaded(
+        tmp_path / published.file,
+        columns_of(published),
+        record_format=published.form,
+        geography=published.geography(unknown=True),
+    )
+    assert counted(target, published, threshold=1) == summed(rows(published))
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+        counted(target, published)
+
+
+def refused(target, source, published: Published, columns: RecordColumns | None = None, form=None) -> OdError:
+    """A refusal in one line that names the file and the reader, tells no value, and leaves nothing."""
+    form = form or published.form
+    with pytest.raises(OdError) as error:
+        load_records(source, columns or columns_of(published), "2001-06", target, record_format=form)
+    shown = "".join(traceback.format_exception(error.value)) + repr(error.value)
+    assert CANARY not in shown
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+    assert source.name in str(error.value)
+    assert form.name in str(error.value)
+    assert not list(target.parent.iterdir())
+    return error.value
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"istat"}))
+def test_a_renamed_column_is_refused_with_those_that_are_there(tmp_path, target, name):
+    published = PUBLISHED[name]
+    published.write(tmp_path / published.file, rows(published))
+    error = refused(target, tmp_path / published.file, published, columns_of(published, trips="jobs"))
+    assert error.code == "OD-TRIPS-COLUMN"
+    assert "no column 'jobs'" in error.message
+    there = {"lodes": "'h_geocode', 'S000'", "tlc": "'PULocationID'", "nomis": "'Area of workplace'", "table": "'n'"}
+    assert there[name] in error.message
+
+
+@pytest.mark.parametrize("name", ["lodes", "tlc", "nomis"])
+def test_a_file_of_another_layout_is_refused_by_the_names_it_lacks(tmp_path, target, name):
+    """Parquet has a schema, which is told; the first line of a CSV file may be a record, which is not."""
+    published = PUBLISHED[name]
+    table = pd.DataFrame({CANARY if name != "tlc" else "zone": ["x"], "x": [CANARY]})
+    source = tmp_path / published.file
+    table.to_parquet(source) if name == "tlc" else table.to_csv(source, index=False)
+    error = refused(target, source, published)
+    origin = published.form.columns.origin[0]
+    assert error.code == "OD-TRIPS-COLUMN"
+    assert repr(origin) in error.message
+    assert ("it has 'zone', 'x'" in error.message) == (name == "tlc")
+    assert name == "tlc" or CANARY in error.confidential_detail
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.2, 0.6, 0.97])
+def test_a_cut_file_is_refused(tmp_path, target, published, kept):
+    """Compressed, with a description at its end, or cut within a row."""
+    source = tmp_path / published.file
+    published.write(source, [(o, d, n) for o, d, n in rows(published)] * 40)
+    content = source.read_bytes()
+    end = int(len(content) * kept)
+    if published.form.name in ("table", "istat", "nomis") and kept:
+        end = content.rindex(b"\n", 0, end) + 4
+    source.write_bytes(content[:end])
+    if published.form.name == "istat" and not kept:
+        pytest.skip("without a header, no bytes are no records")
+    assert refused(target, source, published).code == "OD-FILE-UNREADABLE"
+
+
+def test_a_file_of_another_kind_is_named(tmp_path, target, published):
+    """Parquet by another name, and what is not Parquet by its name."""
+    source = tmp_path / published.file
+    is_parquet = source.suffix == ".parquet"
+    if is_parquet:
+        source.write_text(f"PULocationID,DOLocationID\n{CANARY},1\n")
+    else:
+        pd.DataFrame({"origin": [CANARY]}).to_parquet(source)
+    error = refused(target, source, published)
+    assert error.code == "OD-FILE-UNREADABLE"
+    assert "is not a Parquet file" in error.message if is_parquet else "is a Parquet file" in error.message
+
+
+@pytest.mark.parametrize("name", ["table", "lodes", "istat", "nomis"])
+@pytest.mark.parametrize("count", [CANARY, "1.5", "-1", "ND", "nan"])
+def test_a_count_that_is_none_is_refused_where_it_is_counted(tmp_path, loaded, target, name, count):
+    published = PUBLISHED[name]
+    published.write(tmp_path / published.file, [*rows(published), (*published.zones[:2], count)])
+    loaded(tmp_path / published.file, columns_of(published), record_format=published.form)
+    with pytest.raises(OdError) as error:
+        counted(target, published)
+    assert error.value.code == "OD-TRIPS-COUNT"
+    assert CANARY not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["table", "lodes", "nomis", "tlc"])
+def test_lost_zeros_are_said_where_the_records_are_refused(tmp_path, loaded, target, name):
+    """Only where zeros would help most of the codes that are not listed; by file and by frame alike."""
+    published = PUBLISHED[name]
+    lost, other = [(z.lstrip("0"), z) for z in published.zones], [("99", published.zones[0])] * 4
+    tree = FlowTree(published.geography(), published.geography())
+    for flows, is_said in ((lost, name in ("table", "lodes")), (lost + other, False)):
+        given = [(o, d, 1) for o, d in flows]
+        published.write(tmp_path / published.file, given)
+        loaded(tmp_path / published.file, columns_of(published), record_format=published.form)
+        frame = pd.read_parquet(target)[["origin", "destination"]]
+        unlisted = (~frame.isin(published.zones)).to_numpy().sum()
+        if unlisted == 0:
+            continue
+        for count in (lambda: trip_counts_of(target, tree), lambda frame=frame: place_trips(frame, tree)):
+            with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as error:
+                count()
+            assert ("lost their leading zeros" in error.value.message) == is_said
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("lodes", {"delimiter": ";"}, "takes no delimiter"),
+        ("tlc", {"encoding": "latin-1"}, "takes no encoding"),
+        ("istat", {"table": "t"}, "takes no table"),
+        ("nomis", {"delimiter": ","}, "takes no delimiter"),
+        ("table", {"table": "t", "delimiter": ";"}, "has no delimiter"),
+        ("table", {"delimiter": ";;"}, "not one sign"),
+        ("table", {"delimiter": '"'}, "not one sign"),
+        ("table", {"delimiter": ""}, "not one sign"),
+        ("table", {"encoding": "latin1"}, "did you mean 'latin-1'?"),
+        ("table", {"outside_period": "dropp"}, "did you mean 'drop'?"),
+        ("table", {"categories": (("a", ()),)}, "'a'"),
+        ("table", {"categories": (("a", ("1",)), ("a", ("2",)))}, "'table'"),
+        ("istat", {"categories": (("record", ("L",)),)}, "itself chooses the rows"),
+    ],
+)
+def test_options_that_a_reader_does_not_take(name, options, said):
+    with pytest.raises(OdError, match="OD-READER-OPTIONS") as error:
+        format_named(name).declared(**options)
+    assert said in error.value.message
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_reader_is_refused_with_the_nearest():
+    with pytest.raises(OdError, match=r"OD-READER-UNKNOWN.*'lode'.*did you mean 'lodes'\?"):
+        format_named("lode")

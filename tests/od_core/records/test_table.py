@@ -1,0 +1,300 @@
+"""Tables of any columns: every stated delimiter and encoding, DuckDB files, categories, periods and time zones."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gzip
+import traceback
+from zoneinfo import ZoneInfo
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from od_core import FlowTree, Geography, OdError
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.formats import FORMATS
+from od_core.records.load import RecordColumns, load_records
+
+TABLE = FORMATS["table"]
+CANARY = "QX-CANARY-7731"
+ZONES = pd.DataFrame([("a", "01"), ("a", "02"), ("b", "03"), ("u", "unknown")], columns=["region", "zone"], dtype="str")
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"], unknown="unknown")
+TREE = FlowTree(GEOGRAPHY, GEOGRAPHY)
+DATED = RecordColumns(date="day")
+
+
+def pairs_of(frame: pd.DataFrame, *names: str) -> list[tuple]:
+    return [tuple(None if pd.isna(v) else v for v in row) for row in frame[list(names)].to_numpy(object)]
+
+
+SIGNS = {"utf-8": "ab0 ;|\t,\"'é字😀\n", "latin-1": "ab0 ;|\t,\"'éÿ\n", "utf-16": "ab0 ;|\t,\"'é字\n"}
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.data(), delimiter=st.sampled_from(";,|\t:~ §"), encoding=st.sampled_from(list(SIGNS)), packed=st.booleans()
+)
+def test_any_delimiter_and_encoding_that_are_stated(tmp_path, loaded, data, delimiter, encoding, packed):
+    """Written by Python's csv module, by whose rules an empty field is a missing code."""
+    fields = st.text(st.sampled_from(SIGNS[encoding] + delimiter * (encoding != "latin-1" or delimiter in "\xa7;")))
+    rows = data.draw(st.lists(st.tuples(fields, fields), max_size=12))
+    source = tmp_path / ("trips.csv.gz" if packed else "trips.csv")
+    with (gzip.open if packed else open)(source, "wt", encoding=encoding, newline="") as file:
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(
+            [("destination", "x", "origin"), *((d, "é", o) for o, d in rows)]
+        )
+    read = loaded(source, record_format=TABLE.declared(delimiter=delimiter, encoding=encoding))
+    assert pairs_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
+
+
+def test_lines_within_a_field_are_no_records_wherever_they_stand(loaded, written):
+    """The file is longer than what a thread of DuckDB begins in, so that some begin within a field: it is refused."""
+    within = "\n01,01,x" * 20_000 + "\n"
+    source = written([("origin", "destination", "note"), *[("01", "02", ""), ("02", "01", within)] * 120])
+    try:
+        read = pairs_of(loaded(source), "origin", "destination")
+    except OdError as error:
+        assert error.code == "OD-FILE-UNREADABLE"  # noqa: PT017  # it may be read, too, if rightly
+    else:
+        assert read == [("01", "02"), ("02", "01")] * 120
+
+
+def refused(source, form=TABLE, columns=None, **options) -> OdError:
+    folder = source.parent / "refused"
+    folder.mkdir(exist_ok=True)
+    with pytest.raises(OdError) as error:
+        load_records(
+            source, columns or RecordColumns(), "2001-06", folder / "raw.parquet", record_format=form, **options
+        )
+    shown = "".join(traceback.format_exception(error.value)) + repr(error.value)
+    assert CANARY not in shown
+    assert "\n" not in str(error.value)
+    assert not list(folder.iterdir())
+    return error.value
+
+
+GOOD = f"origin,destination\n01,02\n{CANARY},é\n"
+WRONG = {
+    "semicolons": ("t.csv", GOOD.replace(",", ";").encode(), {}, "OD-TRIPS-COLUMN", 'write delimiter: ";"'),
+    "tabs": ("t.csv", GOOD.replace(",", "\t").encode(), {}, "OD-TRIPS-COLUMN", r'write delimiter: "\t"'),
+    "commas": ("t.csv", GOOD.encode(), {"delimiter": ";"}, "OD-TRIPS-COLUMN", 'write delimiter: ","'),
+    "UTF-16": ("t.csv", GOOD.encode("utf-16"), {}, "OD-FILE-UNREADABLE", "write encoding: utf-16"),
+    "UTF-16, packed": ("t.csv.gz", gzip.compress(GOOD.encode("utf-16")), {}, "OD-FILE-UNREADABLE", "encoding: utf-16"),
+    "UTF-16, big-endian": (
+        "t.csv",
+        b"\xfe\xff" + GOOD.encode("utf-16-be"),
+        {"encoding": "utf-16"},
+        "OD-FILE-UNREADABLE",
+        "anew in UTF-8",
+    ),
+    "UTF-16 without a mark": (
+        "t.csv",
+        GOOD.encode("utf-16-be"),
+        {"encoding": "utf-16"},
+        "OD-FILE-UNREADABLE",
+        "no mark",
+    ),
+    "UTF-8 for Latin-1": (
+        "t.csv",
+        GOOD.encode("utf-8-sig"),
+        {"encoding": "latin-1"},
+        "OD-FILE-UNREADABLE",
+        "encoding: utf-8",
+    ),
+    "Latin-1": ("t.csv", GOOD.encode("latin-1"), {}, "OD-FILE-UNREADABLE", "write encoding: latin-1"),
+    "Latin-1 in the header": ("t.csv", ("é," + GOOD).encode("latin-1"), {}, "OD-FILE-UNREADABLE", "encoding: latin-1"),
+    "Windows-1252": (
+        "t.csv",
+        (GOOD + "€,02\n").encode("cp1252"),
+        {"encoding": "latin-1"},
+        "OD-FILE-UNREADABLE",
+        "sign",
+    ),
+    "gzip by another name": ("t.csv", gzip.compress(GOOD.encode()), {}, "OD-FILE-UNREADABLE", "ends in .gz"),
+    "not gzip": ("t.csv.gz", GOOD.encode(), {}, "OD-FILE-UNREADABLE", "not compressed by gzip"),
+    "zip": ("t.csv", b"PK\3\4" + GOOD.encode(), {}, "OD-FILE-UNREADABLE", "unpack it"),
+    "CSV for DuckDB": ("t.duckdb", GOOD.encode(), {"table": "t"}, "OD-FILE-UNREADABLE", "not a DuckDB file"),
+    "CSV for Parquet": ("t.parquet", GOOD.encode(), {}, "OD-FILE-UNREADABLE", "not a Parquet file"),
+    "a delimiter for Parquet": ("t.parquet", b"PAR1", {"delimiter": ";"}, "OD-READER-OPTIONS", "have no delimiter"),
+    "one column in two cases": (
+        "t.csv",
+        b"Origin,origin,destination\n01,02,03\n",
+        {},
+        "OD-FILE-UNREADABLE",
+        "has a column twice, in whatever case",
+    ),
+    "no header": ("t.csv", f"{CANARY},02\n".encode(), {}, "OD-TRIPS-COLUMN", "first line has none of the columns"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_that_is_not_what_is_stated(tmp_path, name):
+    """Refused with what to write; only the confidential detail quotes a first line."""
+    file, content, options, code, said = WRONG[name]
+    (tmp_path / file).write_bytes(content)
+    error = refused(tmp_path / file, TABLE.declared(**options))
+    assert error.code == code
+    assert said in str(error)
+    assert file in str(error)
+    assert name != "no header" or CANARY in error.confidential_detail
+
+
+def test_a_table_of_a_duckdb_file(tmp_path, loaded):
+    """By its name, with its schema where it has one; a view reads what stands in the file, and nothing beside it."""
+    source, other = tmp_path / "trips.duckdb", tmp_path / "other.csv"
+    other.write_text(f"origin,destination\n{CANARY},01\n")
+    with duckdb.connect(source) as connection:
+        connection.execute("CREATE TABLE trips AS SELECT '01' AS origin, '02' AS destination, 3 AS n")
+        connection.execute("CREATE SCHEMA s; CREATE TABLE s.\"a b\" AS SELECT '02' AS origin, '02' AS destination")
+        connection.execute('CREATE VIEW all_of_them AS SELECT origin, destination FROM trips UNION ALL FROM s."a b"')
+        connection.execute(f"CREATE VIEW outside AS SELECT * FROM read_csv('{other}')")
+    before = source.read_bytes()
+    flows = loaded(source, RecordColumns(trips="n"), record_format=TABLE.declared(table="trips"))
+    assert pairs_of(flows, "origin", "destination", "trips") == [("01", "02", 3)]
+    for table, rows in (("s.a b", [("02", "02")]), ("all_of_them", [("01", "02"), ("02", "02")])):
+        read = loaded(source, record_format=TABLE.declared(table=table))
+        assert sorted(pairs_of(read, "origin", "destination")) == rows
+    assert refused(source, TABLE.declared(table="outside")).code == "OD-FILE-UNREADABLE"
+    error = refused(source, TABLE.declared(table="trip"))
+    assert error.code == "OD-TRIPS-TABLE"
+    assert "'trip' (did you mean 'trips'?)" in error.message
+    assert "write table:" in refused(source).next_step
+    assert (
+        "it has 'origin', 'destination', 'n'"
+        in refused(source, TABLE.declared(table="trips"), RecordColumns(origin="from")).message
+    )
+    assert source.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "trips.duckdb",
+        "other.csv",
+        "confidential",
+        "refused",
+        "here",
+    }
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_only_rows_of_the_categories_are_records(tmp_path, loaded, target, form):
+    """Rows of others are no faults, whatever stands in them; pandas chooses the same."""
+    generator = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "origin": generator.choice(["01", "02", "zz"], 400, p=[0.5, 0.4, 0.1]),
+            "destination": "03",
+            "mode": generator.choice(["1", "2", "3", None], 400),
+            "paid": generator.choice([1, 2, 3], 400),
+        }
+    )
+    frame.loc[frame["origin"] == "zz", "paid"] = 3
+    source = tmp_path / f"trips.{form}"
+    frame.to_csv(source, index=False) if form == "csv" else frame.to_parquet(source)
+    declared = TABLE.declared(categories=(("mode", ("2", "")), ("paid", ("1", "2"))))
+    read = loaded(source, record_format=declared)
+    chosen = frame[(frame["mode"].isna() | (frame["mode"] == "2")) & frame["paid"].isin([1, 2])]
+    assert pairs_of(read, "origin", "destination") == pairs_of(chosen, "origin", "destination")
+    assert trip_counts_of(target, TREE, fault_threshold=0).total == len(chosen)
+    error = refused(source, TABLE.declared(categories=(("mod", ("2",)),)))
+    assert error.code == "OD-TRIPS-COLUMN"
+    assert "'mod' (did you mean 'mode'?)" in error.message
+
+
+def test_fractions_are_no_categories(tmp_path):
+    pd.DataFrame({"origin": ["01"], "destination": ["01"], "x": [1.0]}).to_parquet(tmp_path / "t.parquet")
+    error = refused(tmp_path / "t.parquet", TABLE.declared(categories=(("x", ("1",)),)))
+    assert error.code == "OD-TRIPS-CATEGORY"
+    assert "'x' holds DOUBLE" in error.message
+
+
+CODES = st.sampled_from(["01", "02", "9", "unknown", "zz", "", " ", None])
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(CODES, CODES), max_size=8),
+    nowhere=st.lists(st.sampled_from(["01", "9", "zz", "", "'"]), unique=True),
+    has_unknown=st.booleans(),
+)
+@example(rows=[("01", "9"), (None, " ")], nowhere=["01", "9", ""], has_unknown=True)
+def test_codes_that_are_nowhere(tmp_path, loaded, rows, nowhere, has_unknown):
+    """The rule in Python: a zone is itself; what is nowhere is the unknown zone; the rest stays as it is."""
+    sides = {"origin": [o for o, _ in rows], "destination": [d or "" for _, d in rows]}
+    table = pa.table({name: pa.array(codes, pa.string()) for name, codes in sides.items()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    geography = GEOGRAPHY if has_unknown else Geography.from_frame(ZONES, ["region", "zone"])
+    read = loaded(tmp_path / "t.parquet", record_format=TABLE.declared(nowhere=tuple(nowhere)), geography=geography)
+
+    def placed(code):
+        is_nowhere = "" in nowhere if code is None or not code.strip() else code in nowhere
+        return "unknown" if has_unknown and is_nowhere and code not in set(ZONES["zone"]) else code
+
+    assert pairs_of(read, "origin", "destination") == [(placed(o), placed(d or "")) for o, d in rows]
+
+
+DAYS = ["2001-05-31", "2001-06-01", "2001-06-30 23:59:59.9999999", "2001-07-01", "", "31/06/2001", "2002-06-15"]
+
+
+def test_records_of_other_periods_are_refused_or_dropped(tmp_path, loaded, target, written):
+    """Dropped, they are part of nothing; a record without a date stays a fault in any case."""
+    source = written([("origin", "destination", "day"), *(("01", "02", day) for day in DAYS)])
+    loaded(source, DATED)
+    assert pd.read_parquet(target)["in_period"].tolist() == [False, True, True, False, False, False, False]
+    dropping = TABLE.declared(outside_period="drop")
+    read = loaded(source, DATED, record_format=dropping)
+    assert read["in_period"].tolist() == [True, True, False, False]
+    assert trip_counts_of(target, TREE, fault_threshold=1).total == 2
+    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
+        trip_counts_of(target, TREE)
+    dated = written([("origin", "destination", "day"), *[("01", "02", "2001-05-31")] * 999, ("01", "02", "2001-06-01")])
+    loaded(dated, DATED, record_format=dropping)
+    assert trip_counts_of(target, TREE, fault_threshold=0).total == 1
+    loaded(dated, record_format=dropping)  # a file of one period has no dates
+    assert trip_counts_of(target, TREE, fault_threshold=0).total == 1000
+
+
+ZONE = "Europe/Rome"
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(times=st.lists(st.datetimes(datetime.datetime(1995, 1, 1), datetime.datetime(2030, 1, 1)), max_size=10))
+def test_times_with_a_zone_become_local(tmp_path, loaded, times):
+    """As Python's own time zones have it, in summer and winter; around the ends of the period above all."""
+    midnights = [datetime.datetime(2001, 5, 31, 22), datetime.datetime(2001, 6, 30, 22)]
+    around = [midnight - datetime.timedelta(minutes=minutes) for midnight in midnights for minutes in (0, 1)]
+    stamps = [time.replace(tzinfo=datetime.UTC) for time in (*around, *times)]
+    table = {"origin": ["01"] * len(stamps), "destination": ["02"] * len(stamps)}
+    pq.write_table(pa.table(table | {"day": pa.array(stamps, pa.timestamp("us", "UTC"))}), tmp_path / "t.parquet")
+    read = loaded(tmp_path / "t.parquet", DATED, time_zone=ZONE)
+    local = [stamp.astimezone(ZoneInfo(ZONE)).replace(tzinfo=None) for stamp in stamps]
+    assert [time.to_pydatetime() for time in read["date"]] == local
+    assert read["in_period"].tolist() == [(time.year, time.month) == (2001, 6) for time in local]
+
+
+def test_a_time_that_no_clock_has_is_a_fault_of_its_record(tmp_path, loaded):
+    days = pa.array([2**63 - 2, -(2**63) + 5, 991_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"origin": ["01"] * 4, "destination": ["01"] * 4, "day": days}), tmp_path / "t.parquet")
+    load = loaded(tmp_path / "t.parquet", DATED, "2001", time_zone=ZONE)
+    assert load["in_period"].tolist() == [False, False, True, False]
+
+
+def test_time_zones_that_there_are_not(tmp_path, written):
+    source = written([("origin", "destination", "day"), ("01", "02", "2001-06-01")])
+    for zone in ("Europe/Roma", "+02:00", "europe/rome", "x'); DROP TABLE records; --", ""):
+        assert refused(source, columns=DATED, time_zone=zone).code == "OD-TIME-ZONE"
+    assert "did you mean 'Europe/Rome'?" in refused(source, columns=DATED, time_zone="Europe/Roma").message
+    stamps = pa.array([datetime.datetime(2001, 6, 1, tzinfo=datetime.UTC)])
+    pq.write_table(pa.table({"origin": ["01"], "destination": ["01"], "day": stamps}), tmp_path / "t.parquet")
+    error = refused(tmp_path / "t.parquet", columns=DATED)
+    assert error.code == "OD-TRIPS-DATE"
+    assert "time_zone" in error.next_step
+
+
+def test_texts_with_a_zone_stay_faults(loaded, written):
+    source = written([("origin", "destination", "day"), ("01", "02", "2001-06-01 12:00:00+02")])
+    assert loaded(source, DATED, time_zone=ZONE)["in_period"].tolist() == [False]

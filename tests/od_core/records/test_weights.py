@@ -1,0 +1,225 @@
+"""Weights of records: rounded by exact fractions, files as frames, faults one by one, refusals, what is said."""
+
+from __future__ import annotations
+
+import csv
+import math
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from od_core import Budget, Geography, PrivacyUnit, plan_release, release_flows
+from od_core.errors import OdError
+from od_core.geography.flow_tree import FlowTree
+from od_core.group_sizes.plan import plan_group_sizes
+from od_core.privacy.domain import unit_facts
+from od_core.privacy.neighbours import NO_FAULTS, Neighbours
+from od_core.privacy.unit import LARGEST_WEIGHT
+from od_core.publication.certificate import guarantee_sentences
+from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.load import RecordColumns, load_records
+from od_core.records.trip_counts import TripCounts, count_trips
+from od_core.records.weights import weighed
+from od_core.stops.plan import plan_stops
+
+ZONES = pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]})
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+TREE = FlowTree(GEOGRAPHY, GEOGRAPHY, "destination")
+UNBOUNDED = PrivacyUnit("trip", "unbounded", max_weight=5)
+BOUNDED = PrivacyUnit("trip", max_weight=5)
+NO_WEIGHT = ["", "heavy", "-0.5", "nan", "inf", "-inf", "1,5"]
+
+
+def expected(text: str, most: int) -> int | None:
+    """The trips of a record by exact fractions; None where the text is no weight."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(number) or number < 0:
+        return None
+    return min(most, math.floor(Fraction(number) + Fraction(1, 2)))
+
+
+@given(
+    st.lists(st.floats(0, 9) | st.floats() | st.integers(0, 20).map(lambda n: n / 2), max_size=60),
+    st.sampled_from([1, 5, LARGEST_WEIGHT]),
+)
+@example([0.49999999999999994, 0.5, 1.5, 2.5, -0.0, 1e300, 4.5, 5.5], 5)
+@settings(max_examples=12)
+def test_a_weight_is_rounded_to_the_nearest_and_cut_exactly(numbers: list[float], most: int) -> None:
+    texts = [repr(number) for number in numbers]
+    wanted = [expected(text, most) for text in texts]
+    for column in (pd.Series(numbers, dtype=float), pd.Series(texts, dtype=object)):
+        trips, has_weight = weighed(pd.DataFrame({"weight": column}), most)
+        assert has_weight.tolist() == [count is not None for count in wanted]
+        assert trips.tolist() == [count or 0 for count in wanted]
+
+
+def test_objects_that_are_no_numbers_are_no_weights() -> None:
+    column = pd.Series([True, None, pd.NA, b"2", "\ud800", [2], 2, np.float32(2.5), "3"], dtype=object)
+    trips, has_weight = weighed(pd.DataFrame({"weight": column}), 5)
+    assert trips.tolist() == [0, 0, 0, 0, 0, 0, 2, 3, 3]
+    assert has_weight.tolist() == [False] * 6 + [True] * 3
+
+
+def counted(records: pd.DataFrame, folder: Path, unit: PrivacyUnit, threshold: Fraction) -> list[TripCounts]:
+    """From the frame, from CSV, from Parquet."""
+    records.to_csv(folder / "records.csv", index=False, quoting=csv.QUOTE_ALL)
+    records.to_parquet(folder / "records.parquet")
+    counts = [count_trips(records.assign(in_period=True), TREE, unit=unit, fault_threshold=threshold)]
+    for name in ("records.csv", "records.parquet"):
+        load_records(folder / name, RecordColumns(weight="weight"), "2001-06", folder / "staged.parquet")
+        counts.append(trip_counts_of(folder / "staged.parquet", TREE, unit=unit, fault_threshold=threshold))
+    return counts
+
+
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from(["a1", "a2", "b1", "nowhere"]),
+        st.sampled_from(["a1", "b1"]),
+        st.sampled_from(["0.2", "0.5", "1", "2.5", "17", *NO_WEIGHT]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(records=RECORDS)
+@settings(max_examples=10)
+def test_files_are_counted_as_frames_and_as_a_sum(records, tmp_path_factory) -> None:
+    frame = pd.DataFrame(records, columns=["origin", "destination", "weight"], dtype=object)
+    wanted: dict[tuple[str, str], int] = {}
+    for origin, destination, weight in records:
+        if origin != "nowhere" and (trips := expected(weight, 5)):
+            wanted[origin, destination] = wanted.get((origin, destination), 0) + trips
+    codes, sums = list(wanted), np.array(list(wanted.values()), dtype=np.int64)
+    zones = [GEOGRAPHY.zone_numbers(pd.Series([pair[side] for pair in codes], dtype=object)) for side in (0, 1)]
+    truth = TripCounts.from_pairs(TREE, *zones, sums)
+    for counts in counted(frame, tmp_path_factory.mktemp("weights"), UNBOUNDED, Fraction(1)):
+        for column, right in zip((counts.rank, counts.before), (truth.rank, truth.before), strict=True):
+            np.testing.assert_array_equal(column, right)
+
+
+@pytest.mark.parametrize("unit", [BOUNDED, UNBOUNDED], ids=["bounded", "unbounded"])
+def test_a_fault_is_one_record_whatever_the_others_weigh(unit: PrivacyUnit, tmp_path: Path) -> None:
+    """Three of twenty: no weight, no zone, no weight; the others weigh 5 each."""
+    frame = pd.DataFrame({"origin": ["a1"] * 20, "destination": ["b1"] * 20, "weight": ["9"] * 17 + ["", "3", "-1"]})
+    frame.loc[18, "origin"] = "nowhere"
+    assert [counts.total for counts in counted(frame, tmp_path, unit, Fraction(3, 20))] == [85] * 3
+    too_many = Fraction(14, 100)
+    for count in (
+        lambda: count_trips(frame, TREE, unit=unit, fault_threshold=too_many),
+        lambda: trip_counts_of(tmp_path / "staged.parquet", TREE, unit=unit, fault_threshold=too_many),
+    ):
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as caught:
+            count()
+        assert "no user id or weight" in str(caught.value)
+        assert caught.value.confidential_detail == "3 of 20 trips"
+
+
+def frame(**columns: object) -> pd.DataFrame:
+    return pd.DataFrame({"origin": ["a1"], "destination": ["b1"], **columns})
+
+
+@pytest.mark.parametrize(
+    ("records", "unit", "code", "says"),
+    [
+        (frame(weight=[2.0]), PrivacyUnit("trip"), "OD-TRIPS-WEIGHTS", "no bound is declared"),
+        (frame(weight=[2.0], u=["x"]), PrivacyUnit("user", column="u", max_trips=2), "OD-TRIPS-WEIGHTS", "no bound"),
+        (frame(), BOUNDED, "OD-TRIPS-COLUMN", "no column 'weight'"),
+        (frame(weight=[2.0], trips=[3]), BOUNDED, "OD-TRIPS-WEIGHTS", "no single record"),
+        (frame(weight=[True]), BOUNDED, "OD-TRIPS-WEIGHTS", "holds bool"),
+        (frame(weight=pd.to_datetime(["2001-01-01"])), BOUNDED, "OD-TRIPS-WEIGHTS", "holds datetime"),
+        (frame(trips=[0.5]), PrivacyUnit("trip"), "OD-TRIPS-COUNT", "a column 'weight' and a declared max_weight"),
+        (frame(trips=[-1]), PrivacyUnit("trip"), "OD-TRIPS-COUNT", "from 0 to 2^53"),
+    ],
+)
+def test_frames_and_files_refuse_the_same(
+    records: pd.DataFrame, unit: PrivacyUnit, code: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OdError, match=code) as caught:
+        count_trips(records, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
+    assert says in str(caught.value)
+    records.to_parquet(tmp_path / "records.parquet")
+    names = {name: name for name in ("weight", "trips") if name in records}
+    with pytest.raises(OdError, match=code):
+        _count_file(tmp_path, unit, names)
+
+
+def _count_file(folder: Path, unit: PrivacyUnit, names: dict[str, str]) -> None:
+    staged, columns = folder / "staged.parquet", RecordColumns(**names, user=unit.column)  # type: ignore[arg-type]
+    load_records(folder / "records.parquet", columns, "2001-06", staged)
+    trip_counts_of(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
+
+
+def test_a_column_of_weights_stands_once() -> None:
+    twice = pd.concat([frame(weight=[1.0]), frame(weight=[2.0])["weight"]], axis=1)
+    with pytest.raises(OdError, match="twice"):
+        count_trips(twice, TREE, unit=BOUNDED)
+
+
+@pytest.mark.parametrize("bound", [0, -1, 1.0, True, "3", LARGEST_WEIGHT + 1, Decimal(3)])
+def test_a_bound_is_a_whole_number(bound: object) -> None:
+    with pytest.raises(OdError, match="OD-UNIT-MAX-WEIGHT"):
+        PrivacyUnit("trip", max_weight=bound)  # type: ignore[arg-type]
+
+
+def test_who_refuses_weights_says_so_by_name() -> None:
+    with pytest.raises(OdError, match="OD-UNIT-OPTIONS"):
+        PrivacyUnit("user", column="u", max_trips=2, max_weight=3)
+    with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: group sizes"):
+        plan_group_sizes(GEOGRAPHY, np.ones(3, dtype=np.int64), unit=BOUNDED, budget=Budget(1), top_code=5)
+    with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: trips with stops"):
+        plan_stops((4, 4), unit=BOUNDED, budget=Budget(1))
+    with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: stability histograms"):
+        plan_release(
+            GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-6"), mechanism="stability_histogram", acceptance=NO_FAULTS
+        )
+
+
+def test_the_unit_says_its_bound_everywhere() -> None:
+    """n is noised, also where a record counts at most 1; the domain is that of the data set."""
+    assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).publishes_total
+    assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).shifted_cells(1) is None
+    assert unit_facts(BOUNDED) == unit_facts(PrivacyUnit("trip"))
+    budget = Budget(1, "1e-8")
+    plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=budget, acceptance=NO_FAULTS)
+    assert [step.level for step in plan.steps] == [0, 1, 2, 3, 4]
+    assert [step.sensitivity_squared for step in plan.steps] == [25, 50, 50, 50, 50]
+    assert plan.conversion == "tight"
+    assert plan.facts()["max_weight"] == plan.facts()["contribution_bound"] == 5
+    assert (
+        "max_weight"
+        not in plan_release(GEOGRAPHY, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS).facts()
+    )
+    sentences = guarantee_sentences(Neighbours(BOUNDED), plan.spent, [])
+    assert (
+        "one trip record, which counts at most 5 trips, was replaced by any other of the same period"
+        in (sentences["protected"])
+    )
+    assert "rounded to the nearest whole number (halves up), and at most 5" in sentences["contribution"]
+    assert "total number" not in sentences["not_protected"]
+    assert "0.1 % of the records were faulty; the promise" in sentences["input"]
+    assert "contribution" not in guarantee_sentences(Neighbours(PrivacyUnit("trip")), plan.spent, [])
+
+
+def test_weights_are_released_with_the_library() -> None:
+    """At a budget without noise to speak of, the total is that of the cut weights."""
+    records = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1"] * 3, "weight": [2.4, 99, 0.5]})
+    release = release_flows(
+        records,
+        GEOGRAPHY,
+        unit=BOUNDED,
+        budget=Budget(rho=Fraction(10**9), delta="1e-8"),
+        noise="opendp",
+        fault_threshold=0,
+    )
+    flows = {(row.origin, row.destination): row.trips for row in release.flows.itertuples()}
+    assert flows == {("a1", "b1"): 2, ("a2", "b1"): 5, ("b1", "b1"): 1}

@@ -1,0 +1,55 @@
+"""What is refused before Spark is started, and what works where it is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from od_core.errors import OdError
+from od_core.spark.session import open_session
+
+WITHOUT_SPARK = """
+import sys, pathlib
+sys.modules["pyspark"] = None  # as where it is not installed
+import od_core.spark.workers
+from od_core.errors import OdError
+from od_core.spark.session import open_session
+try:
+    with open_session("local[2]", pathlib.Path(sys.argv[1])):
+        pass
+except OdError as error:
+    print(error)
+"""
+
+
+def test_without_spark_the_package_imports_and_says_what_to_install(tmp_path: Path):
+    command = [sys.executable, "-c", WITHOUT_SPARK, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("OD-SPARK-ABSENT: PySpark is not installed")
+    assert "pip install -e '.[spark]'" in said
+    assert "Traceback" not in said
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "code"),
+    [
+        ("local[2]", {"spark.speculation": "true"}, "OD-SPARK-SPECULATION"),
+        ("sc://localhost:1", {"spark.speculation": "TRUE"}, "OD-SPARK-SPECULATION"),
+        ("sc://localhost:1", {"spark.task.maxFailures": "2"}, "OD-SPARK-RETRIES"),
+        ("spark://localhost:1", {"spark.task.maxFailures": "4"}, "OD-SPARK-RETRIES"),
+        ("local-cluster[2,1,1024]", {"spark.task.maxFailures": "2"}, "OD-SPARK-RETRIES"),
+        ("local[2,3]", {}, "OD-SPARK-RETRIES"),
+        ("local[*, 2]", {}, "OD-SPARK-RETRIES"),
+    ],
+)
+def test_settings_that_repeat_tasks_are_refused(tmp_path: Path, address: str, settings: dict[str, str], code: str):
+    """Before a session is started: nothing is on the disk."""
+    pytest.importorskip("pyspark")
+    with pytest.raises(OdError) as refused, open_session(address, tmp_path / "spark", settings):
+        pass
+    assert refused.value.code == code
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,50 @@
+"""Where machine code is kept: it is run, so nobody else may write there."""
+
+from __future__ import annotations
+
+import pytest
+
+from od_core import kernels as compiled
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def found():
+    return compiled.cache_folder.__wrapped__()
+
+
+def test_the_folder_is_named_by_the_sources_and_closed(cache):
+    folder = found()
+    assert folder.parent == cache
+    assert folder.name.startswith("od_core-")
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(cache):
+    found().chmod(0o770)
+    assert found() is None
+
+
+def test_a_link_is_not_followed(cache, tmp_path_factory):
+    folder = found()
+    folder.rmdir()
+    folder.symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    assert found() is None
+
+
+def test_no_home_is_no_fault(monkeypatch):
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(compiled.os.path, "expanduser", lambda path: path)  # as where the user has no entry
+    assert compiled._places() == [compiled._environment_cache()]
+
+
+def test_other_sources_are_another_folder(cache, monkeypatch):
+    """Any change in a file with kernels; the digest is of what those files hold."""
+    before = found()
+    monkeypatch.setattr(compiled, "_digest_of_sources", lambda: "0123456789abcdef")
+    assert found() != before
