@@ -19,8 +19,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.chain import Entries
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Draw, Measurements, MemoryMeasurements, begin_release
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import Draw, Measurements, MemoryMeasurements, NoisyVector, begin_release
 from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource

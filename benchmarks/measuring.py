@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from od_core.evaluation.peak_memory import peak_memory_gigabytes as peak_memory_gigabytes
-from od_core.evaluation.peak_memory import reset_peak_memory as reset_peak_memory
+from od_core.evaluation.comparison import peak_memory_gigabytes as peak_memory_gigabytes
+from od_core.evaluation.comparison import reset_peak_memory as reset_peak_memory
 
 Item = TypeVar("Item")
 

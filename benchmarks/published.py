@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
-from od_core.evaluation.published import BINARY_COMPLETE, PUBLISHED
+from od_core.evaluation.report import BINARY_COMPLETE, PUBLISHED
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.stops.geometry.box_index import Ranges
 from od_core.stops.geometry.grid import Grid, Points
+from od_core.stops.geometry.queries import Ranges
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
 """Shares of a side that a query takes. One of 1 % is nearly always empty in four dimensions and more."""

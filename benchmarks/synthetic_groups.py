@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, Marking, refuse_unmarked
 from od_core.geography.geography import WHOLE_SPACE, Geography
-from od_core.group_sizes.frame import Counts
 from od_core.group_sizes.grouping import AreasByDay
-from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.records.format import RecordColumns
 from od_core.records.load import load_records
 from od_core.records.zone_lists import read_zones

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import dagster as dg
 
 
 def project_root() -> Path:
@@ -32,3 +37,21 @@ DAGSTER_SETTINGS = Path(__file__).parent / "dagster.yaml"
 def dagster_home(var: Path) -> Path:
     """Dagster's home in the folder of everything that is written."""
     return var / "dagster"
+
+
+# Where the source of a definition is, found at load: Dagster shows it beside the definition, and opens it.
+
+
+def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
+    """The assets, each with the file and line of the function that makes it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # docs/decisions/0002-dagster.md
+        return dg.with_source_code_references(assets)
+
+
+def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Metadata that says which file a definition stands in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])
+    return {"dagster/code_references": references}

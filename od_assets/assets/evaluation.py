@@ -12,13 +12,11 @@ from od_assets.assets.failures import public_failures
 from od_assets.assets.metadata import allowed
 from od_assets.project import var_folder
 from od_assets.runs.dead_runs import mark_process
-from od_core.evaluation.comparison import Run, compare, planned_runs
+from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs
 from od_core.evaluation.comparison_table import TABLE_COLUMNS, refusals, table
-from od_core.evaluation.contenders import CONTENDERS
 from od_core.evaluation.figures import draw_figures
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.published import ITALY
-from od_core.evaluation.report import comparison_markdown, data_sets_markdown, published_markdown
+from od_core.evaluation.report import ITALY, comparison_markdown, data_sets_markdown, published_markdown
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
 
 _DESCRIBED = {

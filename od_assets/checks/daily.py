@@ -7,8 +7,8 @@ import dagster as dg
 
 from od_assets.assets.failures import failures_without_values
 from od_assets.assets.metadata import allowed
-from od_assets.resources.run_tags import RELEASE_TAG
 from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.dead_runs import RELEASE_TAG
 from od_assets.runs.verify import verified
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError

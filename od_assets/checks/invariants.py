@@ -13,7 +13,7 @@ import pyarrow as pa
 from od_core.files.duckdb_session import memory_database
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import WHOLE_SPACE, Geography, Numbers
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.place_list import PlaceList
 

@@ -9,10 +9,19 @@ import pyarrow as pa
 from od_assets.assets.level_keys import estimate_key, refined_key
 from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks, spend_violations
 from od_assets.checks.expectations import flows_meet_expectations
-from od_assets.checks.invariants import flow_violations, level_violations
+from od_assets.checks.invariants import (
+    box_violations,
+    flow_violations,
+    group_size_violations,
+    level_violations,
+    place_violations,
+)
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.group_size_settings import GroupSizeSettings
 from od_assets.series.settings import ReleaseSettings
+from od_assets.series.stops_settings import StopsSettings
 from od_core.flows.plan import ReleasePlan
+from od_core.group_sizes.release import frame_of
 
 
 def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
@@ -98,3 +107,80 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
     }
     return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, look)
+
+
+# The blocking checks of one group-size table.
+
+
+def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
+    """All blocking checks of a group-size table, in the order of its assets."""
+    return [
+        geography_checks(settings),
+        record_checks(settings),
+        _histogram_checks(settings),
+    ]
+
+
+def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
+    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+        key = settings.key(period)
+        plan = warehouse.plan(settings, key)
+        mechanism, table = plan.mechanism, warehouse.staged_group_sizes(key).histogram_table()
+        frame = frame_of(plan, warehouse.measured_group_sizes(plan, key))
+        violations = group_size_violations(frame, table)
+        return {
+            "are_counts": violations["group_sizes_are_counts"],
+            "sum_to_totals": violations["group_sizes_sum_to_totals"] if mechanism.keeps_totals else 0,
+            "add_up": violations["group_sizes_add_up"] if mechanism.adds_up else 0,
+            "spend_is_plan": spend_violations(warehouse, plan, key),
+        }
+
+    asks = {
+        "are_counts": "Each size of an area once, a whole number of groups of at least 0; listed areas, sizes 0 to K.",
+        "sum_to_totals": "The groups of an area are as many as it has, where the mechanism promises it.",
+        "add_up": "The groups of each size of an area are those of the areas in it, where the mechanism promises it.",
+        "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
+    }
+    return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, look)
+
+
+# The blocking checks of one release of trips with stops.
+
+
+def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
+    """All blocking checks of a release of trips with stops, in the order of its assets."""
+    return [
+        _place_checks(settings),
+        record_checks(settings),
+        _box_checks(settings),
+    ]
+
+
+def _place_checks(settings: StopsSettings) -> AssetChecks:
+    return AssetChecks(
+        dg.AssetKey([settings.name, "geography"]),
+        {"are_on_the_map": "Every place is listed once, with coordinates on the map."},
+        lambda warehouse, _: {"are_on_the_map": place_violations(warehouse.geography(settings))},
+        partitioned=False,
+    )
+
+
+def _box_checks(settings: StopsSettings) -> AssetChecks:
+    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+        key = settings.key(period)
+        plan = warehouse.plan(settings, key)
+        violations = box_violations(plan.grid, warehouse.staged_stops(key).boxes())
+        return {
+            "fill_the_grid": violations["boxes_fill_the_grid"],
+            "are_counts": violations["box_counts_are_counts"],
+            "keep_the_total": violations["box_counts_keep_the_total"],
+            "spend_is_plan": spend_violations(warehouse, plan, key),
+        }
+
+    asks = {
+        "fill_the_grid": "Every cell of the grid lies in one box.",
+        "are_counts": "The count of each box is a whole number of at least 0.",
+        "keep_the_total": "The counts sum to the noisy counts, or to 0 where these are below it.",
+        "spend_is_plan": "The ledger charged what was planned, once for each draw.",
+    }
+    return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, look)

@@ -84,7 +84,7 @@ class Forecast:
 
     def write(self, folder: Path) -> None:
         """The table as ``forecast.csv``, its curves as ``forecast.svg``; the folder is made where it is not there."""
-        from od_core.evaluation.forecast_figure import draw_forecast
+        from od_core.evaluation.figures import draw_forecast
 
         folder.mkdir(parents=True, exist_ok=True)
         self.errors.to_csv(folder / "forecast.csv", index=False, lineterminator="\r\n")

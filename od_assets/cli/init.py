@@ -29,8 +29,7 @@ from od_assets.runs.run_period import planned_period
 from od_assets.series import declarations
 from od_assets.series.declarations import declaration, declared_by, refuse_unloadable
 from od_core.errors import OdError
-from od_core.files.durable import PUBLIC_FILE_MODE, write_durably
-from od_core.files.presence import absence
+from od_core.files.durable import PUBLIC_FILE_MODE, absence, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST

@@ -8,15 +8,12 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
-from od_assets.code_references import with_sources
 from od_assets.components.section import Number, Section
-from od_assets.project import project_root
+from od_assets.project import project_root, with_sources
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
-from od_core.evaluation.comparison import EPSILONS, NUMBER_OF_RUNS
-from od_core.evaluation.contenders import DELTA
-from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
-from od_core.evaluation.known_table import KnownTable
+from od_core.evaluation.comparison import DELTA, EPSILONS, NUMBER_OF_RUNS
+from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
 from od_core.flows.mechanisms import mechanism_named
 from od_core.records.format import RecordColumns
 

@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.group_sizes import group_size_assets
-from od_assets.checks.group_size_checks import group_size_checks
+from od_assets.checks.release_checks import group_size_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import (
     PureEpsilon,

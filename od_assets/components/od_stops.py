@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.stops import stops_assets
-from od_assets.checks.stops_checks import stops_checks
+from od_assets.checks.release_checks import stops_checks
 from od_assets.components.section import Section
 from od_assets.components.series import PureEpsilon, Records, Series, example_domain
 from od_assets.series.stops_settings import StopsSettings

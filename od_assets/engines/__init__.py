@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from od_core.flows.parts.workers import Threads, Workers
+from od_core.flows.parts.work import Threads, Workers
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.release_key import ReleaseKey

@@ -13,8 +13,7 @@ import numpy as np
 
 from od_assets.engines import closed_sessions, store_of
 from od_assets.project import var_folder
-from od_assets.resources.run_tags import mark_release
-from od_assets.runs.dead_runs import mark_process, sweep_dead_runs
+from od_assets.runs.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core import Release, ReleasePlan
 from od_core.errors import OdError
@@ -29,8 +28,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import forget_reading, hold_to_input, hold_to_reading, keep_reading
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.lock import LOCK_SECONDS, exclusive
-from od_core.ledger.measurements import DurableMeasurements, begin_release
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import Store
 from od_core.ledger.protocols import Counted
 from od_core.ledger.release_key import ReleaseKey

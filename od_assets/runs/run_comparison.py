@@ -15,8 +15,7 @@ from rich.progress import Progress, TaskID
 
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.engines.step_messages import one_of_all
-from od_assets.runs.failure_lines import step_failures
-from od_assets.runs.progress import followed
+from od_assets.runs.progress import followed, step_failures
 from od_assets.runs.run_period import SILENT
 from od_assets.series.declarations import comparison
 from od_core.errors import OdError

@@ -19,8 +19,7 @@ from rich.progress import Progress, TaskID
 from od_assets.components.series import Series
 from od_assets.engines.step_messages import one_of_all
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.failure_lines import failure_lines
-from od_assets.runs.progress import Tell, followed
+from od_assets.runs.progress import Tell, failure_lines, followed
 from od_assets.sensors.arrivals import arrival
 from od_core.errors import OdError
 from od_core.ledger.chain import DRAWING, MEASURED

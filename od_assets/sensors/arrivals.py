@@ -10,8 +10,7 @@ from typing import Any
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
-from od_core.files.durable import file_digest
-from od_core.files.presence import absence
+from od_core.files.durable import absence, file_digest
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE

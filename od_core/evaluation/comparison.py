@@ -18,17 +18,64 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.evaluation.bounds import bound_of
-from od_core.evaluation.contenders import CONTENDERS, DELTA, Contender
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.peak_memory import peak_memory_gigabytes, reset_peak_memory
+from od_core.evaluation.metrics import bound_of
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
-from od_core.flows.plan import ReleasePlan
+from od_core.flows.mechanisms import Mechanism
+from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import run_plan
+from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.parallel import threads
+from od_core.privacy.budget import Budget
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.unit import PrivacyUnit
 from od_core.records.trip_counts import TripCounts
+
+# The mechanisms that are compared, and how each is told its budget (spec 2, "Mechanisms to compare").
+
+
+DELTA = "1e-8"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A mechanism as it stands in tables and figures.
+
+    Attributes:
+        label: its name there.
+        mechanism: name of a mechanism, or one with its options.
+        conversion: how rho is found from (epsilon, delta); None is the mechanism's own. ``tight`` is that of the
+            paper's mechanisms, so that whoever names it spends the same rho as they do.
+    """
+
+    label: str
+    mechanism: str | Mechanism
+    conversion: str | None = None
+
+    def plan(self, geography: Geography, epsilon: str) -> ReleasePlan:
+        """The plan of its release: one trip is protected, neighbours are bounded, n is an invariant, delta is 1e-8."""
+        return plan_release(
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(epsilon, DELTA, conversion=self.conversion),
+            mechanism=self.mechanism,
+            acceptance=NO_FAULTS,  # as in the papers, where n is an invariant
+        )
+
+
+CONTENDERS = (
+    Contender("inftda", "inftda"),
+    Contender("tda_l2", "tda_l2"),
+    Contender("tda_linf", "tda_linf"),
+    Contender("vanilla_gauss", "vanilla_gauss"),
+    Contender("stability_histogram", "stability_histogram"),
+    Contender("inftda_refined", "inftda_refined"),
+    Contender("inftda_refined, rho of the others", "inftda_refined", conversion="tight"),
+)
+"""At equal (epsilon, delta); without the sixth at equal rho, but for the stability histogram, which has none."""
+
 
 EPSILONS = ("0.1", "1", "10")
 NUMBER_OF_RUNS = 5
@@ -210,3 +257,28 @@ def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
         "peak_memory_gigabytes": peak_memory_gigabytes() if resets else None,
         "levels": data.truth.errors(release.leaves),
     }
+
+
+# Most memory that this process has held, where the operating system says so (Linux).
+
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak_memory_gigabytes() -> float | None:
+    """Most memory that this process has held since the last reset; None where the system does not say."""
+    try:
+        lines = _STATUS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM")]
+    return int(peaks[0]) * 1024 / 1e9 if peaks else None
+
+
+def reset_peak_memory() -> bool:
+    """Forget the peak so far, which making the data has set; False where the system cannot."""
+    try:
+        _CLEAR.write_text("5", encoding="utf-8")
+    except OSError:
+        return False
+    return True

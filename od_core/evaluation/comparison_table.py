@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.evaluation.contenders import CONTENDERS
+from od_core.evaluation.comparison import CONTENDERS
 from od_core.evaluation.known_flows import published_data_sets
 
 METRICS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate")

@@ -6,9 +6,12 @@ import ctypes
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 CONFIDENTIAL_FOLDER_MODE = 0o700
 CONFIDENTIAL_FILE_MODE = 0o600
@@ -107,3 +110,50 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Parquet files written piece by piece, whose bytes do not tell how the pieces were cut.
+
+
+ROWS = 1 << 20
+"""Rows of a row group; only one group is held at a time."""
+
+
+def write_batches(
+    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str
+) -> None:
+    """Write the rows of consecutive batches into a file that is named or open."""
+    with pq.ParquetWriter(target, schema, compression=compression) as writer:
+        for group in _groups(schema, batches):
+            writer.write_table(group, row_group_size=ROWS)
+
+
+def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in groups of ``ROWS`` rows, each in one piece; the last one has the rest."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(map(len, waiting)) >= ROWS:
+            table = pa.Table.from_batches(waiting, schema)
+            whole = len(table) - len(table) % ROWS
+            for start in range(0, whole, ROWS):
+                yield table.slice(start, ROWS).combine_chunks()
+            waiting = table.slice(whole).to_batches()
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema).combine_chunks()
+
+
+# Whether there is a file to be read.
+
+
+def absence(path: Path) -> str | None:
+    """Why a file cannot be opened, in words; None where it can."""
+    try:
+        if path.is_dir():
+            return f"{path.name} is a folder, not a file"
+        if not path.is_file():
+            return f"there is no file {path.name}"
+        path.open("rb").close()
+    except PermissionError:
+        return f"{path.name} may not be read by the user of this process"
+    return None

@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from od_core.errors import OdError
 from od_core.flows.estimation.intervals import Intervals
-from od_core.flows.estimation.present_leaves import measure_present, present_leaves
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.estimation.top_down import Measurement, above_the_leaves, published_root, run_levels
+from od_core.flows.estimation.top_down import (
+    Measurement,
+    above_the_leaves,
+    measure_present,
+    present_leaves,
+    published_root,
+    run_levels,
+)
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, ThresholdStep, plan_release
 from od_core.geography.flow_tree import Nodes, TreeOrder

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.errors import OdError
-from od_core.files.durable import sync, write_durably
-from od_core.files.row_groups import write_batches
+from od_core.files.durable import sync, write_batches, write_durably
 from od_core.flows.plan import ReleasePlan, Step
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store

@@ -17,8 +17,7 @@ from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.codes import check_case, text_codes
 from od_core.geography.geography import Geography, Numbers
-from od_core.group_sizes.frame import Counts
-from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.faults import not_counted, refuse_too_many_faults

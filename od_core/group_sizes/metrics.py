@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.group_sizes.frame import Counts, Frame
-from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.release import GroupSizeRelease
 
 

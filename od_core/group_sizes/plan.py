@@ -12,7 +12,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms import mechanism_for
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism, Query
 from od_core.group_sizes.top_code import SENSITIVITY_OF_LARGEST, TopCodeEstimate, as_top_code

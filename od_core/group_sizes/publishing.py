@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from od_core.errors import OdError
 from od_core.flows.publishing.read_bundle import geography_of
-from od_core.group_sizes.frame import Frame
-from od_core.group_sizes.measure import cells
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import mechanism_named
 from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep, plan_group_sizes
-from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of
+from od_core.group_sizes.release import GroupSizeRelease, cells, estimated, frame_of
 from od_core.group_sizes.report import group_size_pictures, group_size_report
 from od_core.group_sizes.top_code import MISSED, TopCodeEstimate, margin
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget, Spent
@@ -29,10 +28,9 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication import columns
 from od_core.publication.bundle import CERTIFICATE
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.database import Contents, differing_entry, differing_tables, release_facts, store
-from od_core.publication.kind import Kind, Look
+from od_core.publication.kind import BundleFile, Kind, Look
 from od_core.publication.tables import areas_files, areas_table, public_files
 
 GROUPS_INVARIANT = "the list of groups, and with it the number of groups of every area"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.groups import Counts
 from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication.context import Circumstances

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from od_core.files.durable import write_durably
 from od_core.flows.staging import StagedFiles
-from od_core.group_sizes.frame import Counts, Frame
-from od_core.group_sizes.groups import GroupSizes
+from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 
 _GROUPS, _HISTOGRAMS = "group_sizes", "histograms"
 _CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -17,7 +19,6 @@ from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import hold_to_input
 from od_core.ledger.ledger import Ledger, LevelState
-from od_core.ledger.noisy_vector import NoisyVector, write_noisy
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
 from od_core.ledger.protocols import Counted, Planned, PlannedStep
 from od_core.ledger.release_key import ReleaseKey
@@ -172,3 +173,101 @@ def _write_draw(draw: Draw, path: Path) -> Written:
     """Draw a level into a file, whose digest is that of what was drawn."""
     pieces = draw()  # first: a run that begins meanwhile removes what others have begun to write
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
+
+
+# The noisy values of one level as one Parquet file of plain integers, written and read in pieces (spec 7).
+
+
+ROW_GROUP = 1 << 20
+"""Values of a row group: fixed, so that the bytes of a file are a function of its values alone."""
+
+_SCHEMA = pa.schema([pa.field("noisy", pa.int64(), nullable=False)])
+
+
+Source: TypeAlias = Path | pa.Buffer | Callable[[], pa.NativeFile]
+"""A file, its content, or what opens it."""
+
+
+class NoisyVector:
+    """Noisy values in tree order, in files or in memory; what they belong to follows from the level above."""
+
+    def __init__(self, *sources: Source) -> None:
+        self._sources = sources
+        self._length = 0
+        for source in sources:
+            with _opened(source) as file:
+                self._length += int(file.metadata.num_rows)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @classmethod
+    def in_memory(cls, pieces: Iterable[NDArray[np.int64]]) -> NoisyVector:
+        """Keep the values here, in the form that a file has."""
+        sink = pa.BufferOutputStream()
+        write_noisy(sink, pieces)
+        return cls(sink.getvalue())
+
+    def values(self) -> NDArray[np.int64]:
+        """All values at once; shape (len,)."""
+        return next(self.pieces([len(self)]))
+
+    def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
+        """The values in consecutive pieces of the given sizes, not to be changed; reads a row group at a time."""
+        groups = self._groups()
+        rest = np.empty(0, dtype=np.int64)
+        for size in sizes:
+            parts, missing = [], size
+            while missing > len(rest):
+                parts.append(rest)
+                missing -= len(rest)
+                rest = next(groups)
+            parts.append(rest[:missing])
+            rest = rest[missing:]
+            # Most pieces lie in one group and are not copied.
+            piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            piece.flags.writeable = False
+            yield piece
+
+    def _groups(self) -> Iterator[NDArray[np.int64]]:
+        """The values of every row group."""
+        for source in self._sources:
+            with _opened(source) as file:
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group)["noisy"].combine_chunks().to_numpy()
+
+
+def _opened(source: Source) -> pq.ParquetFile:
+    return pq.ParquetFile(source() if callable(source) else source)
+
+
+def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:
+    """Write the values of consecutive pieces; only one row group is held at a time.
+
+    Small differences packed in bits, without a codec: as many bits as the noise has, any reader reads it, and
+    encoding is as fast as the kernels (measured beside the alternatives in spec 7).
+    """
+    group: list[pa.Array] = []
+    room = ROW_GROUP
+    with pq.ParquetWriter(
+        sink,
+        _SCHEMA,
+        use_dictionary=False,
+        column_encoding={"noisy": "DELTA_BINARY_PACKED"},
+        compression="none",
+        write_statistics=False,
+        store_schema=False,
+    ) as writer:
+        for piece in pieces:
+            values = pa.array(piece)
+            while len(values) >= room:
+                _write_group(writer, [*group, values[:room]])
+                values, group, room = values[room:], [], ROW_GROUP
+            group.append(values)
+            room -= len(values)
+        if room < ROW_GROUP:
+            _write_group(writer, group)
+
+
+def _write_group(writer: pq.ParquetWriter, values: list[pa.Array]) -> None:
+    writer.write_table(pa.table([pa.chunked_array(values)], schema=_SCHEMA), row_group_size=ROW_GROUP)

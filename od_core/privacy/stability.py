@@ -11,8 +11,8 @@ from fractions import Fraction
 from flint import arb
 
 from od_core.errors import OdError
-from od_core.noise.certified_table import at_precision, rational
 from od_core.noise.opendp import SCALE_SLACK
+from od_core.noise.table import at_precision, rational
 from od_core.privacy.accounting import LARGEST, SMALLEST
 from od_core.privacy.unit import PrivacyUnit
 

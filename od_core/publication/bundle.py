@@ -17,7 +17,6 @@ from od_core.errors import OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
 from od_core.ledger.ledger import EntryName
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.bundle_integrity import (
     CHECKSUMS,
     checksum_lines,
@@ -33,7 +32,7 @@ from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices
 from od_core.publication.html.certificate_page import certificate_page
-from od_core.publication.kind import Kind, R
+from od_core.publication.kind import BundleFile, Kind, R
 
 CERTIFICATE = "certificate.json"
 SCHEMA = "certificate.schema.json"

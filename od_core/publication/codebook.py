@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.bundle_integrity import CHECKSUMS
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
+from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
 
 NOT_RELEASED = (

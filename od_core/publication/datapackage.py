@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import Any
 
 from od_core.files.checked_file import Written
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
+from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
 
 LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}

@@ -5,19 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
 import pandas as pd
 
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.protocols import Planned, PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
-from od_core.publication.bundle_file import BundleFile
+from od_core.publication.columns import Table
 from od_core.publication.html.markup import Markup
 
 if TYPE_CHECKING:
     from od_core.publication.context import Circumstances
+
+
+# A file of a bundle: its name, what it is, and how it is written.
+
+
+@dataclass(frozen=True)
+class BundleFile:
+    """One file of a bundle.
+
+    Attributes:
+        name: of the file.
+        description: what it is, in a line.
+        write: writes its content to an open file, from the beginning to the end; the same bytes at every call.
+        table: the table that it holds; None where it is no table.
+    """
+
+    name: str
+    description: str
+    write: Callable[[BinaryIO], object]
+    table: Table | None = None
+
 
 Look = Callable[[], Iterator[str]]
 """Looks at a part of a published release; yields what is wrong with it, a line each."""

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.columns import AREAS, LOCATED_AREAS, Table
+from od_core.publication.kind import BundleFile
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:

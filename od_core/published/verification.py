@@ -17,8 +17,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import DurableMeasurements
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle

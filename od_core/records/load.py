@@ -15,8 +15,7 @@ import duckdb
 
 from od_core.errors import OdError, nearest_only
 from od_core.files.duckdb_session import scratch_database, spill_folder
-from od_core.files.durable import write_durably
-from od_core.files.presence import absence
+from od_core.files.durable import absence, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period
 from od_core.records.file_faults import READING_ERRORS, unreadable

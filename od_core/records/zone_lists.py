@@ -12,8 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.files.durable import file_digest
-from od_core.files.presence import absence
+from od_core.files.durable import absence, file_digest
 from od_core.geography.codes import COORDINATES, check_codes, no_column
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area

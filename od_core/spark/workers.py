@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.flows.parts.workers import Task
+from od_core.flows.parts.work import Task
 from od_core.parallel import on_one_thread
 from od_core.spark.session import check_session, quiet_spark
 
@@ -44,7 +44,7 @@ class SparkWorkers:
         check_session(self.session)
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """As :meth:`od_core.flows.parts.workers.Workers.map`; one Spark task a descriptor, each on one thread.
+        """As :meth:`od_core.flows.parts.work.Workers.map`; one Spark task a descriptor, each on one thread.
 
         Raises:
             OdError: ``OD-SPARK-JOB``, the job failed. What Spark says of it may quote a value: it is confidential.

@@ -10,10 +10,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from od_core.errors import OdError
-from od_core.stops.geometry.box_index import BoxIndex, Ranges, Reals
 from od_core.stops.geometry.boxes import Bounds
 from od_core.stops.geometry.grid import Counts, Points
-from od_core.stops.geometry.queries import checked_ranges
+from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges
 
 HEADLINE_SHARE = 1000
 """The headline floor is the number of trips over this: below it, a query mostly asks for empty boxes."""

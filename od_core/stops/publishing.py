@@ -14,18 +14,17 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.columns import boxes_table
 from od_core.publication.database import Contents, differing_entry, differing_tables, release_facts, store
-from od_core.publication.kind import Kind, Look
+from od_core.publication.kind import BundleFile, Kind, Look
 from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import public_files
 from od_core.stops.geometry.boxes import fill_the_grid

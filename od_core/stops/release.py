@@ -13,16 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import OdError
 from od_core.ledger.charging import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.geometry.box_index import BoxIndex
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid
 from od_core.stops.geometry.map_grid import MapGrid
-from od_core.stops.geometry.queries import Range, checked_ranges, origin_destination
+from od_core.stops.geometry.queries import BoxIndex, Range, checked_ranges, origin_destination
 from od_core.stops.mechanisms.mechanism import Drawn, StopsMechanism
 from od_core.stops.mechanisms.path import Path
 from od_core.stops.plan import StopsPlan, plan_stops

@@ -10,8 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.stops.geometry.filled_cells import keys
-from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of
+from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
 
 MAX_TRIPS = (1 << 31) - 1
 """Trips of a cell are counted in 32 bits, and a product of two such counts in 64."""

@@ -15,9 +15,9 @@ import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.parts.bands import Bands
-from od_core.flows.parts.part_measurements import PartMeasurements
+from od_core.flows.parts.passes import PartMeasurements
 from od_core.flows.parts.release import run_in_parts
-from od_core.flows.parts.workers import Threads
+from od_core.flows.parts.work import Threads
 from od_core.flows.plan import plan_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan

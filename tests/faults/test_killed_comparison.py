@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_core.evaluation.comparison import Run, compare, planned_runs
+from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs
 from od_core.evaluation.comparison_table import table
-from od_core.evaluation.contenders import CONTENDERS
 from tests.od_core.evaluation.test_comparison import SMALL, TWO
 
 

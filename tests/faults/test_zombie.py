@@ -13,11 +13,10 @@ from pathlib import Path
 from od_core.flows.estimation.top_down import published_root, run_levels
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts.bands import Bands
-from od_core.flows.parts.part_measurements import claimed_rounds
+from od_core.flows.parts.passes import claimed_rounds
 from od_core.flows.parts.release import first_band_counts, run_in_parts
 from od_core.flows.parts.rounds import granted_rounds
-from od_core.flows.parts.work import Work
-from od_core.flows.parts.workers import Threads
+from od_core.flows.parts.work import Threads, Work
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, part_digest, part_file
 from od_core.noise.sources import noise_named

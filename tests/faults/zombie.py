@@ -12,8 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from od_core.flows.parts.passes import measure_part
-from od_core.flows.parts.work import on_all
-from od_core.flows.parts.workers import Threads
+from od_core.flows.parts.work import Threads, on_all
 from od_core.ledger.object_store import LocalStore, part_digest
 
 

@@ -16,7 +16,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.verify import verified
 from od_core.errors import OdError
 from od_core.group_sizes import release as release_module
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.plan import GroupSizePlan
 from od_core.group_sizes.publishing import open_group_sizes
 from od_core.group_sizes.top_code import margin

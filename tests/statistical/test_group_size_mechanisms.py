@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior
 from od_core.group_sizes.mechanisms.sizes import Sizes, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (

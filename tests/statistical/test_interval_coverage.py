@@ -20,7 +20,7 @@ import pytest
 from scipy import stats
 
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.evaluation.coverage import coverage
+from od_core.evaluation.forecast import coverage
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.flows.estimation import intervals

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from od_core.noise.sources import noise_named
-from od_core.stops.geometry.filled_cells import filled_cells
-from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.grid import Grid, filled_cells
 from od_core.stops.geometry.nodes import Nodes
 from od_core.stops.mechanisms import daf as choice
 from od_core.stops.mechanisms import daf as daf_homogeneity

@@ -28,8 +28,7 @@ from od_core.flows.parts.passes import (
     sums_from,
 )
 from od_core.flows.parts.rounds import granted_rounds, record_measured
-from od_core.flows.parts.work import Arrays, Part, Work, on_all
-from od_core.flows.parts.workers import Workers
+from od_core.flows.parts.work import Arrays, Part, Work, Workers, on_all
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import DurableMeasurements

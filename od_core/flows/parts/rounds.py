@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from od_core.errors import OdError
-from od_core.flows.parts.part_measurements import claimed_rounds
+from od_core.flows.parts.passes import claimed_rounds
 from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import Store, kept_digest, part_file, part_files

@@ -13,18 +13,18 @@ import secrets
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.parts.workers import Workers
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import Store, keep_detail
 from od_core.noise.sources import NoiseSource
+from od_core.parallel import in_order
 
 Part = Mapping[str, Any]
 """A descriptor, read: ``band``, ``part`` and what the task asks for beside them."""
@@ -124,7 +124,7 @@ class _Guarded:
     work: Work
 
     def __call__(self, descriptor: str) -> str:
-        """As :data:`od_core.flows.parts.workers.Task`."""
+        """As :data:`od_core.flows.parts.work.Task`."""
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
@@ -186,3 +186,34 @@ def load_arrays(store: Store, name: str) -> Arrays:
             spent="what was set aside before stays charged",
         ) from None
     return {name: batch[name].flatten().to_numpy() for name in batch.schema.names}
+
+
+# Who works on the parts of a release: the threads of this process, or the executors of Spark.
+#
+# Work is handed out as short texts and its outcome taken back as short texts, in order. What is measured or made of it
+# goes through the :class:`od_core.ledger.object_store.Store` alone: an engine that repeats a task, or loses one,
+# changes nothing that was kept (spec 8, sections 2 to 4).
+
+
+Task = Callable[[str], str]
+"""From a descriptor to an outcome; it can be sent to another process, and never raises."""
+
+
+class Workers(Protocol):
+    """Where tasks run."""
+
+    def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
+        """The outcome of every descriptor, in order.
+
+        Raises:
+            OdError: the engine lost a task; what it had kept is kept.
+        """
+        ...
+
+
+class Threads:
+    """The threads of this process, so many as there are processors; memory is bounded by the parts in flight."""
+
+    def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
+        """As :meth:`Workers.map`."""
+        return list(in_order(task, descriptors))

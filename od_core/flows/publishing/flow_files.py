@@ -8,15 +8,15 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from od_core.files.row_groups import write_batches
+from od_core.files.durable import write_batches
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches
 from od_core.flows.publishing.open_matrix import MOST_CELLS, cells, matrix_names, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
 from od_core.flows.release import MEASUREMENT_SCHEMA, Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
-from od_core.publication.bundle_file import BundleFile
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
+from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
 from od_core.publication.tables import areas_files, areas_table
 

@@ -21,7 +21,7 @@ from od_core.flows.release import Release, finish
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography.geography import Geography, Numbers
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.group_sizes.estimation.tree_tables import leaf_values, root_tables
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 

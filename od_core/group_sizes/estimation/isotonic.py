@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.groups import Counts
 from od_core.kernels import kernel
 
 

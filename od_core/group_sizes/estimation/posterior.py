@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from od_core.group_sizes.estimation.smoothing import Reals, Smoothed, powers, smooth
-from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.groups import Counts
 from od_core.parallel import in_order
 
 _ROUNDS = ((4, 64), (3, 256))

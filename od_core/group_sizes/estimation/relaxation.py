@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 

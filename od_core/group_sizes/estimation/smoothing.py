@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.group_sizes.estimation.isotonic import least_absolute
-from od_core.group_sizes.frame import Counts
+from od_core.group_sizes.groups import Counts
 from od_core.kernels import kernel
 
 Reals = NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms.baselines import CumulativeDP, Histogram, HistogramRelaxed, Naive
 from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior
 from od_core.group_sizes.mechanisms.cumulative import Cumulative

@@ -13,11 +13,10 @@ from od_core.flows.projection.euclidean import project_children_euclidean
 from od_core.group_sizes.estimation.area_totals import WithAreaTotals
 from od_core.group_sizes.estimation.cost_tables import refuse_too_large
 from od_core.group_sizes.estimation.isotonic import least_squares
-from od_core.group_sizes.estimation.merging import MergedLevels, merge
-from od_core.group_sizes.estimation.noisy_values import check_noisy
+from od_core.group_sizes.estimation.merging import MergedLevels, check_noisy, merge
 from od_core.group_sizes.estimation.relaxation import reals, relaxed_prices
 from od_core.group_sizes.estimation.runs import Runs, tables
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms.mechanism import Query
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal, Protocol, runtime_checkable
 
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 
 Query = Literal["histogram", "cumulative", "sizes"]
 """What is measured of an area: H, the number of groups of each size 0..K, shape (K + 1,); H_c, its cumulative sums but

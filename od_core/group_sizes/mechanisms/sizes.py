@@ -10,11 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from od_core.group_sizes.estimation.isotonic import least_squares
-from od_core.group_sizes.estimation.merging import MergedLevels, merge
-from od_core.group_sizes.estimation.noisy_values import check_noisy
+from od_core.group_sizes.estimation.merging import MergedLevels, check_noisy, merge
 from od_core.group_sizes.estimation.posterior import NoisyAreas
 from od_core.group_sizes.estimation.runs import Runs, tables
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms.mechanism import Query
 
 

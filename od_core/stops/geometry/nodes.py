@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.kernels import kernel
 from od_core.stops.geometry.boxes import MAX_BOXES, Bounds, Boxes
-from od_core.stops.geometry.filled_cells import Rows
-from od_core.stops.geometry.grid import Counts, Grid
+from od_core.stops.geometry.grid import Counts, Grid, Rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,9 @@ from od_core.errors import OdError
 from od_core.kernels import kernel
 from od_core.noise.keystream import Keystream
 from od_core.privacy.budget import exact_fraction
-from od_core.stops.geometry.filled_cells import Rows, filled_cells
-from od_core.stops.geometry.grid import Counts, Grid, Points
+from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
 from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
-from od_core.stops.mechanisms.fan_out import Rounding, check_rounding, fan_out
-from od_core.stops.mechanisms.mechanism import Drawn, whole_number
+from od_core.stops.mechanisms.mechanism import Drawn, Rounding, check_rounding, fan_out, whole_number
 from od_core.stops.mechanisms.path import Path
 
 ROOT_SHARE = Fraction(1, 100)
@@ -33,10 +31,11 @@ class DensityTree:
     """What DAF-Entropy and DAF-Homogeneity have in common (algorithms 2 and 3).
 
     Every node is counted with noise; where the count is below 1 / (budget left on its path) the node is a leaf. Else
-    its dimension is cut into as many parts as :func:`od_core.stops.mechanisms.fan_out.fan_out` says for the dimensions
-    and the budget that are left. A leaf is measured again, with all that its path has left; its first count is not used
-    again. At full depth there is one measurement, with what is left. Where trips may be replaced, half the budget buys
-    the same noise, and both rules, which are about noise, take half: twice the budget then gives the same tree.
+    its dimension is cut into as many parts as :func:`od_core.stops.mechanisms.mechanism.fan_out` says for the
+    dimensions and the budget that are left. A leaf is measured again, with all that its path has left; its first count
+    is not used again. At full depth there is one measurement, with what is left. Where trips may be replaced, half the
+    budget buys the same noise, and both rules, which are about noise, take half: twice the budget then gives the same
+    tree.
 
     Attributes:
         rounding: of the number of parts; three halves of m was measured best.

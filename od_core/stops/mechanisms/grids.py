@@ -15,8 +15,7 @@ from od_core.errors import OdError
 from od_core.kernels import kernel
 from od_core.stops.geometry.boxes import MAX_BOXES, Bounds, Boxes
 from od_core.stops.geometry.grid import Counts, Grid, Points
-from od_core.stops.mechanisms.fan_out import parts_of
-from od_core.stops.mechanisms.mechanism import Drawn
+from od_core.stops.mechanisms.mechanism import Drawn, parts_of
 from od_core.stops.mechanisms.path import Path
 
 TOTAL_SHARE = Fraction(1, 100)

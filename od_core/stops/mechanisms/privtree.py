@@ -13,11 +13,10 @@ from flint import arb
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.noise.certified_table import at_precision, rational
 from od_core.noise.opendp import SCALE_SLACK
+from od_core.noise.table import at_precision, rational
 from od_core.privacy.budget import exact_fraction
-from od_core.stops.geometry.filled_cells import Rows, filled_cells
-from od_core.stops.geometry.grid import Counts, Grid, Points
+from od_core.stops.geometry.grid import Counts, Grid, Points, Rows, filled_cells
 from od_core.stops.geometry.nodes import Nodes, joined, refuse_too_many
 from od_core.stops.mechanisms.mechanism import Drawn, whole_number
 from od_core.stops.mechanisms.path import Path

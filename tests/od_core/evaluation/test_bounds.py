@@ -12,15 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, evaluate, plan_release, release_flows
-from od_core.evaluation.bounds import (
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.metrics import (
+    Truth,
     accumulated,
     most_leaves,
     proposition_1_gauss,
     proposition_1_stability,
     theorem_4,
 )
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import binary
 from od_core.flows.mechanisms import InfTDA
 from od_core.flows.projection import intopt

@@ -14,11 +14,10 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.evaluation.bounds import theorem_4
-from od_core.evaluation.comparison import Run, compare, planned_runs, released
+from od_core.evaluation.comparison import CONTENDERS, Contender, Run, compare, planned_runs, released
 from od_core.evaluation.comparison_table import METRICS, refusals, table
-from od_core.evaluation.contenders import CONTENDERS, Contender
 from od_core.evaluation.known_flows import KnownFlows, published_data_sets, synthetic
+from od_core.evaluation.metrics import theorem_4
 from od_core.evaluation.synthetic import binary, random_tree
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.privacy.neighbours import NO_FAULTS

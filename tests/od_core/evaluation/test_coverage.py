@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core.evaluation import coverage as module
-from od_core.evaluation.coverage import SIZE_CLASSES, coverage
+from od_core.evaluation import forecast as module
+from od_core.evaluation.forecast import SIZE_CLASSES, coverage
 from od_core.geography.flow_tree import Nodes
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of

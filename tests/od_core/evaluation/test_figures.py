@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from od_core.evaluation.comparison import CONTENDERS
 from od_core.evaluation.comparison_table import MEASURED, METRICS
-from od_core.evaluation.contenders import CONTENDERS
 from od_core.evaluation.figures import (
     BOUND_LABEL,
     BOUNDED,

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.known_table import KnownTable
+from od_core.evaluation.known_flows import KnownFlows, KnownTable
 from od_core.records.load import RecordColumns
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from od_core.evaluation.comparison_table import MEASURED, METRICS
-from od_core.evaluation.published import PUBLISHED
-from od_core.evaluation.report import comparison_markdown, published_markdown
+from od_core.evaluation.report import PUBLISHED, comparison_markdown, published_markdown
 
 
 def rows_of(data_set: str, contender: str, epsilon: str, errors: list[float], rho: str | None = "1/4") -> pd.DataFrame:

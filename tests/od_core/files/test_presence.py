@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from od_core.errors import OdError
-from od_core.files.presence import absence
+from od_core.files.durable import absence
 from od_core.records.zone_lists import read_zones
 
 _NOBODY = 65534

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import chosen
 from od_core.group_sizes.mechanisms.baselines import CumulativeDP
 from od_core.group_sizes.mechanisms.bottom_up import BottomUp, BottomUpPosterior

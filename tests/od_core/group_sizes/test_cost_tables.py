@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from od_core import Geography, OdError
 from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import cost, random_case, random_geography
 
 

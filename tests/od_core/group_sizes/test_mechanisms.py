@@ -17,7 +17,7 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.estimation.merging import merge
 from od_core.group_sizes.estimation.runs import Runs, size_keys
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import cumulative
 from od_core.group_sizes.mechanisms.baselines import Naive
 from od_core.group_sizes.mechanisms.bottom_up import BottomUp

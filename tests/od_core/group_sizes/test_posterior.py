@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.group_sizes.estimation import posterior
 from od_core.group_sizes.estimation.posterior import NoisyAreas, classes_of_sizes, first_chain
 from od_core.group_sizes.estimation.smoothing import powers, smooth
-from od_core.group_sizes.frame import Frame
+from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms.bottom_up import BottomUpPosterior
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.mechanisms.sizes import SizesPosterior

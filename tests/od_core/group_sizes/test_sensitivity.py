@@ -10,9 +10,9 @@ import pytest
 
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes
-from od_core.group_sizes.measure import true_values
 from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.group_sizes.plan import SENSITIVITY, plan_group_sizes
+from od_core.group_sizes.release import true_values
 from tests.od_core.group_sizes.doubles import Measuring
 
 GEOGRAPHY = Geography.from_frame(pd.DataFrame({"r": ["A", "A", "B"], "a": ["a1", "a2", "b1"]}), levels=["r", "a"])

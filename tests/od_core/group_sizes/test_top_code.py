@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError
 from od_core.group_sizes import TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
-from od_core.group_sizes.frame import Frame
-from od_core.group_sizes.groups import GroupSizes
-from od_core.group_sizes.measure import rows as rows_of
-from od_core.group_sizes.measure import true_values
+from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import SENSITIVITY, TOP_CODE_LEVEL, measured_levels
-from od_core.group_sizes.release import run_plan
+from od_core.group_sizes.release import rows as rows_of
+from od_core.group_sizes.release import run_plan, true_values
 from od_core.group_sizes.top_code import MISSED, margin
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger

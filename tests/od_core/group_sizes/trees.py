@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from od_core import Geography
 from od_core.group_sizes.estimation.relaxation import Prices, reals
-from od_core.group_sizes.frame import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame
 
 
 def random_geography(rng: np.random.Generator, *, tops: int, depth: int, max_fan_out: int) -> Geography:

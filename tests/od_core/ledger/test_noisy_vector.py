@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core.ledger import noisy_vector
-from od_core.ledger.noisy_vector import NoisyVector, write_noisy
+from od_core.ledger import measurements as noisy_vector
+from od_core.ledger.measurements import NoisyVector, write_noisy
 
 any_values = st.lists(st.integers(-(2**62), 2**62) | st.integers(-9, 9), max_size=60)
 cuts = st.lists(st.integers(0, 60), max_size=5)

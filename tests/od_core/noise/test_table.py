@@ -17,12 +17,21 @@ import numpy as np
 import pytest
 
 from od_core import NoiseSource, OdError
-from od_core.noise import certified_table as certified_law
+from od_core.noise import table as certified_law
 from od_core.noise import table as table_noise
-from od_core.noise.certified_table import DiscreteGaussian, DiscreteLaplace, SymmetricLaw, floors_of_tails, quantile
 from od_core.noise.keystream import Keystream
 from od_core.noise.sources import backend_name, noise_named
-from od_core.noise.table import MAX_TABLE_VARIANCE, TableNoise, _limbs, _Table
+from od_core.noise.table import (
+    MAX_TABLE_VARIANCE,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    SymmetricLaw,
+    TableNoise,
+    _limbs,
+    _Table,
+    floors_of_tails,
+    quantile,
+)
 from tests.od_core.oracles.boundaries import Inversion, floors, gaussian_tails, laplace_tails
 from tests.od_core.words import ExhaustedError, ListedWords, NarrowWords, RecordedWords
 

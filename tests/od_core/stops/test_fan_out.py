@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.stops.mechanisms.daf import equal_parts, shares_below
-from od_core.stops.mechanisms.fan_out import fan_out
+from od_core.stops.mechanisms.mechanism import fan_out
 from tests.od_core.stops.worlds import ROUNDINGS
 
 

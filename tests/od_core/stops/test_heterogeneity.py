@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core.stops.geometry.filled_cells import filled_cells
-from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.grid import Grid, filled_cells
 from od_core.stops.geometry.nodes import Nodes
 from od_core.stops.mechanisms.daf import SENSITIVITY, DAFHomogeneity, choice_scale, heterogeneity, random_parts
 from od_core.stops.mechanisms.path import Path

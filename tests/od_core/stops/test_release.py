@@ -11,8 +11,7 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import MemoryMeasurements
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE

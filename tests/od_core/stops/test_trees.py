@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from od_core import OdError
 from od_core.stops.geometry import nodes as nodes_module
 from od_core.stops.geometry.boxes import Boxes
-from od_core.stops.geometry.filled_cells import filled_cells
-from od_core.stops.geometry.grid import Grid
+from od_core.stops.geometry.grid import Grid, filled_cells
 from od_core.stops.geometry.nodes import Nodes
 from od_core.stops.mechanisms import MECHANISMS, mechanism_named
 from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity

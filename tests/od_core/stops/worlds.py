@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
-from od_core.stops.mechanisms.fan_out import Rounding
-from od_core.stops.mechanisms.mechanism import Drawn
+from od_core.stops.mechanisms.mechanism import Drawn, Rounding
 from od_core.stops.mechanisms.path import Path
 from od_core.stops.mechanisms.privtree import PrivTree
 from tests.od_core.stops.doubles import Recorded

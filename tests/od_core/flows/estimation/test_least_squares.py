@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.top_down import Measurement
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
 
 RANDOMS = st.randoms(use_true_random=True)

@@ -23,8 +23,7 @@ from od_core.flows.projection.chebyshev import ORDERS
 from od_core.flows.release import Release, run_plan
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes, Pairs
-from od_core.ledger.measurements import MemoryMeasurements
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import TripCounts
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise

@@ -13,7 +13,7 @@ from od_core.flows.estimation.top_down import estimate, published_root
 from od_core.flows.mechanisms.inftda import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
-from od_core.ledger import noisy_vector
+from od_core.ledger import measurements as noisy_vector
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import MemoryMeasurements, begin_release

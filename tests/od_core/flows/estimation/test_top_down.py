@@ -14,7 +14,7 @@ from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_
 from od_core.flows.estimation.top_down import estimate, published_root
 from od_core.flows.projection.chebyshev import ORDERS
 from od_core.geography import flow_tree
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import count_trips
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise

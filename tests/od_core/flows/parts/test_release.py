@@ -18,8 +18,7 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import passes
 from od_core.flows.parts.bands import Bands
 from od_core.flows.parts.release import PartedRelease
-from od_core.flows.parts.work import Work, on_all
-from od_core.flows.parts.workers import Threads
+from od_core.flows.parts.work import Threads, Work, on_all
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore

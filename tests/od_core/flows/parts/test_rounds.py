@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
-from od_core.flows.parts.part_measurements import PartMeasurements
+from od_core.flows.parts.passes import PartMeasurements
 from od_core.flows.parts.rounds import granted_rounds, record_measured
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import DurableMeasurements
-from od_core.ledger.noisy_vector import NoisyVector
+from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.object_store import LocalStore, part_file
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, small_plan, states
