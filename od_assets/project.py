@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import dagster as dg
+from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 
 
 def project_root() -> Path:
@@ -39,19 +36,12 @@ def dagster_home(var: Path) -> Path:
     return var / "dagster"
 
 
-# Where the source of a definition is, found at load: Dagster shows it beside the definition, and opens it.
-
-
-def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
-    """The assets, each with the file and line of the function that makes it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # docs/decisions/0002-dagster.md
-        return dg.with_source_code_references(assets)
-
-
-def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Metadata that says which file a definition stands in."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)
-        references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])
-    return {"dagster/code_references": references}
+def prepare_dagster_home() -> Path:
+    """Make Dagster's home below ``var`` with the project's settings, and set ``DAGSTER_HOME`` for this process."""
+    home = dagster_home(var_folder())
+    make_folder(home)
+    settings, present = DAGSTER_SETTINGS.read_bytes(), home / DAGSTER_SETTINGS.name
+    if not present.exists() or present.read_bytes() != settings:
+        write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home

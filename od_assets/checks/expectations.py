@@ -12,11 +12,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-from great_expectations.data_context.store.tuple_store_backend import TupleFilesystemStoreBackend
-from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder
 from od_core.records.contribution_bound import IS_USER_ID
 from od_core.records.weights import IS_WEIGHT, WEIGHT
 
@@ -144,7 +141,7 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    from od_assets.checks.expectations import site
+    from od_assets.checks.data_docs import site
 
     context = gx.get_context(mode="ephemeral")
     context.delete_data_docs_site("local_site")  # one of its own making, in a temporary folder
@@ -171,57 +168,3 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
         title = name if config is None else f"{config.type}: {config.kwargs.get('column', name)}"
         met[title] = met.get(title, True) and bool(result.success)
     return met
-
-
-# Pages of Great Expectations, whose templates are compiled once a process: they were most of the time of a check.
-
-
-_ENVIRONMENTS: dict[type, Any] = {}
-"""Of Jinja, one for each kind of page: it keeps what it has compiled."""
-
-
-class Page(DefaultJinjaPageView):
-    """A page of a suite or of one validation."""
-
-    def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
-        super().__init__(custom_styles_directory, custom_views_directory)
-        self.env = _ENVIRONMENTS.setdefault(type(self), self.env)
-
-
-class IndexPage(Page, DefaultJinjaIndexPageView):
-    """The page that lists the others."""
-
-
-class ConfidentialFiles(TupleFilesystemStoreBackend):
-    """Files that nobody but their owner may read, from the moment that they are made.
-
-    Great Expectations names no mode. The mask of the process is not changed for it: all threads share that.
-    """
-
-    def _set(self, key: Any, value: Any, **options: Any) -> Any:
-        path = Path(self.full_base_directory, self._convert_key_to_filepath(key))  # type: ignore[no-untyped-call]
-        make_folder(path.parent, CONFIDENTIAL_FOLDER_MODE)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE))
-        return super()._set(key, value, **options)  # type: ignore[no-untyped-call]  # it keeps the mode of what is there
-
-
-def site(folder: str, *, confidential: bool) -> Any:
-    """Return the declaration of a site of such pages in a folder; its own type knows no views.
-
-    Args:
-        folder: where the pages are.
-        confidential: whether they are for their owner alone.
-    """
-    view = {"module_name": __name__, "class_name": Page.__name__}
-    index = {"module_name": __name__, "class_name": IndexPage.__name__}
-    files = ConfidentialFiles if confidential else TupleFilesystemStoreBackend
-    return {
-        "class_name": "SiteBuilder",
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": index},
-        "site_section_builders": {"expectations": {"view": view}, "validations": {"view": view}},
-        "store_backend": {
-            "module_name": files.__module__,
-            "class_name": files.__name__,
-            "base_directory": folder,
-        },
-    }

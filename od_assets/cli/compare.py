@@ -1,108 +1,37 @@
-"""Two published releases of flows and what changed between them, for the command line."""
+"""``od-release compare``: the changes between two published releases."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import pandas as pd
+import typer
 
-from od_assets.project import var_folder
-from od_core import Release
-from od_core.errors import OdError
-from od_core.flows.publishing.changes import changes
-from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.columns import CONFIDENCE
-from od_core.published.opening import open_bundle, published_bundles
+from od_assets.cli.options import Json
+from od_assets.cli.printing import console, print_frame
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """What changed.
+def compare(
+    before: Annotated[str, typer.Argument(help="Release, as us_flights/2001-05/r1, or its bundle: folder or .zip.")],
+    after: Annotated[str, typer.Argument(help="The later one, over the same areas.")],
+    level: Annotated[str | None, typer.Option(help="Level of both ends; the coarsest if left out.")] = None,
+    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if another.")] = None,
+    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if another.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="So many of the largest changes.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Print the largest changes of flows between two releases, and which are larger than their uncertainty."""
+    from od_assets.cli.release_changes import compared  # the library takes a second to import
 
-    Attributes:
-        before, after: names of the releases.
-        origin_level, destination_level: where the changes are.
-        changes: see :func:`od_core.flows.publishing.changes.changes`.
-    """
-
-    before: ReleaseKey
-    after: ReleaseKey
-    origin_level: str
-    destination_level: str
-    changes: pd.DataFrame
-
-    @property
-    def significant(self) -> int:
-        """How many changes are larger than their uncertainty."""
-        return int(self.changes["significant"].sum())
-
-    def largest(self, top: int) -> pd.DataFrame:
-        """The largest changes as a table to read."""
-        rows = self.changes.head(top)
-        marks = rows["significant"].map({True: "*", False: ""})
-        return rows.drop(columns="significant").assign(**{"": marks})
-
-    def facts(self, top: int) -> dict[str, Any]:
-        """JSON-ready, with the largest changes."""
-        return {
-            "before": str(self.before),
-            "after": str(self.after),
-            "origin_level": self.origin_level,
-            "destination_level": self.destination_level,
-            "confidence": str(CONFIDENCE),
-            "pairs": len(self.changes),
-            "significant": self.significant,
-            "changes": json.loads(self.changes.head(top).to_json(orient="records")),
-        }
-
-
-def compared(
-    before: str, after: str, origin_level: str | None = None, destination_level: str | None = None
-) -> Compared:
-    """Changes between two releases; at the coarsest levels below the whole space where none are named.
-
-    Args:
-        before, after: keys as ``us_flights/2001-05/r1``, of releases published here, or bundles: folders or .zip files.
-        origin_level, destination_level: names of levels.
-
-    Raises:
-        OdError: not published, with those that are; not of flows; one release twice; as :func:`changes`.
-    """
-    (one, old), (other, new) = _opened(before), _opened(after)
-    if one == other:
-        raise OdError(
-            "OD-COMPARE-SAME",
-            f"both are {one}, which has not changed",
-            next_step="name two releases, of other periods or revisions",
-        )
-    levels = (
-        origin_level or old.plan.tree.origin.levels[0],
-        destination_level or old.plan.tree.destination.levels[0],
+    found = compared(before, after, origin_level or level, destination_level or level)
+    if as_json:
+        typer.echo(json.dumps(found.facts(top), indent=2))
+        return
+    print_frame(
+        f"{found.after} against {found.before}: {found.origin_level} to {found.destination_level}", found.largest(top)
     )
-    return Compared(one, other, *levels, changes(old, new, *levels))
-
-
-def _opened(name: str) -> tuple[ReleaseKey, Release]:
-    """A release of flows by its key or its bundle."""
-    place = Path(name)
-    if not place.exists():
-        key, releases = ReleaseKey.parse(name), var_folder() / "releases"
-        place = releases / key.folder
-        if not place.is_dir():
-            published = ", ".join(map(str, published_bundles(releases))) or "none"
-            raise OdError(
-                "OD-RELEASE-ABSENT",
-                f"{key} is not published here; published are {published}",
-                next_step="name a published release, or the folder of a bundle",
-            )
-    key, release = open_bundle(place)
-    if not isinstance(release, Release):
-        raise OdError(
-            "OD-COMPARE-KIND",
-            f"{key} is not a release of flows; changes are shown of flows alone",
-            next_step="name two releases of flows",
-        )
-    return key, release
+    console.print(
+        f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
+        " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
+        soft_wrap=True,
+    )

@@ -1,192 +1,42 @@
-"""Errors to expect of a declared release, for ``od-release plan --forecast``: from public tables alone."""
+"""``od-release forecast``: the errors to expect of a release."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import pandas as pd
+import typer
 
-from od_assets.project import var_folder
-from od_assets.series.settings import SeriesSettings
-from od_core.errors import OdError
-from od_core.evaluation.forecast import (
-    ALL_SIZES,
-    CLASS_NAMES,
-    COLUMNS,
-    EPSILONS,
-    RUNS,
-    TOO_WIDE,
-    forecast,
-    synthetic_table,
-    with_epsilon,
-)
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.protocols import Planned
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import exact_fraction
-from od_core.published.opening import certificate_of, open_bundle, published_bundles
-
-_PLACE = list(COLUMNS[:3])
+from od_assets.cli.options import Json, Period, Release
+from od_assets.cli.printing import console, print_frame
 
 
-@dataclass(frozen=True, eq=False)
-class Forecast:
-    """Errors to expect at the declared budget and at others.
+def forecast(
+    release: Release,
+    period: Period = None,
+    epsilon: Annotated[
+        list[str] | None, typer.Option(help="0.1, 0.3, 1, 3 and 10 if left out; may be given again.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Number of simulated releases.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to write the table and the figure to.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the errors to expect of a release, simulated on what is public already. Spends nothing."""
+    from od_assets.cli.release_forecast import forecast_of  # Dagster takes half a second to import
+    from od_assets.runs.run_period import planned_period
+    from od_assets.series.declarations import declaration
 
-    Attributes:
-        release: name of the series.
-        table: name of the table that was taken for the truth.
-        is_synthetic: whether it is made up; else it is published.
-        source: what it is, and what that means, in sentences.
-        runs: releases that were simulated at each epsilon.
-        errors: as :func:`od_core.evaluation.forecast.forecast`, with the columns epsilon, rho, declared before.
-    """
-
-    release: str
-    table: str
-    is_synthetic: bool
-    source: str
-    runs: int
-    errors: pd.DataFrame
-
-    def facts(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "release": self.release,
-            "table": self.table,
-            "is_synthetic": self.is_synthetic,
-            "source": self.source,
-            "runs": self.runs,
-            "forecast": json.loads(self.errors.to_json(orient="records", double_precision=15)),
-        }
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """To be read, by title: errors by level, by size of the cells, and against epsilon."""
-        declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
-        by_level = self.errors[declared & whole][list(COLUMNS)].drop(columns="size_class")
-        by_size = _by(self.errors[declared & ~whole], "size_class")
-        against = _by(self.errors[whole], "epsilon").rename(
-            columns=lambda name: f"epsilon {name:g}" if name not in _PLACE else name
-        )
-        return {
-            f"{self.release}: errors to expect, over all cells of a level": by_level,
-            "Mean absolute error by the number of trips of a cell": by_size[
-                [*_PLACE, *(name for name in CLASS_NAMES if name in by_size)]
-            ],
-            "Mean absolute error over all cells, by epsilon": against,
-        }
-
-    def write(self, folder: Path) -> None:
-        """The table as ``forecast.csv``, its curves as ``forecast.svg``; the folder is made where it is not there."""
-        from od_core.evaluation.figures import draw_forecast
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self.errors.to_csv(folder / "forecast.csv", index=False, lineterminator="\r\n")
-        draw_forecast(self.errors, folder / "forecast.svg")
-
-
-def forecast_of(
-    settings: SeriesSettings[Any, Any], plan: Planned, epsilons: Sequence[str] | None = None, runs: int | None = None
-) -> Forecast:
-    """The forecast of a declared plan. No record, no true count and no ledger is read, and nothing is spent.
-
-    Args:
-        settings: of the series.
-        plan: of one period.
-        epsilons: beside the declared budget; those of the usual ones that can be drawn if left out.
-        runs: see :func:`od_core.evaluation.forecast.forecast`.
-
-    Raises:
-        OdError: a series of another kind; as :func:`od_core.evaluation.forecast.forecast`.
-    """
-    if not isinstance(plan, ReleasePlan):
-        raise OdError(
-            "OD-FORECAST-KIND",
-            f"{settings.name} is a release of {settings.kind.contents}; forecasts are made of flows alone",
-            next_step="see docs/group-sizes.md or docs/stops.md for the errors that were measured",
-        )
-    key, table = public_table(settings, plan)
-    runs = RUNS if runs is None else runs
-    declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
-    made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
-    for epsilon in epsilons or EPSILONS:
-        exact = exact_fraction("epsilon", epsilon)
-        if exact == plan.budget.epsilon:
-            continue
-        try:
-            made.append(_at(with_epsilon(plan, exact), float(exact), table, runs, declared=False))
-        except OdError as error:
-            if epsilons or error.code != TOO_WIDE:
-                raise
-            left_out.append(epsilon)
-    errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
-    source = _source(settings, key, table)
-    if left_out:
-        source += f" Left out, since their noise is wider than its backend draws: epsilon {', '.join(left_out)}."
-    return Forecast(settings.name, table.name, key is None, source, runs, errors)
-
-
-def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
-    """The newest published flows of the data set over the areas of the plan, or else a synthetic table.
-
-    Those of the series itself come before those of others; a release without trips says nothing of errors.
-    """
-    origin, destination, found = plan.tree.origin, plan.tree.destination, []
-    for key, folder in published_bundles(var_folder() / "releases").items():
-        try:
-            certificate = certificate_of(folder)
-        except OdError:
-            continue  # verification says what is wrong with a bundle
-        is_of_data_set = (certificate.get("format"), certificate.get("data_set")) == (
-            FLOWS.format,
-            settings.domain.name,
-        )
-        if not is_of_data_set or certificate["contents"]["trips"] == 0:
-            continue
-        if certificate["geographies"] == {"origin": origin.digest, "destination": destination.digest}:
-            found.append((key.release == settings.name, key.period, key.revision, key, folder))
-    if not found:
-        return None, synthetic_table(origin, destination)
-    key, folder = max(found)[-2:]
-    flows = open_bundle(folder)[1].flows
-    return key, KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], origin, destination)
-
-
-def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
-    """What the table is and what that means for the forecast."""
-    spends = "Nothing was spent, and nothing confidential was read."
-    if key is not None:
-        return (
-            f"Taken for the truth: the flows of {key} as they are published. They carry noise of their own, so that how"
-            " many cells are of each size is that of a noisy table, and errors over all cells of the finest levels come"
-            f" out somewhat too large. {spends}"
-        )
-    is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
-    made_from = "gravity from the list" if is_one else "sizes of zones from the lists"
-    return (
-        f"Nothing is published of data set {settings.domain.name!r} over these areas: a synthetic table is taken for"
-        f" the truth, {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, made up by"
-        f" {made_from} of areas alone. Errors of cells with trips are about those of any table; those of cells without,"
-        f" how many cells are of each size, and with it the errors over all cells, depend on what was made up. {spends}"
-    )
-
-
-def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
-    found = forecast(plan, table, runs)
-    for place, (name, value) in enumerate(
-        {"epsilon": epsilon, "rho": float(plan.charge.as_rho), "declared": declared}.items()
-    ):
-        found.insert(place, name, value)
-    return found
-
-
-def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Mean absolute errors, a row a level and a column for each value of a column."""
-    wide = errors.pivot_table(index=_PLACE, columns=column, values="mean_abs_error", sort=False)
-    return wide.reset_index().rename_axis(columns=None)
+    component = declaration(release)
+    settings, period = component.settings(), planned_period(component, period)
+    found = forecast_of(settings, settings.plan(settings.read_geography(), period), epsilon, runs)
+    if to is not None:
+        found.write(to)
+    if as_json:
+        typer.echo(json.dumps(found.facts(), indent=2))
+        return
+    for title, frame in found.tables().items():
+        print_frame(title, frame)
+    console.print(found.source, soft_wrap=True)
+    if to is not None:
+        console.print(f"Table and figure: {to}", soft_wrap=True)

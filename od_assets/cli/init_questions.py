@@ -100,3 +100,8 @@ QUESTIONS = (
     ),
     Question("owner", "Owner, as team:name or an e-mail address", "owners", "team:statistics", as_list),
 )
+
+
+def asks(flag: str) -> str:
+    """Return the question that an option of ``od-release init`` answers."""
+    return next(question.asks for question in QUESTIONS if question.flag == flag)

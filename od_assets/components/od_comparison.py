@@ -8,8 +8,9 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.evaluation import ComparisonSettings, evaluation_assets
+from od_assets.code_references import with_sources
 from od_assets.components.section import Number, Section
-from od_assets.project import project_root, with_sources
+from od_assets.project import project_root
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
 from od_core.evaluation.comparison import DELTA, EPSILONS, NUMBER_OF_RUNS

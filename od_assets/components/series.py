@@ -10,10 +10,10 @@ from pydantic import Field, field_validator
 
 from od_assets.checks.asset_checks import AssetChecks, check_definitions
 from od_assets.checks.daily import daily_check, daily_schedule
+from od_assets.code_references import with_sources
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
-from od_assets.project import with_sources
 from od_assets.runs.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.partitions import SINGLE, SeriesPeriods

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.project import source_of
+from od_assets.code_references import source_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.arrivals import Arrival, arrival, correction
 from od_assets.series.settings import SeriesSettings

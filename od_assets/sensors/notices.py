@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.project import source_of
+from od_assets.code_references import source_of
 from od_assets.resources.notice_channels import Failed, Notices, Published
 from od_assets.runs.dead_runs import PERIOD_TAG, RELEASE_TAG
 from od_assets.runs.progress import failure_lines

@@ -84,7 +84,7 @@ def test_every_command_prints_names_as_they_are(root: Path, tmp_path: Path) -> N
     assert ZONE in outcome
     assert r"/\x1b]0;title\x07\x9b2J\u202e/var/releases" in outcome
     assert ZONE in said("plan", "trips")
-    assert REGION in said("plan", "trips", "--forecast", "--runs", "1", "--epsilon", "1", "--to", tmp_path / "[/x]")
+    assert REGION in said("forecast", "trips", "--runs", "1", "--epsilon", "1", "--to", tmp_path / "[/x]")
     assert "published" in said("status")
     assert "1 of 1 releases verified" in said("verify")
     assert "trips" in said("ledger")

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.cli import app as cli
-from od_assets.cli.compare import compared
-from od_assets.cli.forecast import forecast_of
+from od_assets.cli.release_changes import compared
+from od_assets.cli.release_forecast import forecast_of
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.verify import verified

@@ -16,8 +16,6 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from od_core.errors import OdError
 from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, refuse_too_large
@@ -51,7 +49,7 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
     near = apportioned(frame, noisy, relaxed_prices(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(max(values.max(), -values.min())) for values in noisy))
     if sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT:
-        from od_core.group_sizes.estimation.area_totals import made_exact  # SciPy takes a second to import
+        from od_core.group_sizes.estimation.exact_totals import made_exact  # SciPy takes a second to import
 
         return made_exact(frame, noisy, near)
     return near
@@ -99,81 +97,6 @@ def _truth_value(option: object) -> bool:
             "OD-MECHANISM-OPTION", "area_totals is true or false", next_step="correct the option of the mechanism"
         )
     return values[option]
-
-
-# Histograms in which every area has its number of groups, made the nearest by integer programming.
-
-
-def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """The best changes of up to one unit a cell, as long as there are any.
-
-    Args:
-        frame: the areas and their numbers of groups.
-        noisy: of every level, top first; shape (areas, K + 1).
-        histograms: to begin with, which add up and have the total of every area; of the same shapes.
-
-    Returns:
-        The nearest such histograms of every level.
-
-    Raises:
-        OdError: the solver found no optimum, or none in whole numbers.
-    """
-    flat, target = _flat(histograms), _flat(noisy)
-    conditions = _conditions(frame)
-    while True:
-        more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # what a unit more costs, and a unit less
-        result = milp(
-            np.concatenate([more, less]).astype(np.float64),
-            integrality=np.ones(2 * len(flat)),
-            bounds=Bounds(0, np.concatenate([np.ones(len(flat)), flat > 0])),
-            constraints=LinearConstraint(conditions, 0, 0),
-            options={"mip_rel_gap": 0.0},
-        )
-        if not result.success:
-            raise OdError(
-                "OD-SOLVER-FAILED",
-                f"the solver found no optimum: {result.message}",
-                next_step="report this",
-                spent="what was drawn stays charged",
-            )
-        taken = np.rint(result.x).astype(np.int64)
-        change = taken[: len(flat)] - taken[len(flat) :]
-        if int(more @ taken[: len(flat)] + less @ taken[len(flat) :]) >= 0:
-            ends = np.cumsum([values.size for values in noisy])[:-1]
-            return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
-        if np.any(conditions @ taken) or np.any(flat + change < 0):
-            raise OdError(
-                "OD-SOLVER-INEXACT",
-                "the solver's optimum does not hold in whole numbers",
-                next_step="report this",
-                spent="what was drawn stays charged",
-            )
-        flat = flat + change
-
-
-def _conditions(frame: Frame) -> sparse.csc_array:
-    """Rows that are 0 for a change (units more, then units less) that keeps sums of children and of leaf areas."""
-    sizes = frame.top_code + 1
-    blocks = []
-    for level in frame.levels[:-1]:
-        parents = frame.geography.parents[level + 1]
-        sums = sparse.csr_array(
-            (np.ones(len(parents)), (parents, np.arange(len(parents)))),
-            shape=(frame.geography.size(level), len(parents)),
-        )
-        row = [None] * len(frame.levels)
-        row[level - 1] = sparse.eye_array(frame.geography.size(level) * sizes)
-        row[level] = -sparse.kron(sums, sparse.eye_array(sizes))
-        blocks.append(row)
-    leaves = len(frame.groups)
-    last = [None] * len(frame.levels)
-    last[-1] = sparse.kron(sparse.eye_array(leaves), np.ones((1, sizes)))
-    more = sparse.block_array([*blocks, last], format="csc")
-    return sparse.hstack([more, -more], format="csc")
-
-
-def _flat(levels: Sequence[Counts]) -> Counts:
-    return np.concatenate([values.ravel() for values in levels])
 
 
 # Whole numbers near the relaxation, from the top down: each area's histogram shared among its children.

@@ -24,8 +24,7 @@ from od_assets.runs.run_period import chosen_periods
 from od_assets.series import declarations
 from od_assets.series.declarations import DEFS, declaration, read_declaration
 from od_core.errors import OdError
-
-from .conftest import ATTRIBUTES, DOMAIN, Project
+from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -74,6 +73,15 @@ def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> Non
     with pytest.raises(OdError, match=r"'2150-06' is no period of trips that has ended \(2001-01 to ") as refused:
         chosen_periods(component, "2150-06", every=False)
     assert refused.value.code == "OD-PERIOD"
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "forecast"])
+def test_a_release_is_named(command: str) -> None:
+    """No command spends budget, or plans to, on a release that nobody has named."""
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2
+    assert "Missing argument 'RELEASE'" in result.output
+    assert not var_folder().exists()
 
 
 def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:

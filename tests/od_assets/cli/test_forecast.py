@@ -1,4 +1,4 @@
-"""``od-release plan --forecast``: which public table it takes, what it says of it, and what it never looks at."""
+"""``od-release forecast``: which public table it takes, what it says of it, and what it never looks at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEWEST = str(KEYS[-1])
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["plan", "us_flights", "--forecast", *arguments])
+    return CliRunner().invoke(app, ["forecast", "us_flights", *arguments])
 
 
 def facts(*arguments: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_nothing_confidential_is_opened(var: Path) -> None:
 
 
 def refused(*arguments: str) -> OdError:
-    result = CliRunner().invoke(app, ["plan", *arguments])
+    result = CliRunner().invoke(app, ["forecast", *arguments])
     assert isinstance(result.exception, OdError), result.output
     assert result.stdout == ""
     assert result.exception.next_step
@@ -144,15 +144,12 @@ def refused(*arguments: str) -> OdError:
 
 def test_bad_calls_are_one_line_with_what_to_do(var: Path) -> None:
     for release, document in (("us_departures", "docs/group-sizes.md"), ("us_flight_paths", "docs/stops.md")):
-        kind = refused(release, "--forecast")
+        kind = refused(release)
         assert kind.code == "OD-FORECAST-KIND"
         assert document in kind.next_step
-    assert refused("us_flights", "--epsilon", "3").code == "OD-FORECAST-OPTIONS"
-    assert refused("us_flights", "--runs", "3").code == "OD-FORECAST-OPTIONS"
-    assert refused("us_flights", "--to", "x").code == "OD-FORECAST-OPTIONS"
-    assert refused("us_flights", "--forecast", "--runs", "0").code == "OD-FORECAST-RUNS"
-    assert refused("us_flights", "--forecast", "--epsilon", "0").code == "OD-BUDGET-EPSILON"
-    assert refused("us_flights", "--forecast", "--epsilon", "one").code == "OD-BUDGET-NUMBER"
-    assert refused("us_flights", "--forecast", "--epsilon", "1e-9").code == "OD-FORECAST-NOISE"
-    assert refused("us_flight", "--forecast").code == "OD-RELEASE-UNKNOWN"
-    assert refused("us_flights", "--forecast", "--period", "1999-01").code == "OD-PERIOD"
+    assert refused("us_flights", "--runs", "0").code == "OD-FORECAST-RUNS"
+    assert refused("us_flights", "--epsilon", "0").code == "OD-BUDGET-EPSILON"
+    assert refused("us_flights", "--epsilon", "one").code == "OD-BUDGET-NUMBER"
+    assert refused("us_flights", "--epsilon", "1e-9").code == "OD-FORECAST-NOISE"
+    assert refused("us_flight").code == "OD-RELEASE-UNKNOWN"
+    assert refused("us_flights", "--period", "1999-01").code == "OD-PERIOD"

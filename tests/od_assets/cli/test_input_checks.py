@@ -13,8 +13,7 @@ import pytest
 
 from od_assets.cli.findings import Finding
 from od_assets.cli.input_checks import inspected
-
-from .conftest import ZONES, Project, records, states
+from tests.od_assets.conftest import ZONES, Project, records, states
 
 
 def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:

@@ -35,8 +35,7 @@ from od_core.noise import sources as noise
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.unit import TRIP
-
-from .conftest import states
+from tests.od_assets.conftest import states
 
 
 def only(findings: list[Finding]) -> Finding:

@@ -19,6 +19,7 @@ from od_core.flows.estimation.intervals import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.publishing.flow_database import store_release
+from od_core.publication import columns
 from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, inside, made, meets, within
 from tests.od_core.publication.examples import KEY, facts
@@ -445,8 +446,8 @@ def test_what_has_no_intervals_says_so(small, monkeypatch):
 
 def test_confidence_is_the_probability_of_the_deviations():
     """Nine tenths of a normal variable, by the error function."""
-    assert Fraction(9, 10) == intervals.CONFIDENCE
-    assert math.erf(intervals._DEVIATIONS / math.sqrt(2)) == pytest.approx(float(intervals.CONFIDENCE), abs=1e-12)
+    assert Fraction(9, 10) == columns.CONFIDENCE
+    assert math.erf(intervals._DEVIATIONS / math.sqrt(2)) == pytest.approx(float(columns.CONFIDENCE), abs=1e-12)
 
 
 def test_a_sum_that_is_released_outside_its_interval_is_taken_in():

@@ -1,0 +1,45 @@
+"""``od-release compare-mechanisms``: mechanisms held against each other on data that are no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from od_assets.cli.printing import console
+from od_assets.cli.terminal import printable
+from od_assets.project import prepare_dagster_home
+
+
+def compare_mechanisms(
+    comparison: Annotated[
+        str | None, typer.Argument(help="Declared comparison: the one of the documents if left out.")
+    ] = None,
+    flows: Annotated[Path | None, typer.Option(help="Your own table: origin, destination, trips.")] = None,
+    zones: Annotated[Path | None, typer.Option(help="Its zone list, one row a zone.")] = None,
+    levels: Annotated[str, typer.Option(help="Level columns of the zone list, coarse to fine, as region,zone.")] = "",
+    trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row a trip.")] = None,
+    one_row_a_trip: Annotated[
+        bool, typer.Option("--one-row-a-trip", help="Each row is one trip, though other columns may hold trips.")
+    ] = False,
+    marked: Annotated[str | None, typer.Option(help="public or synthetic: no other data may be compared with.")] = None,
+    mechanism: Annotated[list[str] | None, typer.Option(help="Compare these alone; may be given again.")] = None,
+    epsilon: Annotated[list[str] | None, typer.Option(help="0.1, 1 and 10 if left out; may be given again.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs of each mechanism and epsilon.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to copy tables and figures to.")] = None,
+) -> None:
+    """Compare mechanisms by their errors on synthetic or public data; killed at any point, it goes on from there."""
+    from od_assets.runs.run_comparison import declared_or_given, run_comparison  # Dagster takes half a second
+
+    component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
+    choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
+    component = component.model_copy(update={name: choice for name, choice in choices.items() if choice})
+    component.settings()
+    prepare_dagster_home()
+    outcome = run_comparison(component, to)
+    if outcome.failures:
+        for line in outcome.failures:
+            typer.echo(printable(line), err=True)
+        raise typer.Exit(1)
+    console.print(f"Tables and figures: {outcome.folder}", soft_wrap=True)

@@ -1,0 +1,123 @@
+"""What is wrong with an installation, with what is declared in it, and with an input: looked at, never changed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from od_assets.cli import installation_checks as installation
+from od_assets.cli.findings import Finding, found
+from od_assets.cli.input_checks import inspected
+from od_assets.components.series import Series
+from od_assets.project import var_folder
+from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.run_period import chosen_periods, planned_period
+from od_assets.series.declarations import (
+    comparison,
+    declaration,
+    declared_comparisons,
+    declared_releases,
+    refuse_unloadable,
+)
+from od_assets.series.settings import SeriesSettings
+from od_core.errors import OdError
+from od_core.kernels import cache_folder
+
+
+def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
+    """All that was looked at.
+
+    Args:
+        name: of one declaration; all if left out.
+        period: whose input is looked at, too; no input if left out.
+
+    Raises:
+        OdError: there is no such declaration, or no such period of it.
+    """
+    releases, comparisons = declared_releases(), declared_comparisons()
+    if name in comparisons:
+        releases, comparisons = (), (name,)
+    elif name is not None:
+        if name not in releases:
+            declaration(name)  # says that there is none
+        releases, comparisons = (name,), ()
+    return [
+        *of_installation(),
+        *(finding for one in releases for finding in of_declaration(one)),
+        *(found(f"comparison {one}", partial(_check_comparison, one)) for one in comparisons),
+        *installation.code_location(),
+        *([] if period is None else _of_inputs(releases, period)),
+    ]
+
+
+def of_installation() -> list[Finding]:
+    """Everything that is of no single declaration."""
+    var = var_folder()
+    return [
+        *installation.python_version(),
+        *installation.packages(),
+        *installation.compiled_kernels(cache_folder()),
+        *installation.noise_backends(),
+        *installation.home_of_dagster(var),
+        *installation.modes(var),
+        *installation.free_disk(var),
+        *installation.ledger(Warehouse()),
+        *installation.release_lock(var),
+        *installation.runs(var),
+    ]
+
+
+def of_declaration(name: str) -> list[Finding]:
+    """A declaration, from its YAML to what Dagster makes of it; what a fault hides is not looked at."""
+    what = f"declaration {name}"
+    try:
+        component = declaration(name)
+        settings = component.settings()
+    except OdError as error:
+        return [Finding.of_error(what, error)]
+    return [
+        Finding(f"{what}, data set {component.domain}: {settings.columns.row}"),
+        *_of_plan(component, settings),
+        found(f"assets and schedules of {name}", lambda: refuse_unloadable(component)),
+    ]
+
+
+def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Finding]:
+    what = f"geography of {component.name}"
+    try:
+        geography = settings.read_geography()
+    except OdError as error:
+        return [Finding.of_error(what, error)]
+    counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
+
+    def plan() -> str:
+        planned = settings.plan(geography, planned_period(component, None))
+        asked, cap = float(planned.charge.as_rho), float(settings.domain.cap.allowed_rho())
+        return f"rho {asked:.6g}, the cap is {cap:.6g}"
+
+    return [Finding(f"{what}: {counts}"), found(f"plan of {component.name}", plan)]
+
+
+def _check_comparison(name: str) -> None:
+    comparison(name).settings()
+
+
+def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
+    """The inputs of a period, of all series that have it. Raises OdError where none has, or the one asked for."""
+    inputs: list[Finding] = []
+    absent: OdError | None = None
+    for name in names:
+        try:
+            component = declaration(name)
+            settings = component.settings()
+        except OdError:
+            continue  # said of its declaration
+        try:
+            chosen_periods(component, period, every=False)
+        except OdError as error:
+            absent = error
+            continue
+        inputs += inspected(settings, period)
+    if not inputs and absent is not None:
+        raise absent
+    return inputs

@@ -1,0 +1,65 @@
+"""``od-release ledger``: what every data set has spent, and whether the ledger is whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import typer
+
+from od_assets.cli.options import Json
+from od_assets.cli.printing import console, print_frame
+from od_core.ledger.balance import Balance
+from od_core.privacy.accounting import float_above
+
+ledger_app = typer.Typer(help="The budget ledger: what every data set has spent, and what is left of its cap.")
+
+
+@ledger_app.callback(invoke_without_command=True)
+def ledger(context: typer.Context, as_json: Json = False) -> None:
+    """Print the cap, spent and remaining budget of every data set and elementary period, and lost draws."""
+    from od_assets.resources.warehouse import Warehouse  # Dagster takes half a second to import
+
+    if context.invoked_subcommand is not None:
+        return
+    balances = Warehouse().existing_ledger().balances()
+    if as_json:
+        typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
+        return
+    table = [
+        {
+            "domain": balance.domain,
+            "period": balance.period,
+            "cap_rho": float(balance.cap),
+            "spent_rho": float_above(balance.spent),
+            "left_rho": float(balance.left),
+            "releases": balance.releases,
+            "lost_draws": balance.lost_draws,
+        }
+        for balance in balances
+    ]
+    print_frame("Ledger", pd.DataFrame(table))
+
+
+@ledger_app.command("verify")
+def verify_ledger(as_json: Json = False) -> None:
+    """Check that the ledger is whole: no entry edited or missing, none older than its witnesses."""
+    from od_assets.resources.warehouse import Warehouse  # Dagster takes half a second to import
+
+    entries = Warehouse().verify_ledger()
+    if as_json:
+        typer.echo(json.dumps({"whole": True, "entries": entries}))
+    else:
+        console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
+
+
+def _balance_facts(balance: Balance) -> dict[str, Any]:
+    amounts = {"cap": balance.cap, "spent": balance.spent, "left": balance.left}
+    return {
+        "domain": balance.domain,
+        "period": balance.period,
+        **{name: {"rho": float(rho), "rho_exact": str(rho)} for name, rho in amounts.items()},
+        "releases": balance.releases,
+        "lost_draws": balance.lost_draws,
+    }

@@ -1,0 +1,411 @@
+"""A first declaration of a release and of its data set, from answers to a few questions.
+
+Nothing is spent. Of records the first are looked at, to see whether a row may be many trips; nothing of them is kept or
+shown. What fits together is decided by the declaration's own classes and by the plan.
+"""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from od_assets.cli.init_questions import QUESTIONS, Question, as_list, as_yaml
+from od_assets.components import OdRelease, domain
+from od_assets.components.od_release import Trips
+from od_assets.project import project_root
+from od_assets.runs.run_period import planned_period
+from od_assets.series import declarations
+from od_assets.series.declarations import declaration, declared_by, refuse_unloadable
+from od_core.errors import OdError
+from od_core.files.durable import PUBLIC_FILE_MODE, absence, write_durably
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import LENGTHS, Period
+from od_core.privacy.accounting import LARGEST
+from od_core.privacy.cap import Cap
+from od_core.records.format import column_in
+from od_core.records.open_file import record_schema
+from od_core.records.row_meaning import unclear_records
+from od_core.records.zone_lists import read_zones
+
+ROOM = 5
+"""A cap leaves room for so many releases: for other tables of the same records, and for draws that are lost."""
+
+_WIDTH = 110
+"""Signs of a line of YAML."""
+
+_DIGITS = 3
+"""Of a cap that is computed."""
+
+_NOTHING_YET = {"rho": "1e-30", "reason": "nothing may be spent before the cap is computed"}
+"""Stands in the file of a data set for the moment until its plan is made."""
+
+
+_NAMED_COLUMNS = ("origin", "destination", "date", "trips", "column")
+
+Answers = Mapping[str, str]
+Fields = Mapping[str, str]
+"""Further fields of the release's declaration, by place."""
+
+
+def answered(
+    given: Mapping[str, str | None],
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields | None = None,
+) -> dict[str, str]:
+    """An answer to every question, by flag; what is found on the way is told.
+
+    Args:
+        given: answers by flag, None where none is given.
+        ask: asks whoever is there; None where nobody is, so that answers without default must be given.
+        tell: says what files hold: columns and their types, never a value.
+        settings: further fields of the release's declaration, by place.
+
+    Raises:
+        OdError: an answer is missing, and nobody is there.
+    """
+    answers: dict[str, str] = {}
+    told: set[str] = set()
+    for question in QUESTIONS:
+        if question.of_users and not answers["unit"].startswith("user"):
+            continue
+        answer = given.get(question.flag)
+        if question.flag == "one_row_a_trip" and answer is None:
+            answers[question.flag] = _said_of_rows(question, answers, ask, tell, settings or {})
+            continue
+        if answer is None:
+            answer = ask(question) if ask is not None else question.default
+        if answer is None:
+            flag = f"--{question.flag.replace('_', '-')}"
+            raise OdError("OD-INIT-FLAG", f"{flag} is missing: {question.asks}", next_step=f"give {flag}")
+        answers[question.flag] = answer
+        look = _TOLD.get(question.flag)
+        is_told_later = ask is None and question.flag in ("reader", "zones")
+        lines = [] if look is None or is_told_later else look(answers, settings or {})
+        for line in lines:
+            if line not in told:
+                tell(line)
+        told.update(lines)
+    return answers
+
+
+def _said_of_rows(
+    question: Question,
+    answers: Answers,
+    ask: Callable[[Question], str] | None,
+    tell: Callable[[str], None],
+    settings: Fields,
+) -> str:
+    """The answer whether each row is one trip, which is asked for only where the records leave it open.
+
+    Raises:
+        OdError: the records leave it open, and nobody says that it is so.
+    """
+    unclear = _unclear_rows(answers, settings)
+    if unclear is None:
+        return ""
+    if ask is not None:
+        tell(f"{unclear.message}.")
+        if ask(question).strip().lower() == "true":
+            return "true"
+    raise unclear
+
+
+def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
+    """What leaves it open whether a row of the newest file of records is one trip: its columns, or its first records.
+
+    None where it has been said, or where there is no file that can be read: what is wrong with it is said elsewhere.
+    """
+    source = _newest_file(answers["records"])
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
+    if source is None or absence(source) is not None:
+        return None
+    try:
+        trips = Trips.model_validate(stated["trips"])
+        form = trips.record_format()
+        columns = replace(form.columns_with(**trips.columns.model_dump()), user=answers.get("column") or None)
+        unclear, are_pairs_single = unclear_records(source, columns, form)
+    except (ValidationError, OdError):
+        return None
+    if not unclear and not are_pairs_single:
+        return None
+    found = (
+        f"column {unclear[0]!r} may hold the trips of a row, by its name or since it holds numbers"
+        if unclear
+        else "no pair of origin and destination stands twice, as in a table of flows"
+    )
+    return OdError(
+        "OD-TRIPS-ROWS",
+        f"{source.name}: {found}; nothing says whether a row is one trip",
+        next_step="give --trips and the column that holds the trips of a row, or --one-row-a-trip true",
+    )
+
+
+def found_records(answers: Answers, settings: Fields) -> list[str]:
+    """Columns of the newest file of records, with their types.
+
+    The first line of a CSV file may be a record: it is shown once one of the columns that are named is in it.
+    """
+    source = _newest_file(answers["records"])
+    if source is None:
+        return [f"There is no file {answers['records']} yet."]
+    if (fault := absence(source)) is not None:
+        return [f"{fault}."]
+    stated: dict[str, Any] = {}
+    _fill(stated, answers, settings)
+    try:
+        form = Trips.model_validate(stated["trips"]).record_format()
+        schema = record_schema(source, form)
+    except ValidationError:
+        return []  # the declaration is refused for it
+    except OdError as error:
+        return [f"{error.message}: {error.next_step}."]
+    named = [answers[flag] for flag in _NAMED_COLUMNS if answers.get(flag)]
+    published = () if form.container == "named" else form.columns.names
+    is_header = any(column_in(name, list(schema)) for name in (*named, *published))
+    if form.container_of(source) == "csv" and not is_header:
+        return [f"{source.name} has {len(schema)} columns; their names are shown once one of them is named."]
+    columns = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
+    absent = [f"{source.name} has no column {name!r}." for name in named if name not in schema]
+    return [f"{source.name} has the columns {columns}.", *absent]
+
+
+def _newest_file(records: str) -> Path | None:
+    """The file of the latest period that has one; of one file for all periods, that one."""
+    parts = str(project_root() / records).split("{period}")
+    period = "([^/]+)".join(map(re.escape, parts))
+    files: dict[datetime.date, Path] = {}
+    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may lie outside of the project
+        found = re.fullmatch(period, name)
+        with suppress(OdError):  # a file of something else
+            periods = {Period(text) for text in found.groups()} if found else set()
+            if len(periods) <= 1:
+                files[next((one.first for one in periods), datetime.date.min)] = Path(name)
+    return files[max(files)] if files else None
+
+
+def found_zones(answers: Answers, _settings: Fields) -> list[str]:
+    """Columns of the list of zones, which may be the records where its path is wrong.
+
+    Its first line may then be a record: it is shown once one of the levels is in it.
+    """
+    path = project_root() / answers["zones"]
+    try:
+        columns = [str(name) for name in read_zones(path).columns]
+    except OdError as error:
+        return [f"{error.message}."]
+    levels = as_list(answers.get("levels", ""))
+    if not any(level in columns for level in levels):
+        return [f"{path.name} has {len(columns)} columns; their names are shown once a level is one of them."]
+    return [f"{path.name} has the columns {', '.join(columns)}."]
+
+
+_TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
+    "reader": found_records,
+    "trips": found_records,
+    "column": found_records,
+    "zones": found_zones,
+    "levels": found_zones,
+}
+"""What is told once a question is answered."""
+
+
+@dataclass(frozen=True)
+class Initialized:
+    """A declaration that was written, and fits.
+
+    Attributes:
+        files: that were written.
+        area_counts: how many areas the geography has, by level.
+    """
+
+    files: tuple[Path, ...]
+    area_counts: dict[str, int]
+
+
+def places_of(name: str) -> tuple[Path, Path]:
+    """The files of a new release and of its data set. Raises OdError for no name, or one that is taken."""
+    ReleaseKey(name, "2001")  # it becomes the name of files
+    places = declarations.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
+    for path in (places[0].parent, places[1]):
+        if path.exists():
+            raise _exists(path)
+    return places
+
+
+def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
+    """Write the declaration of a release and of its data set, and plan it; both files, or none.
+
+    Args:
+        name: of both.
+        answers: to all questions, by flag.
+        settings: further fields of the release's declaration, by place.
+
+    Raises:
+        OdError: one of the files is there already; what plan says, once what was written is removed again.
+    """
+    places = places_of(name)
+    release, data_set = _declared(name, answers, settings or {})
+    fitting = declared_by(release, OdRelease, f"{name}/defs.yaml").model_dump(exclude_defaults=True)
+    text = f"type: od_assets.components.OdRelease\n\nattributes:\n{_block(_kept(release, fitting), indent=2)}"
+    with _removed_where_refused() as made:
+        _make(places[1], _block(data_set), made)
+        _make(places[0], text, made)
+        component = declaration(name)
+        found = component.settings()
+        geography, period = found.read_geography(), planned_period(component, None)
+        if data_set["cap"] == _NOTHING_YET:
+            unlimited = replace(found, domain=replace(found.domain, cap=Cap(rho=LARGEST)))
+            rho = unlimited.plan(geography, period).charge.as_rho
+            data_set["cap"] = {"rho": cap_above(rho), "reason": answers["reason"] or _reason(answers, data_set)}
+            _write(places[1], _block(data_set))
+        declared = declaration(name)
+        declared.settings().plan(geography, period)
+        refuse_unloadable(declared)  # a declaration that does not load keeps the whole project from loading
+    return Initialized(places, geography.area_counts)
+
+
+def cap_above(rho: Fraction) -> str:
+    """Room for several plans: the least decimal number of three digits that is not below it.
+
+    >>> cap_above(Fraction("0.019215"))
+    '0.0961'
+    """
+    wanted = ROOM * rho
+    power = math.floor(math.log10(wanted)) - _DIGITS + 1
+    digits = math.ceil(wanted / Fraction(10) ** power)
+    return format(Decimal(digits).scaleb(power).normalize(), "f")
+
+
+def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
+    per = "in all periods together" if data_set["unit"] == "user" else f"a {data_set['elementary_period']}"
+    return f"room for five releases {per} at epsilon {answers['epsilon']}, lost draws among them"
+
+
+def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attributes of the release and of its data set, all of them that are stated."""
+    release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
+        "domain": name
+    }
+    data_set: dict[str, Any] = {"name": name}
+    _fill(release, answers, settings)
+    for question, answer in _answers_of("domain", answers):
+        _put(data_set, question.place.removeprefix("domain:"), question.read(answer))
+    release["name"] = name
+    data_set["elementary_period"] = _elementary_period(release["periods"])
+    cap = data_set.pop("cap", {})  # last, as it is read last
+    data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
+    return release, data_set
+
+
+def _fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
+    """Put what is answered of the release, and its further fields, in their places."""
+    for question, answer in _answers_of("", answers):
+        _put(release, question.place, question.read(answer))
+    for place, value in settings.items():
+        _put(release, place, as_yaml(value))
+
+
+def _answers_of(of: str, answers: Answers) -> list[tuple[Question, str]]:
+    """The answers that are given, of the release or of its data set."""
+    wanted = [question for question in QUESTIONS if question.place.rpartition(":")[0] == of]
+    return [(question, answers[question.flag]) for question in wanted if answers.get(question.flag)]
+
+
+def _put(declared: dict[str, Any], place: str, value: Any) -> None:
+    *parents, last = place.split(".")
+    for parent in parents:
+        if not isinstance(declared.get(parent), dict):
+            declared[parent] = {}
+        declared = declared[parent]
+    declared[last] = value
+
+
+def _elementary_period(periods: Mapping[str, str]) -> str:
+    """The length of the periods; of a single one, its own, or that of the ends of a span."""
+    every = periods["every"]
+    return every if every in LENGTHS else str(Period(periods["first"].partition("--")[0]).length)
+
+
+def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
+    """What is stated, as its field has read it, without what is the default anyway."""
+    return {
+        name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
+        for name, value in stated.items()
+        if name in fitting
+    }
+
+
+def _block(declared: Mapping[str, Any], indent: int = 0) -> str:
+    """YAML with a line a field; a field that does not fit a line has a line for each of its own."""
+    lines = ""
+    for name, value in declared.items():
+        line = f"{' ' * indent}{name}: {_flow(value)}\n"
+        if len(line) > _WIDTH and isinstance(value, dict):
+            line = f"{' ' * indent}{name}:\n{_block(value, indent + 2)}"
+        lines += line
+    return lines
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _write(path: Path, text: str) -> None:
+    write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
+
+
+def _make(path: Path, text: str, made: list[Path]) -> None:
+    """Write a file that is not there, and its folder; what is made is noted."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir()
+            made.append(path.parent)
+        path.open("x").close()  # never over a file that came in the meantime
+    except FileExistsError:
+        raise _exists(path) from None
+    made.append(path)
+    _write(path, text)
+
+
+@contextmanager
+def _removed_where_refused() -> Iterator[list[Path]]:
+    """Remove what is noted, whatever keeps it from being right."""
+    made: list[Path] = []
+    try:
+        yield made
+    except BaseException as error:
+        for path in reversed(made):
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
+        if isinstance(error, OdError):
+            step = f"{error.next_step}; what init wrote is removed again"
+            raise OdError(
+                error.code,
+                error.message,
+                next_step=step,
+                spent=error.spent,
+                confidential_detail=error.confidential_detail,
+            ) from None
+        raise
+
+
+def _exists(path: Path) -> OdError:
+    where = f"{path.parent.name}/{path.name}"
+    return OdError("OD-INIT-EXISTS", f"{where} is there already", next_step="choose another name")

@@ -1,0 +1,39 @@
+"""``od-release run``: release a period."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from od_assets.cli.options import Json, Period, Release
+from od_assets.cli.printing import print_outcome
+from od_assets.project import prepare_dagster_home
+from od_core.errors import OdError
+
+
+def run(
+    release: Release,
+    period: Period = None,
+    every: Annotated[bool, typer.Option("--all", help="Every period, oldest first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Release one period, or read it back where it is released: the Dagster job, in this process."""
+    from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
+    from od_assets.series.declarations import declaration
+
+    if every and period is not None:
+        raise OdError("OD-PERIOD", "--all and --period exclude each other", next_step="give one of them")
+    component = declaration(release)
+    periods = chosen_periods(component, period, every=every)
+    prepare_dagster_home()
+    outcomes = []
+    for each in periods:
+        outcomes.append(run_period(component, each, quiet=as_json))
+        if not as_json:
+            print_outcome(outcomes[-1])
+    if as_json:
+        typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
+    if not all(outcome.released for outcome in outcomes):
+        raise typer.Exit(1)

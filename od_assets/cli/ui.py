@@ -1,0 +1,24 @@
+"""``od-release ui``: the Dagster UI, guarded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from od_assets.project import prepare_dagster_home, project_root
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Of this machine, for this machine alone; 0 is any that is free.")] = 3000,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Name of a proxy in front of it, as od.example.org; may be given again.")
+    ] = None,
+) -> None:
+    """Start the Dagster UI with its daemon, on the project's own history, for whoever opens the printed address."""
+    prepare_dagster_home()
+    os.chdir(project_root())
+    modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]
+    os.execv(sys.executable, [sys.executable, *modules, str(port), *(allow_host or [])])  # noqa: S606  # our own

@@ -1,0 +1,84 @@
+"""Make every histogram have its area's number of groups, the nearest by integer programming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from od_core.errors import OdError
+from od_core.group_sizes.groups import Counts, Frame
+
+
+def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
+    """The best changes of up to one unit a cell, as long as there are any.
+
+    Args:
+        frame: the areas and their numbers of groups.
+        noisy: of every level, top first; shape (areas, K + 1).
+        histograms: to begin with, which add up and have the total of every area; of the same shapes.
+
+    Returns:
+        The nearest such histograms of every level.
+
+    Raises:
+        OdError: the solver found no optimum, or none in whole numbers.
+    """
+    flat, target = _flat(histograms), _flat(noisy)
+    conditions = _conditions(frame)
+    while True:
+        more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # what a unit more costs, and a unit less
+        result = milp(
+            np.concatenate([more, less]).astype(np.float64),
+            integrality=np.ones(2 * len(flat)),
+            bounds=Bounds(0, np.concatenate([np.ones(len(flat)), flat > 0])),
+            constraints=LinearConstraint(conditions, 0, 0),
+            options={"mip_rel_gap": 0.0},
+        )
+        if not result.success:
+            raise OdError(
+                "OD-SOLVER-FAILED",
+                f"the solver found no optimum: {result.message}",
+                next_step="report this",
+                spent="what was drawn stays charged",
+            )
+        taken = np.rint(result.x).astype(np.int64)
+        change = taken[: len(flat)] - taken[len(flat) :]
+        if int(more @ taken[: len(flat)] + less @ taken[len(flat) :]) >= 0:
+            ends = np.cumsum([values.size for values in noisy])[:-1]
+            return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
+        if np.any(conditions @ taken) or np.any(flat + change < 0):
+            raise OdError(
+                "OD-SOLVER-INEXACT",
+                "the solver's optimum does not hold in whole numbers",
+                next_step="report this",
+                spent="what was drawn stays charged",
+            )
+        flat = flat + change
+
+
+def _conditions(frame: Frame) -> sparse.csc_array:
+    """Rows that are 0 for a change (units more, then units less) that keeps sums of children and of leaf areas."""
+    sizes = frame.top_code + 1
+    blocks = []
+    for level in frame.levels[:-1]:
+        parents = frame.geography.parents[level + 1]
+        sums = sparse.csr_array(
+            (np.ones(len(parents)), (parents, np.arange(len(parents)))),
+            shape=(frame.geography.size(level), len(parents)),
+        )
+        row = [None] * len(frame.levels)
+        row[level - 1] = sparse.eye_array(frame.geography.size(level) * sizes)
+        row[level] = -sparse.kron(sums, sparse.eye_array(sizes))
+        blocks.append(row)
+    leaves = len(frame.groups)
+    last = [None] * len(frame.levels)
+    last[-1] = sparse.kron(sparse.eye_array(leaves), np.ones((1, sizes)))
+    more = sparse.block_array([*blocks, last], format="csc")
+    return sparse.hstack([more, -more], format="csc")
+
+
+def _flat(levels: Sequence[Counts]) -> Counts:
+    return np.concatenate([values.ravel() for values in levels])
