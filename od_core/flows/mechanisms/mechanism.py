@@ -71,8 +71,8 @@ class Mechanism(Protocol):
     ) -> NDArray[np.int64]:
         """Return the released counts of the children of measured nodes; shape of ``noisy``.
 
-        Where every level is measured, these are whole numbers of at least 0, and the children ``offsets[p]:offsets[p +
-        1]`` sum to ``totals[p]``.
+        Where every level is measured, these are whole numbers of at least 0, and the children
+        ``offsets[p]:offsets[p + 1]`` sum to ``totals[p]``.
         """
         ...
 
