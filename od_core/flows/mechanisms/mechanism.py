@@ -103,5 +103,5 @@ class PaperMechanism:
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """None: the leaves are projected like every other level."""
+        """No dial: the leaves are projected like every other level."""
         return None

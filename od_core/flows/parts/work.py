@@ -74,7 +74,7 @@ class Work:
         return kept or _keep_plan(self.plan_digest, _read_plan(self.store, self.plan_digest))
 
     def save(self, kind: str, band: int, part: int, arrays: Arrays) -> None:
-        """Keep arrays that a part has made."""
+        """Keep the arrays that a part has made."""
         save_arrays(self.store, self._name(kind, band, part), arrays)
 
     def load(self, kind: str, band: int, part: int) -> Arrays:
@@ -206,7 +206,7 @@ Task = Callable[[str], str]
 
 
 class Workers(Protocol):
-    """Where tasks run: the threads of this process, or the executors of Spark."""
+    """An engine that runs tasks: the threads of this process, or the executors of Spark."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Return the outcome of every descriptor, in order.

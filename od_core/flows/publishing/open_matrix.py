@@ -51,7 +51,7 @@ def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
 
 
 def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
-    """Write int64 matrices ``trips`` and, if there are intervals, ``lower`` and ``upper``; the same bytes at every call.
+    """Write int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``; the same bytes at every call.
 
     Rows are origins and columns are destinations, in tree order. The lookups ``origin`` (attribute ``dim`` 0) and
     ``destination`` (``dim`` 1) hold the area codes as bytes of one width, in UTF-8.
@@ -69,7 +69,7 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
             f" {tree.destination.level_names[pair.destination_level]} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
-    import openmatrix  # with PyTables a fifth of a second, only paid here
+    import openmatrix  # takes a fifth of a second, with PyTables
 
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     row, column = (_numbers(codes, pair.flows[side]) for side, codes in zip(SIDES, sides, strict=True))
