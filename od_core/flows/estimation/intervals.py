@@ -85,8 +85,7 @@ class Intervals:
     ) -> tuple[Numbers, Numbers, Counts, Counts, Counts]:
         """Return released cells with their bounds: origin, destination, trips, lower, upper; lower <= trips <= upper.
 
-        If the two levels have at most ``MOST_LISTED`` public pairs, the result also has every other pair, released as
-        0.
+        If the two levels have at most ``MOST_LISTED`` public pairs, the result also has all others, released as 0.
 
         Args:
             origin_level, destination_level: Numbers of the levels.
@@ -147,7 +146,7 @@ class Intervals:
         """Return the lower and upper bound of the trips from some zones to some zones.
 
         Args:
-            origins, destinations: Mask of the zones to sum over; shape (zones,) each.
+            origins, destinations: Masks of the zones to sum over; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         sums = self._selected(len(self._levels) - 1, inside)
@@ -334,8 +333,9 @@ def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
     """Return the lower and upper bounds of sums below nodes of these variances.
 
-    A sum may contain none or all of the trips of the dropped nodes that it overlaps. Its upper bound adds the smaller
-    of two numbers: the sum of the upper bounds of these nodes, or a bound on their trips together.
+    A sum may contain none or all of the trips of the dropped nodes that it overlaps. The lower bound omits them. The
+    upper bound is the smaller of two: the upper bound without them plus the upper bound of each of them, or the upper
+    bound of the sum that includes their mean trips together.
     """
     estimate, spread = sums.estimate, sums.variance(variance)
     most, unseen, doubt = sums.unseen

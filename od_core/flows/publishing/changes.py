@@ -33,9 +33,9 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
     confidence as the two intervals, 90 %.
 
     An interval that is cut at 0 shows less of the noise. The plain rule would then hold for 82 % where one release has
-    five times the noise of the other. So if a lower bound is 0, u - x is used for x - l. The result is cut at the plain
-    difference [l' - u, u' - l], which contains the change whenever both intervals hold. ``docs/reading.md`` reports how
-    often the interval held.
+    five times the noise of the other. So if l is 0, the larger of x - l and u - x replaces x - l, and likewise for x'.
+    The result is cut at the plain difference [l' - u, u' - l], which contains the change whenever both intervals hold.
+    ``docs/reading.md`` reports how often the interval held.
 
     Args:
         before, after: Releases of the same areas. They must not be the same release, since its noise is not independent
