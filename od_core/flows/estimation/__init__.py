@@ -1,1 +1,1 @@
-"""From noisy measurements to consistent integers."""
+"""Estimate consistent integers, and their intervals, from noisy measurements."""

@@ -1,7 +1,8 @@
-"""The distribution of true counts behind the noisy values of many cells, and what it says of each (spec 1, the end).
+"""Estimate the distribution of true counts behind the noisy values of many cells, and the posterior of each cell.
 
-Expectation-maximisation (Dempster, Laird and Rubin 1977; Laird 1978) on a grid of counts. Real numbers come from single
-operations of IEEE 754, one after the other, and from correctly rounded decimal exponentials: the same on every machine.
+The method is expectation-maximisation on a grid of counts [dempster1977em; laird1978mixing]. Real numbers come from
+single operations of IEEE 754, one after the other, and from correctly rounded decimal exponentials. They are the same
+on every machine.
 """
 
 from __future__ import annotations
@@ -21,30 +22,31 @@ _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
 _STEPS = 8
-"""Points of the grid of counts in a standard deviation; more where even whole counts are further apart."""
+"""Least number of points of the grid in a standard deviation, unless steps of 1 give fewer."""
 
 _LOWEST, HIGHEST, _MOST = -8, 10, 12
-"""In standard deviations: smaller x are taken for the lowest, of larger ones m = x; n is at most ``_MOST``."""
+"""Limits of the grid, in standard deviations. Smaller x are treated as the lowest; above ``HIGHEST`` the posterior mean
+is x itself. The largest n is ``_MOST``."""
 
 _LEAST_CELLS = 400
-"""Of a bin: neighbouring octaves with fewer are one."""
+"""Least number of cells of a bin; neighbouring octaves with fewer are merged."""
 
 _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
-"""On all cells, to start from; and then in each bin."""
+"""Iterations on all cells, which give the start, and then in each bin."""
 
 _NO_MASS = 2.0**-60
-"""Less is put at 0: arithmetic on the smallest real numbers is slow."""
+"""Smaller probabilities are set to 0, since arithmetic on the smallest real numbers is slow."""
 
 
 @dataclass(frozen=True, eq=False)
 class GridNoise:
-    """The noise of the leaves, and the grid on which counts are told apart.
+    """The noise of the leaves, and the grid on which counts are distinguished.
 
     Attributes:
-        sigma: standard deviation.
-        step: distance of the grid's points, a whole number.
-        low: the smallest x over ``step``; n begins at 0.
-        likelihood: of x given n, up to a factor; shape (points of n, points of x).
+        sigma: Standard deviation.
+        step: Distance between the points of the grid, a whole number.
+        low: The smallest x on the grid, in steps; n starts at 0.
+        likelihood: Likelihood of x given n, up to a factor; shape (points of n, points of x).
     """
 
     sigma: float
@@ -54,7 +56,7 @@ class GridNoise:
 
     @classmethod
     def of(cls, variance: Fraction) -> GridNoise:
-        """Discrete Gaussian noise of that variance."""
+        """Return the grid for discrete Gaussian noise of that variance."""
         sigma = math.sqrt(float(variance))
         step = max(1, int(sigma) // _STEPS)
         low = min(-1, math.floor(_LOWEST * sigma / step))
@@ -68,18 +70,18 @@ class GridNoise:
 
     @property
     def points(self) -> int:
-        """Points of x on the grid."""
+        """Number of points of x on the grid."""
         return int(self.likelihood.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What the distribution of each bin says of its cells.
+    """Posterior moments of the cells, by bin.
 
     Attributes:
-        bin_of: number of the bin of each octave of prior means; shape (octaves,).
-        mean: posterior mean at each x of the grid; shape (bins, points of x).
-        deviation: square root of the posterior variance, likewise.
+        bin_of: Number of the bin of each octave of prior means; shape (octaves,).
+        mean: Posterior mean at each x of the grid; shape (bins, points of x).
+        deviation: Square root of the posterior variance, in the shape of ``mean``.
     """
 
     bin_of: _Values
@@ -88,7 +90,14 @@ class Posterior:
 
 
 def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
-    """The distributions of all bins; each starts from that of all cells, and this with half its mass at 0."""
+    """Return the posterior moments of all bins.
+
+    The distribution of each bin starts from that of all cells, which itself starts with half its mass at 0.
+
+    Args:
+        noise: The noise and its grid.
+        counts: Number of cells by octave of their prior mean and point of x; shape (octaves, points of x).
+    """
     bin_of = _bins(counts.sum(axis=1))
     by_x = np.ascontiguousarray(noise.likelihood.T)
     most = len(noise.likelihood) - 1
@@ -107,7 +116,7 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
 
 
 def _bins(cells: _Values) -> _Values:
-    """Number of each octave's bin, of at least ``_LEAST_CELLS`` cells where there are so many."""
+    """Return the number of each octave's bin, with at least ``_LEAST_CELLS`` cells in a bin where there are enough."""
     bin_of = np.zeros(len(cells), dtype=np.int64)
     own, rest = 0, int(cells.sum())
     for octave in range(1, len(cells)):
@@ -120,9 +129,9 @@ def _bins(cells: _Values) -> _Values:
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Distribution of n under which the counted x are likely, from a first one; shape (points of n,).
+    """Return the distribution of n that makes the counted x likely, improved from ``start``; shape (points of n,).
 
-    The inner loops run along rows, so that they become vector instructions without changing the order of any sum.
+    The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
     """
     prior = start.copy()
     mass, points = likelihood.shape
@@ -153,7 +162,7 @@ def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-
 
 @kernel
 def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-def]  # compiled
-    """Posterior mean and standard deviation at every x, in steps."""
+    """Write the posterior mean and standard deviation at every x, in steps."""
     points, mass = by_x.shape
     for x in range(points):
         whole, mean, variance = 0.0, 0.0, 0.0
@@ -166,6 +175,6 @@ def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-de
             for n in range(mass):
                 variance += (n - mean) * (n - mean) * (prior[n] * by_x[x, n])
             variance /= whole
-        else:  # an x that the distribution rules out: no cell of the bin has it
+        else:  # the distribution rules out this x: no cell of the bin has it
             mean = max(low + float(x), 0.0)
         means[x], deviations[x] = mean, math.sqrt(variance)

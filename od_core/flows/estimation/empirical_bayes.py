@@ -1,25 +1,27 @@
-"""Leaves by empirical Bayes: what all cells together say about each (spec 1, end of "inftda_refined").
+"""Estimate the leaves by empirical Bayes, which uses all cells together to estimate each one.
 
-A function of public values alone: it costs no privacy. Three things are known of the true count n of a leaf: its own
-noisy value x, the refined trips c of its parent, and its row. On a destination tree the leaves of a parent (origin
-area, destination zone) divide the origin; the row of a leaf is the sum of all measured leaves of its origin. In turn:
+The estimate depends on public values alone and costs no privacy. Three things are known about the true count n of a
+leaf: its noisy value x, the refined trips c of its parent, and its row. On a destination tree, the leaves of a parent
+(origin area, destination zone) divide the origin, and the row of a leaf is the sum of all measured leaves of its
+origin. The steps are:
 
-1.  A prior mean of each cell: the part of c that its row, without the cell itself, has among those of its family.
-2.  Cells whose prior means lie in the same octaves make a bin. In each bin the distribution of n under which its x are
-    most likely, by expectation-maximisation (Dempster, Laird and Rubin 1977; Laird 1978).
-3.  The posterior mean m and variance V of each cell, from the distribution of its bin and x.
-4.  Real numbers w >= 0 of sum c that minimise the sum of (w - m)^2 / sqrt V.
-5.  Whole numbers of sum c: w of at least u sigma are rounded; what is left goes in lumps of floor(u sigma) to the
-    largest of the others, and what is less than a lump to those that were rounded. So many small parts become few
-    cells, each of them likely to be there.
+1.  Compute a prior mean for each cell: it divides c among the children in proportion to their rows, each without the
+    cell itself.
+2.  Group cells whose prior means lie in the same octaves into a bin. In each bin, find the distribution of n under
+    which the x of the bin are most likely, by expectation-maximisation [dempster1977em; laird1978mixing].
+3.  Compute the posterior mean m and variance V of each cell, from the distribution of its bin and x.
+4.  Find real numbers w >= 0 of sum c that minimise the sum of (w - m)^2 / sqrt V.
+5.  Make whole numbers of sum c. Round each w of at least u sigma. Give the rest in lumps of floor(u sigma) to the
+    largest of the other cells, and what is less than a lump to the cells that were rounded. So many small parts become
+    a few cells, each of which is likely to have trips.
 
-Two things differ from the spec, since they measured better on the real data: the row is the whole row, not its cells
-under one area of the other side (so that two numbers an area are all that is kept of it, whatever the size of the
-level), and the distributions are not scaled to the mean of the prior means of their bins (which large cells upset).
+Two choices had less error on real data (``docs/estimator.md``). The row is the whole row, not only its cells under one
+area of the other side, so that two numbers for each area are all that is kept of it, whatever the size of the level.
+The distributions are not scaled to the mean of the prior means of their bins, which large cells would distort.
 
 The result is the same on every machine, for any number of threads and any size of pieces. Real numbers come from single
 operations of IEEE 754 (+, -, *, /, square root), one after the other in compiled loops that neither fuse nor reorder
-them, and from correctly rounded decimal exponentials; what is summed over pieces is whole numbers.
+them, and from correctly rounded decimal exponentials. Sums over pieces are of whole numbers.
 """
 
 from __future__ import annotations
@@ -44,23 +46,24 @@ _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
 OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
-"""Prior means are told apart by powers of two times sigma, from 2^-18 to 2^5."""
+"""Prior means are grouped by powers of two times sigma, from 2^-18 to 2^5."""
 
 _LEAST_DEVIATION = 2.0**-10
-"""Of a cell, in sigmas, so that a family whose cells all seem sure can still be brought to its sum."""
+"""Least deviation of a cell, in sigmas, so that children that all seem certain can still be adjusted to their sum."""
 
 _LIMIT = 1 << 44
-"""Larger noisy values and trips are refused: below it the sum of a family is exact to a small part of a trip."""
+"""Larger noisy values and trips are refused. Below this limit, the sum over a node's children is exact to a small part
+of a trip."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of the areas that the leaves divide their parents into, or the part of them in some families.
+    """The rows of the areas that the leaves divide their parents into, over all leaves or some of them.
 
     Attributes:
-        sums: sum of the measured leaves of each area; shape (areas,).
-        cells: number of them; shape (areas,).
-        largest: magnitude of the largest leaf.
+        sums: Sum of the measured leaves of each area; shape (areas,).
+        cells: Number of these leaves; shape (areas,).
+        largest: Magnitude of the largest leaf.
     """
 
     sums: _Values
@@ -69,7 +72,7 @@ class Rows:
 
     @classmethod
     def joined(cls, areas: int, parts: Iterable[Rows]) -> Rows:
-        """The whole rows from their parts."""
+        """Return the whole rows from their parts."""
         sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
         for part in parts:
             sums += part.sums
@@ -78,22 +81,26 @@ class Rows:
         return cls(sums, cells, largest)
 
     def refuse_large(self) -> None:
-        """Raises OdError where a sum may not fit 64 bits, or a family's may not be exact."""
+        """Refuse values for which a sum may not fit 64 bits, or the sum of a node's children may not be exact.
+
+        Raises:
+            OdError: If the largest leaf is too large.
+        """
         if self.largest >= min(_LIMIT, (1 << 62) // int(self.cells.max(initial=1))):
             raise _overflow()
 
 
 def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction) -> Iterator[Nodes]:
-    """The leaves below parents with the given trips, piece by piece; those of 0 are left out.
+    """Return the leaves below parents with the given trips, piece by piece, without the leaves of 0.
 
     Args:
-        plan: the plan of the release.
-        leaf: the measurement of the leaves, which has parents.
-        totals: refined trips of these, whole numbers of at least 0; shape (parents,).
-        u: the least trips that a small leaf is given, in standard deviations.
+        plan: The plan of the release.
+        leaf: The measurement of the leaves, which has parents.
+        totals: Refined trips of the parents, whole numbers of at least 0; shape (parents,).
+        u: The least number of trips that a small leaf is given, in standard deviations.
 
     Raises:
-        OdError: the noisy values or the trips are too large.
+        OdError: If the noisy values or the trips are too large.
     """
     rows = leaf_rows(plan, leaf)
     rows.refuse_large()
@@ -102,7 +109,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Val
 
 
 def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
-    """The rows of all areas of the side that the leaves divide, as far as some families of leaves go."""
+    """Return the rows of all areas of the side that the leaves divide, summed over the leaves of one measurement."""
     areas = row_areas(plan)
 
     def read(piece: tuple[Families, _Values]) -> Rows:
@@ -115,7 +122,7 @@ def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
 
 
 def row_areas(plan: ReleasePlan) -> int:
-    """Number of areas that have rows."""
+    """Return the number of areas that have rows."""
     leaf = plan.steps[-1]
     above = plan.level_above(leaf)
     level = plan.tree.depth if above is None else above + 1
@@ -124,16 +131,19 @@ def row_areas(plan: ReleasePlan) -> int:
 
 
 def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: Rows) -> _Values:
-    """Cells by octave of their prior mean and point of x; those alone that share trips with others.
+    """Count cells by octave of their prior mean and by point of x, for parents with trips and several children.
 
     Args:
-        plan: the plan of the release.
-        leaf: the measurement of some families of leaves.
-        totals: as :func:`leaves_by_empirical_bayes`.
-        rows: of all families.
+        plan: The plan of the release.
+        leaf: The measurement of all or some of the leaves.
+        totals: See :func:`leaves_by_empirical_bayes`.
+        rows: The rows of all leaves.
+
+    Returns:
+        Number of cells; shape (octaves, points of x).
 
     Raises:
-        OdError: the trips are too large.
+        OdError: If the trips are too large.
     """
     _refuse_large(totals, _LIMIT)
     noise = GridNoise.of(leaf.step.variance)
@@ -152,14 +162,14 @@ def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: 
 
 
 def leaf_posterior(plan: ReleasePlan, histogram: _Values) -> Posterior:
-    """What the cells of all families together say of each."""
+    """Return the posterior moments of the cells, from the histogram of all leaves together."""
     return posterior_of(GridNoise.of(plan.steps[-1].variance), histogram)
 
 
 def posterior_leaves(
     plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
-    """The leaves of some families, piece by piece; arguments as the functions above."""
+    """Return all or some of the leaves, piece by piece; for the arguments, see the functions above."""
     noise = GridNoise.of(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
@@ -190,7 +200,7 @@ def _overflow() -> OdError:
 
 @kernel
 def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Add the cells of every family to the rows of their areas."""
+    """Add the children of every parent to the rows of their areas."""
     for parent in range(len(first_child)):
         for i in range(offsets[parent], offsets[parent + 1]):
             area = first_child[parent] + i - offsets[parent]
@@ -200,10 +210,10 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 @kernel
 def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
-    """Parts of one family's total in proportion to its rows; equal ones where these hold nothing else."""
+    """Write the prior means of one parent's children: its total in proportion to their rows, or equal parts."""
     whole = 0.0
     for i in range(size):
-        # The second term is half the noise of a row, so that none rules a cell out.
+        # The second term is half the noise of a row, so that no row rules a cell out.
         row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
         mean[i] = row
         whole += row
@@ -219,7 +229,7 @@ def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
-    """Add the cells of every family that has trips and several cells to the histogram of their octave."""
+    """Add the children of every parent with trips and several children to the histogram of their octaves."""
     points = counts.shape[1]
     mean = np.empty(np.max(np.diff(offsets)))
     for parent in range(len(totals)):
@@ -237,7 +247,7 @@ def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, c
 def _share_out(  # type: ignore[no-untyped-def]  # compiled
     noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
 ):
-    """Trips of the leaves of every family; between two points of the grid its values are joined by straight lines."""
+    """Write the trips of the children of every parent, interpolating linearly between two points of the grid."""
     points = means.shape[1]
     widest = np.max(np.diff(offsets))
     w, deviation = np.empty(widest), np.empty(widest)
@@ -267,8 +277,8 @@ def _share_out(  # type: ignore[no-untyped-def]  # compiled
 def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
     """Change w >= 0 into w' >= 0 with the given sum, above 0, that minimises the sum of (w' - w)^2 / deviation.
 
-    That is w' = max(w + shift * deviation, 0). The shift falls, and the cells that it takes to 0 stay there, until no
-    more are taken (Michelot 1986).
+    The solution is w' = max(w + shift * deviation, 0). The shift falls, and the cells that it takes to 0 stay there,
+    until it takes no more [michelot1986simplex].
     """
     positive, shift = len(w) + 1, np.inf
     while True:
@@ -288,9 +298,9 @@ def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Whole numbers of at least 0 with the given sum, for real ones of about that sum; see the module's head.
+    """Write whole numbers of at least 0 with the given sum, from real ones of about that sum; see the module docstring.
 
-    Rounding carries what it takes from one cell over to the next, so that no more than half a trip is lost in all.
+    The remainder from rounding one cell carries over to the next, so that no more than half a trip is lost in total.
     """
     left, large, carry = total, 0, 0.0
     for i in range(len(w)):
@@ -302,7 +312,7 @@ def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # comp
             large += 1
     small = len(w) - large
     if small > 0 and (left >= lump or large == 0):
-        order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # the others first, ties by position
+        order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # small cells first, ties by position
         at = 0
         while left >= lump or (large == 0 and left > 0):
             given = min(lump, left)
@@ -316,4 +326,4 @@ def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # comp
             trips[i] += given
             left -= given
             large -= 1
-    trips[largest] += left  # what real numbers lose of totals near the limit
+    trips[largest] += left  # what floating-point numbers lose of totals near the limit

@@ -1,11 +1,11 @@
-"""A 90 % interval for every published cell, from the published measurements alone: it costs no privacy.
+"""Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
 
-The least-squares estimate of a cell is unbiased and about normal, so that its interval holds the true number of counted
-trips with the stated probability whatever that number is: also where it is small, and released as 0. Cells at pairs of
-levels that the flow tree does not have are sums of its nodes; so is what a user sums over areas of choice.
+The least-squares estimate of a cell is unbiased and nearly normal. So its interval holds the true number of counted
+trips with the stated probability whatever that number is, also where it is small and released as 0. Cells at pairs of
+levels that are not in the flow tree are sums of its nodes, as are the sums over areas that a user chooses.
 
-What lies below a node that the top-down pass dropped was not measured. A cell there is at most what its nearest
-measured ancestor is at most. A sum that has a part in such nodes may have nothing of them, or all.
+Nothing was measured below a node that the top-down pass dropped. The upper bound of a cell there is that of its nearest
+measured ancestor. A sum that overlaps such nodes may contain none of their trips, or all.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Counts = NDArray[np.int64]
 
 
 MOST_MEASURED = 50_000_000
-"""Cells of the largest measured level up to which intervals are made: all levels are held in memory."""
+"""Largest number of cells of a measured level for which intervals are made: all levels are held in memory."""
 
 _DEVIATIONS = 1.6448536269514722
-"""Standard deviations of a normal variable on either side that hold nine tenths of it."""
+"""Standard deviations on either side that hold nine tenths of a normal variable."""
 
 _BLOCK = 1 << 20
-"""Nodes that are summed at a time, by one thread."""
+"""Nodes that one thread sums at a time."""
 
 _TOLERANCE = 1e-9
-"""Part of an estimate that rounding of floats may have taken or added: intervals are that much wider."""
+"""Fraction of an estimate by which floating-point rounding may change it; intervals are that much wider."""
 
 _MOST_TOLERANCE = 0.25
-"""Trips that it is at most, so that a whole number that is known exactly stays the only one, however large."""
+"""Largest tolerance, in trips, so that the interval of a number that is known exactly holds that number alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ class Bounds:
     """Intervals of some cells of a pair of levels; shape (cells,) each.
 
     Attributes:
-        origin, destination: area numbers.
-        lower, upper: whole numbers of at least 0.
+        origin, destination: Area numbers.
+        lower, upper: Whole numbers of at least 0.
     """
 
     origin: Numbers
@@ -62,15 +62,15 @@ class Bounds:
 
 
 class Intervals:
-    """The intervals of one release, each made when it is asked for.
+    """The intervals of one release, each computed on request.
 
     Args:
-        plan: the plan of the release.
-        total: the sum of its leaves; n, where that is an invariant.
-        measured: its measurements, top first.
+        plan: The plan of the release.
+        total: The sum of the leaves; n, where that is an invariant.
+        measured: The measurements of the release, top first.
 
     Raises:
-        OdError: as :func:`refuse_without_intervals`.
+        OdError: As :func:`refuse_without_intervals`.
     """
 
     def __init__(self, plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> None:
@@ -83,13 +83,13 @@ class Intervals:
     def around(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
     ) -> tuple[Numbers, Numbers, Counts, Counts, Counts]:
-        """Released cells with their bounds: origin, destination, trips, lower, upper; lower <= trips <= upper.
+        """Return released cells with their bounds: origin, destination, trips, lower, upper; lower <= trips <= upper.
 
-        With every other public pair of the two levels, released as 0, up to ``MOST_LISTED`` of them.
+        If the two levels have at most ``MOST_LISTED`` public pairs, the result also has all others, released as 0.
 
         Args:
-            origin_level, destination_level: numbers of the levels.
-            origin, destination, trips: all pairs that are not 0, by origin and then destination; shape (pairs,) each.
+            origin_level, destination_level: Numbers of the levels.
+            origin, destination, trips: All pairs that are not 0, by origin and then destination; shape (pairs,) each.
         """
         width = self._tree.destination.size(destination_level)
         pairs = self._tree.origin.size(origin_level) * width
@@ -101,7 +101,7 @@ class Intervals:
         return origin, destination, trips, np.minimum(lower, trips), np.maximum(upper, trips)
 
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
-        """The largest upper bound of a cell of a pair of levels other than those given, which are released as 0."""
+        """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
         cells = self.at(origin_level, destination_level)
         width = self._tree.destination.size(destination_level)
         released = find_pairs(origin, destination, cells.origin, cells.destination, width) >= 0
@@ -113,7 +113,7 @@ class Intervals:
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> tuple[Counts, Counts]:
-        """Lower and upper bound of any cells of a pair of levels; shape (cells,) each."""
+        """Return the lower and upper bounds of any cells of a pair of levels; shape (cells,) each."""
         cells = self.at(origin_level, destination_level)
         width = self._tree.destination.size(destination_level)
         place = find_pairs(cells.origin, cells.destination, origin, destination, width)
@@ -126,7 +126,7 @@ class Intervals:
         return lower, upper
 
     def at(self, origin_level: int, destination_level: int) -> Bounds:
-        """Intervals of the cells of a pair of levels, but for those below nodes that were dropped further up."""
+        """Return the intervals of the cells of a pair of levels, except cells below nodes dropped further up."""
         hub, finest = self._span(origin_level, destination_level)
         level = self._levels[hub]
         if hub == finest:
@@ -143,10 +143,10 @@ class Intervals:
         return Bounds(origin, destination, *_bounds_of(sums, level.variance[level.divided]))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
-        """Lower and upper bound of the trips from some zones to some zones.
+        """Return the lower and upper bound of the trips from some zones to some zones.
 
         Args:
-            origins, destinations: which zones are meant; shape (zones,) each.
+            origins, destinations: Masks of the zones to sum over; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         sums = self._selected(len(self._levels) - 1, inside)
@@ -157,12 +157,14 @@ class Intervals:
         return int(lower[0]), int(upper[0])
 
     def _selected(self, k: int, inside: Sequence[Positions], below: NodeSums | None = None) -> NodeSums:
-        """Sums of what is meant below each node of a level, of which those that are meant wholly stand for themselves.
+        """Return the sums over the selected zones below each node of a level.
+
+        A node whose zones are all selected stands for its branch.
 
         Args:
-            k: the level.
-            inside: see :meth:`_overlap`.
-            below: the sums below its divided nodes.
+            k: Position of the level.
+            inside: See :meth:`_overlap`.
+            below: The sums below the level's divided nodes.
         """
         level = self._levels[k]
         whole, some = self._overlap(k, inside)
@@ -177,7 +179,7 @@ class Intervals:
         return sums.with_unseen(*(np.where(split, values, 0.0) for values in _unseen(level)))
 
     def _span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
-        """The finest measured level that cells of a pair of levels lie below, and the one that they are sums of."""
+        """Return the positions of the finest measured level above a pair of levels, and of the level it sums over."""
         pairs = [self._tree.level_pair(level) for level in range(self._tree.depth + 1)]
         above = max(k for k, (o, d) in enumerate(pairs) if o <= origin_level and d <= destination_level)
         below = min(k for k, (o, d) in enumerate(pairs) if o >= origin_level and d >= destination_level)
@@ -185,14 +187,14 @@ class Intervals:
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
     def _sums(self, hub: int, finest: int, apart: int, apart_level: int) -> NodeSums:
-        """Sums of the nodes of a level below each divided node of a level above.
+        """Return sums of the nodes of a level below each divided node of a level above.
 
-        Two levels at a time below some nodes: there are the most cells there, and few of the sums.
+        The last two levels are summed in blocks of nodes, since they have the most cells and give few sums.
 
         Args:
-            hub, finest: the level above, and the level of the nodes.
-            apart: the side that is not summed over, 0 for origins.
-            apart_level: its level.
+            hub, finest: Positions of the level above and of the level of the nodes.
+            apart: The side that is not summed over: 0 for origins, 1 for destinations.
+            apart_level: Level of that side.
         """
         middle = max(hub, finest - 2)
         levels = self._levels[middle + 1 : finest + 1]
@@ -211,12 +213,13 @@ class Intervals:
     def _carried(
         self, sums: NodeSums, levels: Sequence[FittedLevel], apart: int, apart_level: int, *, summed: bool = False
     ) -> NodeSums:
-        """Sums carried up through some levels, top first.
+        """Return sums carried up through some levels.
 
         Args:
-            sums: of the nodes of the last level; or, where it is ``summed``, of those below its divided nodes.
-            levels, apart, apart_level: see :meth:`_sums`.
-            summed: see there.
+            sums: Sums of the nodes of the last level or, if ``summed``, of those below its divided nodes.
+            levels: The levels, top first.
+            apart, apart_level: See :meth:`_sums`.
+            summed: See ``sums``.
         """
         for level in reversed(levels):
             first = self._first_areas(level, apart, apart_level)
@@ -228,22 +231,30 @@ class Intervals:
         return sums
 
     def _single(self, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Nodes of a level to be summed.
+        """Return the nodes of a level, as sums of one node each.
 
-        Where nodes were dropped, those that were kept were chosen for their noise: only what was drawn below them
-        afterwards is unbiased.
+        Where nodes were dropped, the kept ones were selected by their noise. Only what was drawn below them afterwards
+        is unbiased.
         """
         fitted = self._nothing_dropped or level.noise == 0
         return NodeSums.of_fitted(level, meant) if fitted else NodeSums.of_noisy(level, meant)
 
     def _first_areas(self, level: FittedLevel, side: int, apart_level: int) -> Positions:
-        """Where the areas of a level of one side begin below each area of a measured level; one more than these."""
+        """Return the number of the first area of ``apart_level`` below each area of a measured level, on one side.
+
+        One entry more than areas.
+        """
         geography = (self._tree.origin, self._tree.destination)[side]
         above = min(apart_level, self._tree.level_pair(level.nodes.level)[side])
         return np.searchsorted(geography.first_zone[apart_level], geography.first_zone[above])
 
     def _overlap(self, k: int, inside: Sequence[Positions]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which nodes of a level lie between the zones that are meant: with all of their pairs, with some."""
+        """Return masks of the nodes of a level of which all pairs of zones are selected, and of which some are.
+
+        Args:
+            k: Position of the level.
+            inside: Number of selected zones before each zone, for origins and destinations; shape (zones + 1,) each.
+        """
         level = self._levels[k]
         whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self._tree.origin, self._tree.destination)):
@@ -253,7 +264,12 @@ class Intervals:
         return whole, some
 
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
-        """Upper bound of the nearest measured node above cells of two levels below which nothing was measured."""
+        """Return the upper bound of the nearest measured ancestor of cells below which nothing was measured.
+
+        Args:
+            levels: Origin level and destination level of the cells.
+            origin, destination: Area numbers of the cells; shape (cells,) each.
+        """
         nearest = np.zeros(len(origin), dtype=np.int64)
         for k in range(self._span(*levels)[0] + 1):
             nodes, pair = self._levels[k].nodes, self._tree.level_pair(self._levels[k].nodes.level)
@@ -269,7 +285,11 @@ class Intervals:
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
-    """Intervals need levels that were measured whatever their counts, and that fit the memory. Raises OdError."""
+    """Refuse a release that cannot have intervals: one with a threshold, or with a level that does not fit the memory.
+
+    Raises:
+        OdError: If the mechanism has a threshold, or the largest measured level has more than ``MOST_MEASURED`` cells.
+    """
     if plan.has_threshold:
         raise OdError(
             "OD-INTERVAL-MECHANISM",
@@ -285,24 +305,24 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
 
 
 def lower_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Lower end of the interval of unbiased estimates of counts, each with its variance; at least 0."""
+    """Return the lower ends of the intervals of unbiased estimates of counts with these variances; at least 0."""
     return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Upper end, at least 0."""
+    """Return the upper ends of the same intervals; at least 0."""
     return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
 
 
 def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
-    """Of every node of a level, if it was dropped: what it may have at most, has on average, and the variance."""
+    """Return, for every node of a level, the most trips that it adds if it was dropped, the mean, and its variance."""
     most = upper_bound(level.estimate, level.variance).astype(np.float64)
     most[level.divided] = 0
     return most, *dropped_trips(level)
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Consecutive parents of the first of some levels, with about ``_BLOCK`` nodes of the last below them."""
+    """Yield runs of parents of the first level, with about ``_BLOCK`` nodes of the last level below each run."""
     ends = levels[0].offsets
     for above, level in pairwise(levels):
         ends = level.offsets[np.searchsorted(above.divided, ends)]
@@ -311,10 +331,11 @@ def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 
 
 def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
-    """Lower and upper bound of sums below nodes of these variances.
+    """Return the lower and upper bounds of sums below nodes of these variances.
 
-    Of the dropped nodes that a sum has a part in it may have nothing, or everything: what each of them may have by
-    itself, or what they are likely to have together, whichever is less.
+    A sum may contain none or all of the trips of the dropped nodes that it overlaps. The lower bound omits them. The
+    upper bound is the smaller of two: the upper bound without them plus the upper bound of each of them, or the upper
+    bound of the sum that includes their mean trips together.
     """
     estimate, spread = sums.estimate, sums.variance(variance)
     most, unseen, doubt = sums.unseen
@@ -324,10 +345,10 @@ def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
 
 
 def _half_width(estimate: Reals, variance: Reals) -> Reals:
-    """Deviations to either side; enough for what noise in whole numbers reaches by steps of 1, or of 1/2.
+    """Return the half-width of the interval, wide enough for noise in steps of 1 or of 1/2.
 
-    Steps of 1/2 are those of two areas that share a public total; a quarter more puts the end between two of them. The
-    interval is at least 1 wide, so that a whole number lies in it.
+    Steps of 1/2 occur for two areas that share a public total; a quarter more puts the end between two steps. The
+    interval is at least 1 wide, so that it holds a whole number.
     """
     width = _DEVIATIONS * np.sqrt(variance)
     rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
@@ -337,10 +358,16 @@ def _half_width(estimate: Reals, variance: Reals) -> Reals:
 def find_pairs(
     origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int
 ) -> NDArray[np.int64]:
-    """Position of each pair among some pairs, -1 where it is none of them; ``width`` is the number of destinations."""
+    """Return the position of each pair among some pairs, or -1 if it is not among them.
+
+    Args:
+        origins, destinations: The pairs to search.
+        origin, destination: The pairs to find.
+        width: Number of destinations.
+    """
     known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
     order = np.argsort(known, kind="stable")
-    known = np.append(known[order], -1)  # what is asked for behind the last meets no pair
+    known = np.append(known[order], -1)  # a pair beyond the last one matches nothing
     place = np.searchsorted(known[:-1], asked)
     return np.where(known[place] == asked, np.append(order, -1)[place], -1)
 

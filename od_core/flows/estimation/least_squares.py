@@ -1,19 +1,21 @@
-"""Least squares over a measured flow tree: the best unbiased estimate of every node, and its variance.
+"""Fit a measured flow tree by least squares: the best linear unbiased estimate of every node, and its variance.
 
-With x a node's own noisy value of variance s2, and (s, S) the sums of z and v over its measured children, on the way up
+Let x be a node's own noisy value of variance s2, and (s, S) the sums of z and v over its measured children. Then, on
+the way up,
 
     z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S),
 
 and on the way down, with h and V of the parent,
 
-    h_i = z_i + (h - s) v_i / S,   V_i = v_i - v_i^2 / S + (v_i / S)^2 V
+    h_i = z_i + (h - s) v_i / S,   V_i = v_i - v_i^2 / S + (v_i / S)^2 V.
 
-(Hay et al. 2010, section 4, for trees of any shape and any variances). What h_i has beside its part of h is
-uncorrelated with h, with all that is above, and with every other family: sums of estimates follow from it.
+This is [hay2010boosting, section 4], extended to trees of any shape and to any variances. The part of h_i that does not
+come from h is uncorrelated with h, with everything above it, and with the children of any other node. The variances of
+sums follow from this.
 
-:mod:`od_core.flows.estimation.refinement` takes the same z, in whole numbers, to make the released table. Here are its
-unrounded values, negative ones as well, since these are what the variance is of. Single operations of IEEE 754, sums in
-tree order: the same bits on every machine.
+:mod:`od_core.flows.estimation.refinement` computes the same z in whole numbers to make the released table. This module
+keeps the unrounded values, negative ones included, since the variance refers to them. It uses single operations of
+IEEE 754 and sums in tree order, so the result is the same, bit for bit, on every machine.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ class MeasuredLevel:
     """The measured nodes of a level of the flow tree.
 
     Attributes:
-        nodes: all children of the nodes above that were divided, in tree order.
-        offsets: those below divided parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
-        divided: positions of those below which there are measurements, too; shape (divided,).
-        noisy: x, the noisy value of each; shape (nodes,).
-        noise: s2, the variance of these; 0 of a root that is public, infinite of a level that was not measured.
+        nodes: All children of the nodes above that were divided, in tree order.
+        offsets: The nodes below divided parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        divided: Positions of the nodes that have measurements below them; shape (divided,).
+        noisy: Noisy value x of each node; shape (nodes,).
+        noise: Variance s2 of the noisy values; 0 for a public root, infinite for a level that was not measured.
     """
 
     nodes: Pairs
@@ -54,10 +56,10 @@ class MeasuredLevel:
 
 @dataclass(frozen=True, eq=False)
 class FittedLevel(MeasuredLevel):
-    """The same, with what all measurements say about each node.
+    """A measured level with the estimates that follow from all measurements.
 
     Attributes:
-        own: v, what a node's own value and those below it leave uncertain; shape (nodes,).
+        own: v, the variance of the estimate from a node's own value and those below it; shape (nodes,).
         siblings: S, the sum of v over the children of each divided parent; shape (parents,).
         estimate: h; shape (nodes,).
         variance: V; shape (nodes,).
@@ -69,7 +71,7 @@ class FittedLevel(MeasuredLevel):
     variance: Reals
 
     def below(self, first: int, last: int) -> FittedLevel:
-        """Those below the divided parents ``first:last`` alone."""
+        """Return the nodes below the divided parents ``first:last`` alone."""
         nodes = slice(self.offsets[first], self.offsets[last])
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
         return FittedLevel(
@@ -86,14 +88,14 @@ class FittedLevel(MeasuredLevel):
 
 
 def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[FittedLevel]:
-    """All levels that were measured, the root first.
+    """Return all measured levels with their estimates, the root first.
 
-    A level between two of them has nodes of one child each: its nodes are those of the next measured level.
+    An unmeasured level has one child for each node, so its nodes are those of the next measured level.
 
     Args:
-        plan: the plan of the release; not one with a threshold, which measures no tree.
+        plan: The plan of the release. It must not have a threshold, since then no tree is measured.
         total: n, where it is an invariant.
-        measured: the measurements of all steps, top first.
+        measured: The measurements of all steps, top first.
     """
     levels = _measured_levels(plan, total, measured)
     z, v, sums = _upwards(levels)
@@ -114,7 +116,7 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
 
 
 def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
-    """What a node and those below it say, z and v, of all levels; and the sums (s, S) over the families of each."""
+    """Return z and v of all levels, and the sums (s, S) over the children of each parent."""
     z: list[Reals] = []
     v: list[Reals] = []
     sums: list[tuple[Reals, Reals]] = []
@@ -135,7 +137,10 @@ def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals],
 
 
 def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[MeasuredLevel]:
-    """Root, and the level of every step; where the leaves alone were measured, every level, of infinite noise."""
+    """Return the root and the level of every step.
+
+    Where only the leaves were measured, return every level, with infinite noise above the leaves.
+    """
     known = [(m.step.level, float(m.step.variance), m.noisy.values().astype(np.float64)) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
     if plan.mechanism.measures == "all_leaves":
@@ -159,7 +164,7 @@ def _root_family() -> tuple[Pairs, Positions]:
 
 
 def _families_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
-    """All children of some nodes, and where each family begins."""
+    """Return all children of some nodes, and the offsets at which the children of each node begin."""
     level, pieces = parents.level + 1, list(plan.tree.families(parents))
     children = [piece.children for piece in pieces]
     none, no_offset = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)

@@ -1,11 +1,11 @@
-"""Sums of fitted nodes below each node of a level, and their variance, carried up the tree level by level.
+"""Sum fitted nodes below each node of a level, with variances, level by level up the tree.
 
-A sum follows the estimate h of the node that it lies below by a factor c, and has a residual variance r of its own.
-From the children of a node, of factors c_i and residuals r_i, the node's are
+A sum depends on the estimate h of the node above it through a factor c, and has a residual variance r of its own. From
+factors c_i and residuals r_i of its children, a node gets
 
     r = sum r_i + c_i^2 v_i - (sum c_i v_i)^2 / S,   c = sum c_i v_i / S
 
-with v and S of :mod:`od_core.flows.estimation.least_squares`; the variance of the sum is r + c^2 V.
+with v and S of :mod:`od_core.flows.estimation.least_squares`. The variance of the sum is r + c^2 V.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ _FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
 
 @dataclass(frozen=True, eq=False)
 class NodeSums:
-    """Sums of nodes below each of some nodes, apart for every area of the side that is not summed over.
+    """Sums of nodes below each of some nodes, one for every area of the side that is not summed over.
 
     Attributes:
-        offsets: those of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas.
-        values: factor, residual and estimate of each sum, and of the dropped nodes that it has a part in: what these
-            may have at most, taken by themselves; what they have together, on average; and the variance of that. Shape
-            (6, sums).
+        offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas.
+        values: For each sum, its factor, residual and estimate; and, for the dropped nodes that it overlaps, the sum of
+            their upper bounds, the mean of their trips together, and the variance of that mean. Shape (6, sums).
     """
 
     offsets: Positions
@@ -38,12 +37,15 @@ class NodeSums:
 
     @classmethod
     def of_fitted(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Each node by itself, or those that are meant: its estimate."""
+        """Return the estimate of each node, or only of those in the mask ``meant``."""
         return cls._single(level, meant, {_FACTOR: 1.0, _ESTIMATE: level.estimate})
 
     @classmethod
     def of_noisy(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Likewise its noisy value alone: drawn after the nodes above were chosen, and so no matter how."""
+        """Return the noisy value of each node, or only of those in the mask ``meant``.
+
+        It is drawn after the nodes above were chosen, so it is unbiased however they were chosen.
+        """
         return cls._single(level, meant, {_RESIDUAL: level.noise, _ESTIMATE: level.noisy})
 
     @classmethod
@@ -55,27 +57,27 @@ class NodeSums:
 
     @classmethod
     def nothing(cls, areas: Positions) -> NodeSums:
-        """No node, for so many areas below each."""
+        """Return empty sums, for so many areas below each node."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((6, offsets[-1])))
 
     @classmethod
     def joined(cls, pieces: Iterable[NodeSums]) -> NodeSums:
-        """Those of consecutive nodes."""
+        """Return the sums of consecutive nodes as one."""
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((6, 0)), *(part.values for part in parts)], axis=1)
         return cls(np.concatenate([[0], np.cumsum(areas)]), values)
 
     def with_unseen(self, most: Reals, unseen: Reals, doubt: Reals) -> NodeSums:
-        """With a part in dropped nodes: of each node what it may have at most, has on average, and the variance."""
+        """Add dropped nodes: for each node, their upper bound, the mean of their trips, and its variance."""
         areas = np.diff(self.offsets)
         for row, values in ((_MOST_UNSEEN, most), (_UNSEEN, unseen), (_DOUBT, doubt)):
             self.values[row] += np.repeat(values, areas)
         return self
 
     def with_divided(self, divided: Positions, theirs: NodeSums) -> NodeSums:
-        """With the sums of what lies below the nodes that were divided."""
+        """Add the sums of what lies below the divided nodes."""
         steps = np.zeros(self.values.shape[1] + 1, dtype=np.int64)
         steps[self.offsets[divided]] += 1
         steps[self.offsets[divided + 1]] -= 1
@@ -83,11 +85,11 @@ class NodeSums:
         return self
 
     def carried(self, level: FittedLevel, area: Positions) -> NodeSums:
-        """Sums over the children of each divided node of the level above.
+        """Return sums over the children of each divided node of the level above.
 
         Args:
-            level: of these nodes.
-            area: number of the first area of each node's sums.
+            level: Level of these nodes.
+            area: Number of the first area of each node's sums.
         """
         first, last = level.offsets[:-1], level.offsets[1:] - 1
         begin, end = area[first], area[last] + np.diff(self.offsets)[last]
@@ -97,28 +99,28 @@ class NodeSums:
         return above
 
     def variance(self, of_nodes: Reals) -> Reals:
-        """Variance of each sum below nodes whose estimates have these variances."""
+        """Return the variance of each sum below nodes whose estimates have these variances."""
         spread: Reals = self.values[_RESIDUAL] + self.values[_FACTOR] ** 2 * np.repeat(of_nodes, np.diff(self.offsets))
         return spread
 
     @property
     def estimate(self) -> Reals:
-        """The sum of the measured nodes."""
+        """Sum of the measured nodes."""
         total: Reals = self.values[_ESTIMATE]
         return total
 
     @property
     def unseen(self) -> tuple[Reals, Reals, Reals]:
-        """Of the dropped nodes that a sum has a part in: the sum of the most that each may have, mean, variance."""
+        """Dropped nodes that each sum overlaps: sum of their upper bounds, mean of their trips, and its variance."""
         return self.values[_MOST_UNSEEN], self.values[_UNSEEN], self.values[_DOUBT]
 
 
 @kernel
 def _carry(offsets, below, siblings, cells, start, values, own, above):  # type: ignore[no-untyped-def]  # compiled
-    """Sums of the children of every node, area by area.
+    """Sum the children of every node, area by area.
 
-    The sums of child ``i`` are ``cells[i]:cells[i + 1]``, of which the first is number ``start[i]`` among those of its
-    parent ``p``, which are ``own[p]:own[p + 1]``.
+    The sums of child ``i`` are ``cells[i]:cells[i + 1]``. The first of them is number ``start[i]`` among the sums of
+    its parent ``p``, which are ``own[p]:own[p + 1]``.
     """
     for parent in range(len(siblings)):
         for child in range(offsets[parent], offsets[parent + 1]):
@@ -135,25 +137,25 @@ def _carry(offsets, below, siblings, cells, start, values, own, above):  # type:
             above[1, to] = max(0.0, above[1, to] - follows * above[0, to])
 
 
-# How many trips the nodes have that the top-down pass dropped, all of them together.
-#
-# A node is dropped since its noisy value x is small: at most a threshold that its family has. So the noisy values of
-# dropped nodes are too small on the whole, and a sum of them must not be taken for their trips. With normal noise of
-# variance s2 and a threshold m,
-#
-#     E[N 1(x <= m)] = -s2 p(m),   p the density of x
-#
-# (Stein's identity), so that x 1(x <= m) + s2 p(m) is the node's trips where it is dropped and 0 where it is kept, on
-# average, whatever these trips are. The values themselves show the density around the threshold: with W(h) the share of
-# 1(m - h < x <= m + h) / 2h, it is (4 W(h) - W(2h)) / 3. That leaves out the bend of p, and, since noise is in whole
-# numbers, what the sum over these differs from the integral by: each is p'' times a square of h or 1/24. Of many nodes
-# the trips are far less than the sum of what each of them may have at most.
-
-
 def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
-    """What each node adds to the trips of dropped nodes on average, and to the variance of that; shape (nodes,) each.
+    """Return what each node adds to the mean of the trips of dropped nodes, and to its variance; shape (nodes,) each.
 
-    The root has no family: as much as it was measured to have.
+    A node is dropped because its noisy value x is small: at most a threshold of its siblings. So the noisy values of
+    dropped nodes are too small on average, and their sum must not be taken for their trips. With noise N of variance
+    s2, normal, and a threshold m,
+
+        E[N 1(x <= m)] = -s2 p(m),   p the density of x
+
+    (Stein's identity). So x 1(x <= m) + s2 p(m) is, on average, the node's trips if it is dropped and 0 if it is kept,
+    whatever these trips are. The values themselves give the density at the threshold: with W(h) the mean of
+    1(m - h < x <= m + h) / 2h, it is (4 W(h) - W(2h)) / 3. This combination cancels the error from the curvature of p,
+    a multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the identity needs for noise in
+    whole numbers. For many nodes, the estimate is far below the sum of their upper bounds.
+
+    The root has no siblings; if it is dropped, it adds its noisy value and the variance of that.
+
+    References:
+        C. M. Stein, "Estimation of the Mean of a Multivariate Normal Distribution", The Annals of Statistics 9 (1981).
     """
     kept = np.zeros(len(level.nodes), dtype=np.bool_)
     kept[level.divided] = True
@@ -166,9 +168,9 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 
 @kernel
 def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
-    """Weight of each value in the density around the largest one of its family that was dropped.
+    """Add the weight of each value in the density at the largest value among its siblings that was dropped.
 
-    Where none was dropped, around what is below the least.
+    If no sibling was dropped, the threshold is one below the least value.
     """
     for family in range(len(offsets) - 1):
         threshold, least = -np.inf, np.inf

@@ -1,19 +1,20 @@
-"""Least squares over all measured levels, then integers down the tree (spec 1, "inftda_refined", part 3).
+"""Refine a release: least squares over all measured levels, then integers down the tree.
 
-A function of public values alone: it costs no privacy. On the way up every inner node learns what the levels below it
-say: with x its own noisy value of variance s2, and (s, sv) the sums of its measured children's values and variances,
+The refinement depends on public values alone and costs no privacy. On the way up, every inner node is combined with the
+levels below it: with x its own noisy value of variance s2, and (s, sv) the sums of its measured children's values and
+variances,
 
     z = x + w (s - x),   w = s2 / (s2 + sv),   v = 1 / (1/s2 + 1/sv)
 
-(Hay et al. 2010, for trees of any shape). On the way down the children of a node with c trips become
+([hay2010boosting], for trees of any shape). On the way down, the children of a node with c trips become
 ``IntOpt(round(z + (c - sum z) v / sum v), c)``.
 
-What is stored of z is its difference from the integer x, in fixed point. All steps on it are integers, rounded down;
-the variances and the weights are found by single operations of IEEE 754, which round alike on every machine, sums in
-tree order and the dropped nodes last. So the result is the same everywhere, for any number of threads and any size of
+The difference of z from the integer x is stored in fixed point. All operations on it are on integers, rounded down. The
+variances and weights come from single operations of IEEE 754, which round alike on every machine, with sums in tree
+order and the dropped nodes last. So the result is the same everywhere, for any number of threads and any size of
 pieces.
 
-A node that the top-down pass dropped has no measured leaf below it: it stays at 0, but its noisy value speaks about
+A node that the top-down pass dropped has no measured leaf below it. It stays at 0, but its noisy value contributes to
 its parent. Every node that was kept has measured leaves, so no trips are lost on the way down.
 """
 
@@ -39,11 +40,11 @@ _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
 _WEIGHT_BITS = 20
-"""Weights are whole numbers of 2^-20."""
+"""Weights are whole multiples of 2^-20."""
 
 _MOST_FRACTION_BITS = 16
 _SCALE_BITS = 24
-"""Differences of z from x are whole numbers of 2^-16, or of 2^-24 of the largest standard deviation if that is more."""
+"""Differences of z from x are multiples of 2^-16, or of 2^-24 of the largest standard deviation if that is more."""
 
 _WEIGHT_MASK = (1 << _WEIGHT_BITS) - 1
 _MOST_WEIGHT = 1 << (62 - _WEIGHT_BITS)
@@ -53,12 +54,12 @@ _LIMIT = 1 << 61
 
 @dataclass(frozen=True, eq=False)
 class ChildSums:
-    """What the measured children of some nodes say about them; shape (nodes,) each.
+    """Sums over the measured children of some nodes; shape (nodes,) each.
 
     Attributes:
-        noisy: sum of their noisy values.
-        difference: sum of z - x over them, in fixed point.
-        variance: sum of their variances, sv.
+        noisy: Sum of their noisy values.
+        difference: Sum of z - x over them, in fixed point.
+        variance: Sum of their variances, sv.
     """
 
     noisy: _Values
@@ -68,12 +69,12 @@ class ChildSums:
 
 @dataclass(frozen=True, eq=False)
 class RisenLevel:
-    """The kept nodes of a measured level, below which there are measurements too; shape (nodes,) each, but for runs.
+    """The kept nodes of a measured level that has measurements below it; shape (nodes,) each, except ``runs``.
 
     Attributes:
-        nodes: the nodes.
-        runs: those below parent ``p`` are ``runs[p]:runs[p + 1]``; None where the level is the root.
-        noisy: their noisy values, x.
+        nodes: The nodes.
+        runs: The nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; None if the level is the root.
+        noisy: Their noisy values, x.
         difference: z - x, in fixed point.
         variance: v.
     """
@@ -86,26 +87,26 @@ class RisenLevel:
 
     @property
     def largest_variance(self) -> float:
-        """Of its nodes; 0 where there are none."""
+        """Largest variance of its nodes; 0 if there are none."""
         return float(self.variance.max(initial=0))
 
 
 def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> list[Nodes]:
-    """Integers at every measured level, made of all measurements; children sum to parents, nodes of 0 are left out.
+    """Return integers at every measured level from all measurements; children sum to parents, nodes of 0 are left out.
 
     Args:
-        plan: the plan of the release.
-        root: the root with its exact trips, where n is an invariant; else None.
-        measured: the measurements of all steps, top first.
+        plan: The plan of the release.
+        root: The root with its exact trips, where n is an invariant; otherwise None.
+        measured: The measurements of all steps, top first.
 
     Returns:
         The root and the nodes of every measured level, top first, the leaves last.
 
     Raises:
-        OdError: the values of the measurements are too large, or not as many as there are cells.
+        OdError: If the measured values are too large, or not as many as there are cells.
     """
     *inner, leaf = measured
-    if leaf.parents is None:  # every level has one node, and the leaves alone are measured
+    if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (_as_root(leaves), leaves)]
     sums = leaf_sums(plan, leaf)
@@ -119,14 +120,14 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
 
 
 def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> tuple[list[Nodes], _Values]:
-    """The way down from the root, over whole levels.
+    """Compute the way down from the root, over whole levels.
 
     Args:
-        plan, root: as :func:`refine`.
-        levels: the kept nodes of consecutive levels, the first of which is the root or is below it.
+        plan, root: See :func:`refine`.
+        levels: The kept nodes of consecutive levels; the first level is the root or is below it.
 
     Returns:
-        The root and the nodes of each level; and the trips of all kept nodes of the last, those of 0 among them.
+        The root and the nodes of each level, and the trips of all kept nodes of the last level, including those of 0.
     """
     trips = np.empty(0, dtype=np.int64) if root is None else root.trips
     refined = [] if root is None else [with_trips(root, trips)]
@@ -139,7 +140,7 @@ def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[Risen
 
 
 def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
-    """What the leaves say about the nodes above them: their z is their noisy value, of their own variance."""
+    """Return the sums of the leaves below each node: z of a leaf is its noisy value, with the variance of its noise."""
     none = np.empty(0, dtype=np.int32)
     noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(_nodes_above(leaf)) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
@@ -149,19 +150,19 @@ def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
 def rise(
     plan: ReleasePlan, measured: Sequence[Measurement], kept: Pairs, sums: ChildSums
 ) -> tuple[list[RisenLevel], ChildSums]:
-    """The way up: every inner node learns what the levels below it say.
+    """Compute the way up, which combines every inner node with the levels below it.
 
     Args:
-        plan: the plan of the release.
-        measured: the measurements of consecutive levels above some nodes' children, top first.
-        kept: those nodes, which are of the last of these levels.
-        sums: what their measured children say about them.
+        plan: The plan of the release.
+        measured: The measurements of consecutive levels, top first.
+        kept: The kept nodes of the last of these levels.
+        sums: Sums over their measured children.
 
     Returns:
-        The kept nodes of each of the levels, top first; and what the first of them says about the nodes above it.
+        The kept nodes of each level, top first, and the sums of the first level for the nodes above it.
 
     Raises:
-        OdError: as :func:`refine`.
+        OdError: As :func:`refine`.
     """
     levels: list[RisenLevel] = []
     for measurement in reversed(measured):
@@ -173,20 +174,20 @@ def rise(
 
 
 def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
-    """The kept nodes of a level, and what the level says about the level above it.
+    """Return the kept nodes of a level, and the sums of the level for the level above it.
 
     Args:
-        plan: the plan of the release.
-        measurement: of the level.
-        nodes: its kept nodes.
-        sums: what their measured children say about them.
+        plan: The plan of the release.
+        measurement: Measurement of the level.
+        nodes: Kept nodes of the level.
+        sums: Sums over their measured children.
     """
     own_variance = float(measurement.step.variance)
     if measurement.parents is None:
-        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # none where the root was put at 0
+        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no value if the root was estimated as 0
         total = fan_out = np.empty(0, dtype=np.int64)
     else:
-        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # the same areas, if not that level
+        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # same areas, even if not that level
         runs = plan.tree.child_runs(measurement.parents, at)
         if runs[-1] != len(nodes):
             raise _disorder()
@@ -209,13 +210,13 @@ def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: Chil
 def _read(
     plan: ReleasePlan, measurement: Measurement, divided: Numbers, runs: _Values
 ) -> tuple[_Values, _Values, _Values]:
-    """Sum of every parent's noisy children, noisy values of the kept ones, and number of children.
+    """Return the sum of every parent's noisy children, the noisy values of the kept ones, and the numbers of children.
 
     Args:
-        plan: the plan of the release.
-        measurement: of the children.
-        divided: area numbers of the kept children, on the side that is divided.
-        runs: the kept children of parent ``p`` are ``runs[p]:runs[p + 1]``.
+        plan: The plan of the release.
+        measurement: Measurement of the children.
+        divided: Area numbers of the kept children, on the side that is divided.
+        runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``.
     """
 
     def read(piece: tuple[Families, _Values]) -> tuple[_Values, _Values, _Values, bool]:
@@ -235,19 +236,19 @@ def _read(
 
 
 def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_variance: float) -> _Values:
-    """The way down: trips of the kept nodes of a level, below parents with the given trips.
+    """Return the refined trips of the kept nodes of a level, below parents with the given trips.
 
     Args:
-        plan: the plan of the release.
-        level: the nodes.
-        totals: trips of their parents, in tree order; of no use at the root.
-        largest_variance: of all nodes of that level of the tree, the unit of their weights.
+        plan: The plan of the release.
+        level: The nodes.
+        totals: Trips of their parents, in tree order; not used at the root.
+        largest_variance: Largest variance of all nodes of that level of the tree, the unit of their weights.
 
     Returns:
         Whole numbers of at least 0; shape (nodes,).
 
     Raises:
-        OdError: as :func:`refine`.
+        OdError: As :func:`refine`.
     """
     bits = _fraction_bits(plan)
     half = (1 << bits) >> 1
@@ -264,13 +265,16 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
 
 
 def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals: _Values) -> Iterator[Nodes]:
-    """The leaves, piece by piece: all of one variance, so that each takes the same part of what its parent lacks.
+    """Return the leaves, piece by piece.
+
+    All leaves have the same variance, so each takes an equal part of the difference between its parent's trips and the
+    sum of its siblings.
 
     Args:
-        plan: the plan of the release.
-        leaf: the measurement of the leaves.
-        sums: sum of the noisy leaves below each of their parents.
-        totals: trips of these parents.
+        plan: The plan of the release.
+        leaf: The measurement of the leaves.
+        sums: Sum of the noisy leaves below each parent.
+        totals: Trips of these parents.
     """
 
     def leaves(piece: tuple[Families, _Values]) -> Nodes:
@@ -284,7 +288,7 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
 
 
 def _nodes_above(measurement: Measurement) -> Pairs:
-    """The nodes below which a level other than the root was measured."""
+    """Return the nodes below which a level other than the root was measured."""
     if measurement.parents is None:
         raise _disorder()
     return measurement.parents
@@ -297,7 +301,7 @@ def _disorder() -> OdError:
 
 
 def _refuse_large(values: _Values, limit: int) -> None:
-    """Raises OdError where a value is not within plus and minus the limit, which sums of 64 bits need."""
+    """Raise OdError if a value is not within plus and minus the limit, which 64-bit sums need."""
     if len(values) and (values.max() >= limit or values.min() <= -limit):
         raise _overflow()
 
@@ -312,25 +316,25 @@ def _overflow() -> OdError:
 
 
 def _as_root(only: Pairs) -> Pairs:
-    """The root, of a level that has one node: nothing is divided in between, so that its areas are the first."""
+    """Return the root, from a level that has one node: nothing above it is divided, so its areas have number 0."""
     return Pairs(0, only.origin, only.destination)
 
 
 def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
-    """The nodes that have trips."""
+    """Return the nodes that have trips."""
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 
 
 def _fraction_bits(plan: ReleasePlan) -> int:
-    """Bits behind the point of the differences of z from x."""
+    """Return the number of fractional bits of the differences of z from x."""
     widest = math.ceil(max(step.variance for step in plan.steps))
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
 
 
 @kernel
 def _read_families(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Sum of every family, and the values of its kept children; False where a sum may not fit 64 bits."""
+    """Write the sum of every parent's children and the values of the kept ones; return False if a sum may overflow."""
     small = True
     for parent in range(len(sums)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -347,7 +351,7 @@ def _read_families(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 
 @kernel
 def _shift_families(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
-    """Add to each child of a parent the same part of what they lack, rounded to the nearest whole number."""
+    """Add to each child of a parent an equal part of their deficit, rounded to the nearest whole number."""
     for parent in range(len(lacking)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
         size = offsets[parent + 1] - offsets[parent]
@@ -358,7 +362,10 @@ def _shift_families(noisy, offsets, lacking, shifted):  # type: ignore[no-untype
 
 @kernel
 def _share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
-    """round(z + over * v / sum v) of the children of every parent, all but x in fixed point; False if too many."""
+    """Write round(z + over * v / sum v) for the children of every parent, in fixed point but for x.
+
+    Return False if the weights of a parent's children sum to ``_MOST_WEIGHT`` or more.
+    """
     for parent in range(len(over)):
         whole = np.int64(0)
         for i in range(runs[parent], runs[parent + 1]):
@@ -366,7 +373,7 @@ def _share_out(over, variance, runs, noisy, difference, half, bits, rounded):  #
         if whole >= _MOST_WEIGHT:
             return False
         if whole > 0:
-            part, rest = over[parent] // whole, over[parent] % whole  # so that no product exceeds 63 bits
+            part, rest = over[parent] // whole, over[parent] % whole  # no product exceeds 63 bits
             for i in range(runs[parent], runs[parent + 1]):
                 shift = part * variance[i] + rest * variance[i] // whole
                 rounded[i] = noisy[i] + ((difference[i] + shift + half) >> bits)

@@ -1,8 +1,8 @@
-"""The top-down pass: measure a level, estimate it below the level above (spec 1, "Algorithm").
+"""Measure and estimate the flow tree from the top down [boninsegna2025inftda, Algorithm 1].
 
 ``measure`` is the last function that sees confidential counts; ``estimate`` sees noisy values alone; ``run_level`` does
-the one and then the other. All work in pieces of whole families, on all threads, and hold no more than the pieces in
-flight.
+both in turn. All work in pieces that hold all children of their parents, on all threads, and hold only the pieces in
+progress in memory.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Measurement:
     """The noisy counts of one level: public by the guarantee, never drawn again.
 
     Attributes:
-        step: what was planned and charged.
-        parents: the nodes above that were kept; the measured cells are all their public children, in tree order
-            (None for a measured root). Where levels in between are not measured, each child has one descendant.
-            Nodes of the step's own level are themselves the cells: pairs whose count reached a threshold.
-        noisy: true count plus noise of each cell; shape (cells,).
+        step: The step that was planned and charged.
+        parents: The nodes above that were kept. The measured cells are all their public children, in tree order. None
+            for a measured root. Where levels in between are not measured, each child has one descendant. Nodes of the
+            step's own level are themselves the cells: pairs whose count reached a threshold.
+        noisy: True count plus noise of each cell; shape (cells,).
     """
 
     step: Step
@@ -43,7 +43,7 @@ class Measurement:
     noisy: NoisyVector
 
     def cells(self, plan: ReleasePlan) -> int:
-        """Number of the measured cells, as the plan and the parents have it."""
+        """Return the number of measured cells that follows from the plan and the parents."""
         if self.parents is None:
             return 1
         return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.families(self.parents)))
@@ -53,7 +53,7 @@ class Measurement:
         return self.parents is None or self.parents.level == self.step.level
 
     def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
-        """The measured cells and their noisy values, in tree order, piece by piece."""
+        """Yield the measured cells and their noisy values, in tree order, piece by piece."""
         if self._stands_alone:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
@@ -63,10 +63,10 @@ class Measurement:
             yield Pairs(self.step.level, children.origin, children.destination), noisy
 
     def families(self, plan: ReleasePlan) -> Iterator[tuple[Families, NDArray[np.int64]]]:
-        """The measured families and their noisy values, piece by piece; none where the root was measured.
+        """Return the children of the parents with their noisy values, piece by piece; nothing if the root was measured.
 
         Raises:
-            OdError: there is not one value for each child.
+            OdError: If there is not one value for each child.
         """
         if self.parents is None:
             return iter(())
@@ -83,12 +83,12 @@ class Measurement:
 
 
 def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
-    """The root with the exact n, where n is an invariant; None where the root is measured, or nothing but leaves."""
+    """Return the root with the exact n if n is an invariant; None if the root, or nothing but leaves, is measured."""
     return root_of(plan, total) if plan.publishes_total else None
 
 
 def above_the_leaves(plan: ReleasePlan) -> Nodes:
-    """All public nodes above the leaves, of unknown trips: for a plan that measures every leaf and nothing else."""
+    """Return all public nodes above the leaves with 0 trips, for a plan that measures every leaf and nothing else."""
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
@@ -106,19 +106,20 @@ def run_levels(
     """Measure consecutive levels below some nodes, each once, and estimate each below the one above.
 
     Args:
-        plan: the plan of the release.
-        steps: of the levels, top first.
-        parents: the released nodes above the first; None where the root is the first.
-        trips: the true trips below these nodes.
-        noise: what is drawn by.
-        measurements: where measurements are kept.
-        shared: whether another process may keep its draw of a level first; then nothing but what is kept is used.
+        plan: The plan of the release.
+        steps: Steps of the levels, top first.
+        parents: The released nodes above the first level; None if the root is the first.
+        trips: The true trips below these nodes.
+        noise: Source of the noise.
+        measurements: Store of the measurements.
+        shared: Whether another process may store its draw of a level first. If so, only stored values are used.
 
     Returns:
-        The measurements, and the estimate of the last level; None where the leaves are estimated by refinement alone.
+        The measurements, and the estimate of the last level. The estimate is None if the leaves are estimated by
+        refinement alone.
 
     Raises:
-        OdError: as :func:`run_level`.
+        OdError: As :func:`run_level`.
     """
     measured, nodes = [], parents
     for step in steps:
@@ -144,11 +145,11 @@ def run_level(
 ) -> tuple[NoisyVector, Nodes]:
     """Measure a level once, and estimate it below the released nodes of the level above.
 
-    A piece that is drawn now is estimated at once, while it is in the cache; one that was kept is read from its file.
-    The estimate is the same, and it is handed on only when the measurement is kept.
+    A newly drawn piece is estimated at once, while it is in the cache. A stored measurement is read from its file. Both
+    give the same estimate, which is returned only once the measurement is stored.
 
     Raises:
-        OdError: as :func:`measure`, :func:`estimate` and the measurements say.
+        OdError: As :func:`measure`, :func:`estimate` and the measurements.
     """
     estimates: list[Nodes | None] = []
 
@@ -161,7 +162,7 @@ def run_level(
             noisy = _measured(plan, step, trips, noise, families)
             try:
                 return noisy, _estimated(plan, step, parents, families, noisy)
-            except Exception:  # noqa: BLE001  # met again below, when the draw is kept and not lost with it
+            except Exception:  # noqa: BLE001  # raised again below, after the draw is stored
                 return noisy, None
 
         for noisy, nodes in in_order(drawn, plan.tree.families(parents)):
@@ -178,13 +179,13 @@ def run_level(
 def measure(
     plan: ReleasePlan, step: Step, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[NDArray[np.int64]]:
-    """Confidential in, public out: the true counts of all children of the released nodes, plus noise.
+    """Return the true counts of all children of the released nodes, plus noise: confidential in, public out.
 
     Returns:
-        Noisy counts of the level in tree order, in consecutive pieces: the vector query that the step pays for.
+        Noisy counts of the level in tree order, in consecutive pieces: the vector query that the step is charged for.
 
     Raises:
-        OdError: the noise source does not keep its contract, or its values are too large.
+        OdError: If the noise source breaks its contract, or its values are too large.
     """
     if parents is None:
         return iter([_drawn(noise, step, 0, 1) + trips.total])
@@ -192,17 +193,18 @@ def measure(
 
 
 def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
-    """The whole estimate of a level, from its pieces; see :func:`estimate_pieces`."""
+    """Return the whole estimate of a level, from its pieces; see :func:`estimate_pieces`."""
     return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
 
 
 def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
-    """Integers that, but for ``all_leaves``, are at least 0 and sum to the level above; 0 is dropped with its branch.
+    """Return integers of at least 0 that sum to the level above; nodes of 0 are dropped with their branch.
 
-    A function of public values alone, the same at every call.
+    With ``all_leaves``, they are the measured values, which may be negative. If the plan keeps all nodes, nodes of 0
+    stay. The estimate depends on public values alone and is the same at every call.
 
     Raises:
-        OdError: the noisy values are not those of the parents' children.
+        OdError: If the noisy values are not those of the parents' children.
     """
     if parents is None:
         root = root_of(plan, max(0, int(noisy.values()[0])))
@@ -214,54 +216,54 @@ def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy:
 def _measured(
     plan: ReleasePlan, step: Step, trips: TripCounts, noise: NoiseSource, families: Families
 ) -> NDArray[np.int64]:
-    """Confidential in, public out: one piece of a level."""
+    """Return one piece of a level, measured: confidential in, public out."""
     if isinstance(noise, NodeNoiseSource):
         drawn = noise.draw_nodes(step.variance, step.level, plan.tree.first_rank(families.children))
         noisy = checked_noise(noise, drawn, len(families))
     else:
         noisy = _drawn(noise, step, families.first, len(families))
     trips.add_to(noisy, plan.tree, families)
-    noisy.flags.writeable = False  # from here on it is what was measured
+    noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
 
 
 def _estimated(plan: ReleasePlan, step: Step, parents: Nodes, families: Families, noisy: NDArray[np.int64]) -> Nodes:
-    """Public in and out: one piece of a level."""
+    """Return one piece of a level, estimated: public in, public out."""
     totals = parents.trips[families.parents]
     projected = plan.mechanism.project(noisy, totals, families.offsets)
     return at_step(step, families.with_trips(projected, keep_all=plan.keeps_all))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:
-    """The root; none where its total is 0, since then nothing below it is measured, unless every node is."""
+    """Return the root, or no node if its total is 0 and the plan drops nodes of 0; nothing below is then measured."""
     area = np.zeros(1 if total > 0 or plan.keeps_all else 0, dtype=np.int32)
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
 def at_step(step: Step, nodes: Nodes) -> Nodes:
-    """Estimated nodes at the level of their step, where those in between have one child each.
+    """Return estimated nodes at the level of their step, if each node of the levels in between has one child.
 
-    Such a child has its parent's area numbers and trips: both stand in tree order.
+    Such a child has its parent's area numbers and trips, and both are in tree order.
     """
     return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
 def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.int64]:
-    """Noise for one piece of a level, checked."""
+    """Return noise for one piece of a level, checked."""
     return checked_noise(noise, noise.draw(step.variance, step.level, first, size), size)
 
 
-# Measuring the leaf pairs with trips alone, under a threshold (``docs/stability-histogram.md``; spec 2).
-#
-# ``measure_present`` sees confidential counts. What it hands on is what reached the threshold, and in tree order, so
-# that neither a pair that was dropped nor the order of the input shows.
-
-
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:
-    """Confidential in, public out: the ranks of the pairs whose noisy count reaches the threshold, then these counts.
+    """Return the pairs of zones whose noisy count reaches the threshold: confidential in, public out.
+
+    Only pairs with trips are measured (``docs/stability-histogram.md``). The result is in tree order and holds nothing
+    below the threshold, so it reveals neither a dropped pair nor the order of the input.
+
+    Yields:
+        The ranks of the pairs, then their noisy counts.
 
     Raises:
-        OdError: the noise source draws no Laplace noise or does not keep its contract.
+        OdError: If the noise source draws no Laplace noise or breaks its contract.
     """
     counts = np.diff(trips.before)
     noisy = checked_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
@@ -272,7 +274,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 
 
 def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
-    """The released table and its measurement, from what :func:`measure_present` handed on."""
+    """Return the released table and its measurement, from the values of :func:`measure_present`."""
     ranks, noisy = kept.pieces([len(kept) // 2] * 2)
     pairs = plan.tree.pairs_at(ranks)
     measurement = Measurement(step, pairs, NoisyVector.in_memory([noisy]))

@@ -1,4 +1,4 @@
-"""The named mechanisms, one file each."""
+"""Collect the mechanisms by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ MECHANISMS: dict[str, Callable[..., Mechanism]] = {
 
 
 def mechanism_named(mechanism: str | Mechanism) -> Mechanism:
-    """The mechanism of that name with its default options, or the given one. Raises OdError otherwise."""
+    """Return the mechanism of that name with its default options, or the given mechanism itself.
+
+    Raises:
+        OdError: If no mechanism has that name.
+    """
     if isinstance(mechanism, Mechanism):
         return mechanism
     if mechanism not in MECHANISMS:

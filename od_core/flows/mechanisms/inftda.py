@@ -1,4 +1,4 @@
-"""InfTDA: the top-down algorithm with Chebyshev projection (Boninsegna & Silvestri, Algorithm 1 and 3)."""
+"""InfTDA, the top-down algorithm with Chebyshev projection [boninsegna2025inftda, Algorithms 1 and 3]."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from od_core.flows.projection.chebyshev import ORDERS, Order, project_children
 
 @dataclass(frozen=True)
 class InfTDA(PaperMechanism):
-    """InfTDA with its one option, the order in which IntOpt takes the excess.
+    """InfTDA, with the order in which IntOpt takes the excess as its one option.
 
     Attributes:
-        order: ``ascending`` (fewer false positives, the paper's) or ``descending`` (fewer false negatives).
+        order: ``ascending`` (fewer false positives, as in [boninsegna2025inftda]) or ``descending`` (fewer false
+            negatives).
     """
 
     order: Order = "ascending"
@@ -42,15 +43,12 @@ class InfTDA(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """IntOpt for every parent (spec 1, "IntOpt")."""
+        """Apply IntOpt to every parent."""
         return project_children(noisy, totals, offsets, self.order)
 
 
-# InfTDA, then least squares over all measured levels: less error at the same epsilon and delta (spec 1).
-
-
 KEEP_ALL_CAP = 5_000_000
-"""Public leaf pairs up to which every node is measured: a level is one query, so the charge is the same."""
+"""Public leaf pairs up to which every node is measured. A level is one query, so this does not change the charge."""
 
 Leaves = Literal["chebyshev", "empirical_bayes"]
 LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
@@ -60,17 +58,19 @@ _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
 @dataclass(frozen=True)
 class InfTDARefined(InfTDA):
-    """InfTDA whose levels all speak about each cell in the end (``od_core.flows.estimation.refinement``).
+    """InfTDA, then least squares over all measured levels: less error at the same epsilon and delta.
+
+    See ``od_core.flows.estimation.refinement`` and ``docs/estimator.md``.
 
     Attributes:
-        order: see :class:`od_core.flows.mechanisms.inftda.InfTDA`.
-        keep_all_cap: up to so many public leaf pairs no node is dropped before all levels are measured; above it, and
-            with 0, the nodes that the top-down pass puts at 0 are dropped with their branch.
-        leaves: how the trips of the last level are shared out: ``chebyshev`` (IntOpt, as on every other level), or
-            ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``: less error on real flows, none gained
-            where the cells tell nothing of each other).
-        u: of ``empirical_bayes`` alone: the least trips that a small leaf is given, in standard deviations of its
-            noise; 1/10 to 100. A dial: larger makes fewer false discoveries and more false negatives.
+        order: See :class:`od_core.flows.mechanisms.inftda.InfTDA`.
+        keep_all_cap: Up to this many public leaf pairs, no node is dropped before all levels are measured. Above it,
+            and if it is 0, nodes that the top-down pass estimates as 0 are dropped with their branch.
+        leaves: How the trips of the last level are shared out. ``chebyshev`` applies IntOpt, as on every other level.
+            ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, and gains
+            nothing where the cells tell nothing about each other.
+        u: For ``empirical_bayes`` alone: the least number of trips that a small leaf is given, in standard deviations
+            of its noise; 1/10 to 100. A larger u makes fewer false discoveries and more false negatives.
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
@@ -84,7 +84,7 @@ class InfTDARefined(InfTDA):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # as options are written down
+        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # options are written down as text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise OdError(
@@ -102,18 +102,22 @@ class InfTDARefined(InfTDA):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text; those of the leaves only where they are not the default."""
+        """Options as public text; the options of the leaves only where they are not the default."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """As the protocol says."""
+        """See :attr:`od_core.flows.mechanisms.mechanism.Mechanism.leaf_dial`."""
         return self.u if self.leaves == "empirical_bayes" else None
 
 
 def _dial(u: object) -> Fraction:
-    """A whole number, fraction, decimal or text as a fraction. Raises OdError where it is none, or out of range."""
+    """Return a whole number, fraction, decimal or text as a fraction.
+
+    Raises:
+        OdError: If it is not a number, or is out of range.
+    """
     try:
         dial = Fraction(str(u))
     except (ValueError, ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""What a mechanism says of itself; everything else is the same for all of them."""
+"""Define what distinguishes one mechanism from another; everything else is the same for all of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
-"""What is measured: each level below the one above it, top first; every public pair of zones, once; or the pairs of
-zones that have trips, of which those with a noisy count below a threshold are dropped."""
+"""The cells that a mechanism measures. ``every_level`` measures each level below the one above it, top first.
+``all_leaves`` measures every public pair of zones once. ``present_leaves`` measures the pairs of zones that have trips,
+and drops those whose noisy count is below a threshold."""
 
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """A mechanism: its name, its options, its defaults, what it measures, and how noisy counts become a table."""
+    """A mechanism: its name, options and defaults, what it measures, and how noisy counts become a table."""
 
     @property
     def name(self) -> str:
-        """Its name in plans and certificates."""
+        """Name in plans and certificates."""
         ...
 
     @property
@@ -29,55 +30,59 @@ class Mechanism(Protocol):
 
     @property
     def measures(self) -> Measures:
-        """What it measures."""
+        """The cells that it measures."""
         ...
 
     @property
     def most_pairs(self) -> int | None:
-        """Most public pairs of zones that it is meant for; None where any number will do."""
+        """Most public pairs of zones that it is meant for; None if there is no limit."""
         ...
 
     @property
     def default_conversion(self) -> str:
-        """Conversion used where the budget names none."""
+        """Conversion used if the budget names none."""
         ...
 
     @property
     def default_shares(self) -> str:
-        """Shares over the levels where the budget names none."""
+        """Shares over the levels used if the budget names none."""
         ...
 
     @property
     def keep_all_cap(self) -> int:
-        """Up to so many public leaf pairs no node is dropped before all levels are measured; 0 drops nodes of 0."""
+        """Public leaf pairs up to which no node is dropped before all levels are measured.
+
+        Above it, nodes estimated as 0 are dropped with their branch.
+        """
         ...
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """Of a mechanism that refines: the dial u of empirical Bayes leaves; None where leaves are projected too."""
+        """The dial u of empirical Bayes leaves, for a mechanism that refines; None where leaves are projected."""
         ...
 
     @property
     def refines(self) -> bool:
-        """Whether all levels speak about each cell in the end (least squares), or only those above it."""
+        """Return whether the final estimate of a cell uses all levels (least squares), or only those above it."""
         ...
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The released counts of families of measured nodes; shape of ``noisy``.
+        """Return the released counts of the children of measured nodes; shape of ``noisy``.
 
-        Where every level is measured, whole numbers of at least 0: the children ``offsets[p]:offsets[p + 1]`` sum to
-        ``totals[p]``.
+        Where every level is measured, these are whole numbers of at least 0, and the children
+        ``offsets[p]:offsets[p + 1]`` sum to ``totals[p]``.
         """
         ...
 
 
-# What the mechanisms of the paper have in common (Boninsegna & Silvestri, section 5).
-
-
 class PaperMechanism:
-    """Defaults of a mechanism that measures every level with equal shares, and takes each estimate as it is."""
+    """Defaults of the published mechanisms: every level measured, equal shares, no refinement.
+
+    References:
+        [boninsegna2025inftda, section 5]
+    """
 
     name: ClassVar[str]
     measures: ClassVar[Measures] = "every_level"
@@ -88,15 +93,15 @@ class PaperMechanism:
 
     @property
     def options(self) -> dict[str, str]:
-        """None."""
+        """No options."""
         return {}
 
     @property
     def keep_all_cap(self) -> int:
-        """None is kept that the level above rules out."""
+        """0: nodes estimated as 0 are always dropped."""
         return 0
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """None: the leaves are projected as every other level is."""
+        """No dial: the leaves are projected like every other level."""
         return None

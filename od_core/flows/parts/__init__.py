@@ -1,1 +1,1 @@
-"""A release cut into parts of the flow tree, each worked on by itself: out of core on one machine, or on Spark."""
+"""Release flows in parts of the flow tree, each processed by itself: out of core on one machine, or on Spark."""

@@ -1,7 +1,7 @@
-"""Where a flow tree is cut, so that what lies below can be worked on part by part (spec 8, section 4).
+"""Cut a flow tree into bands, so that the levels below a cut can be processed part by part (``docs/parts.md``).
 
-Bands are a public constant of the plan, and parts follow from them and from what was released above: never from the
-size of a machine or a cluster, so that a release that is taken up elsewhere meets the parts that it left.
+Bands are a public constant of the plan. Parts follow from them and from what was released above, never from the size of
+a machine or a cluster. So a release that resumes elsewhere finds the parts that it left.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from od_core.errors import OdError
 from od_core.geography.flow_tree import Nodes
 
 PART_TRIPS = 1_000_000
-"""Of a part, by default: about a second of work and some tens of megabytes at census depth."""
+"""Default number of trips of a part: about a second of work and some tens of megabytes at census depth."""
 
 
 @dataclass(frozen=True)
 class Bands:
-    """Consecutive levels of a flow tree that are worked on together, below each part of the level above them.
+    """Cuts of a flow tree into bands: consecutive levels, processed below each part of the level above them.
 
     Attributes:
-        cuts: levels after which the tree is cut, from the top; (4,) makes the bands (0, 4] and (4, T].
-        part_trips: a part is a run of nodes of the last level above, with about so many released trips together.
+        cuts: Levels after which the tree is cut, from the top; (4,) makes the bands (0, 4] and (4, T].
+        part_trips: Approximate number of released trips of a part, which is a run of nodes of the last level above.
     """
 
     cuts: tuple[int, ...]
@@ -40,31 +40,35 @@ class Bands:
             raise _refused("part_trips is a number of trips, at least 1")
 
     def check_depth(self, depth: int) -> None:
-        """Raises OdError where a cut is not above the leaves of a tree of that depth."""
+        """Refuse a depth of the flow tree for which the last cut is not above the leaves.
+
+        Raises:
+            OdError: If the last cut is at the leaves or below them.
+        """
         if self.cuts[-1] >= depth:
             raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
-        """The measured levels of each band, top first, as slices; bands in which nothing is measured are left out."""
+        """Return the measured levels of each band, top first, as slices; bands without measured levels are omitted."""
         return _runs(np.searchsorted(self.cuts, levels, side="left"))
 
     def parts(self, frontier: Nodes) -> list[slice]:
-        """The parts of a level's released nodes, in order: consecutive nodes, all of them."""
+        """Return the parts of a level's released nodes, in order: consecutive nodes, all of them."""
         before = np.cumsum(frontier.trips) - frontier.trips
         return _runs(before // self.part_trips)
 
     def facts(self) -> dict[str, Any]:
-        """JSON-ready public facts."""
+        """Return JSON-ready public facts."""
         return {"cuts": list(self.cuts), "part_trips": self.part_trips}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Bands:
-        """The reverse of :meth:`facts`."""
+        """Return the bands from the facts of :meth:`facts`."""
         return cls(tuple(facts["cuts"]), facts["part_trips"])
 
 
 def _runs(numbers: NDArray[np.int64]) -> list[slice]:
-    """The runs of equal numbers, in order."""
+    """Return the runs of equal numbers, in order."""
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)] if len(numbers) else []
     return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
 

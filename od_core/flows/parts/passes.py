@@ -1,11 +1,13 @@
-"""What is done with one part: the same kernels as for a whole tree, from its nodes down to the last level of its band.
+"""Process one part with the same kernels as a whole tree, from its nodes down to the last level of its band.
 
-Each function is a task (:func:`od_core.flows.parts.work.on_all`). Only :func:`measure_part` sees counts; all others are
-functions of noisy values, so that a part that is worked on twice is the same twice.
+Each public function is a task (:func:`od_core.flows.parts.work.on_all`). Only :func:`measure_part` sees counts. All
+others are functions of noisy values, so a part that is processed twice gives the same result twice.
 
-A part has files of these kinds: its nodes of the level above (``frontier``), those of its own levels as the top-down
-pass left them (``passed``), what they learnt from below (``risen``), the trips of its nodes above (``totals``) and of
-its own nodes (``refined``), and its leaves (``leaves``).
+A part has files of these kinds: its nodes of the level above (``frontier``); the nodes of its own levels after the
+top-down pass (``passed``), and combined with the levels below (``risen``); the sums from the bands below (``below``),
+of its leaves (``leaf_sums``, ``rows``, ``histogram``) and for the nodes above (``sums``); the refined trips of its
+nodes of the level above (``totals``) and of its own nodes (``refined``); and its leaves (``leaves``). All parts of a
+band share ``common`` and ``posterior``.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from od_core.records.count_files import CountFiles
 
 
 def measure_part(work: Work, part: Part) -> None:
-    """Confidential in, public out: measure the levels of a band below the nodes of a part, each once, and estimate.
+    """Measure the levels of a band below a part's nodes, each once, and estimate them: confidential in, public out.
 
-    Where the leaves are measured, and are refined, they say at once what they know about the nodes above.
+    If the band contains the leaves and the mechanism refines, also compute the sums of the leaves for the nodes above.
     """
     plan, band, number = work.plan, part["band"], part["part"]
     (frontier,) = work.load_nodes("frontier", band, number)
@@ -56,15 +58,15 @@ def measure_part(work: Work, part: Part) -> None:
 
 
 def rise_part(work: Work, part: Part) -> None:
-    """Of a band that has bands below it: what these have said (``below``) goes on to the nodes above the part."""
+    """Combine the nodes of a part with the sums of the bands below (``below``), and keep sums for the nodes above."""
     kept = work.load_nodes("passed", part["band"], part["part"])[-1]
     _rise(work, part, _measured(work, part), kept, sums_from(work.load("below", part["band"], part["part"])))
 
 
 def descend_part(work: Work, part: Part) -> None:
-    """Refine the nodes of a part, below nodes whose refined trips are given; and count the leaves' noisy values.
+    """Refine the nodes of a part, below nodes with the given refined trips.
 
-    Where the leaves are not estimated by empirical Bayes, they are made at once.
+    In the last band, also make the leaves or, if they are estimated by empirical Bayes, count their noisy values.
     """
     plan, band, number = work.plan, part["band"], part["part"]
     trips = work.load("totals", band, number)["trips"]
@@ -87,7 +89,7 @@ def descend_part(work: Work, part: Part) -> None:
 
 
 def leaves_part(work: Work, part: Part) -> None:
-    """The leaves of a part by empirical Bayes, once the noisy values of all parts are counted."""
+    """Estimate the leaves of a part by empirical Bayes, once the noisy values of all parts are counted."""
     plan, band, number = work.plan, part["band"], part["part"]
     dial, common, leaf = plan.mechanism.leaf_dial, work.load("common", band, 0), _measured(work, part)[-1]
     if dial is None:
@@ -101,7 +103,7 @@ _RISEN = ("runs", "noisy", "difference", "variance")
 
 
 def _measured(work: Work, part: Part) -> list[Measurement]:
-    """The kept measurements of a part, top first."""
+    """Return the stored measurements of a part, top first."""
     band, number = part["band"], part["part"]
     above = [*work.load_nodes("frontier", band, number), *work.load_nodes("passed", band, number)]
     return [
@@ -111,7 +113,7 @@ def _measured(work: Work, part: Part) -> list[Measurement]:
 
 
 def _rise(work: Work, part: Part, measured: list[Measurement], kept: Pairs, sums: ChildSums) -> None:
-    """Keep what the nodes of a part have learnt from below, and what they say about the nodes above the part."""
+    """Keep the nodes of a part, combined with the levels below, and their sums for the nodes above the part."""
     levels, above = rise(work.plan, measured, kept, sums)
     risen: Arrays = {}
     for level in levels:
@@ -126,17 +128,17 @@ def _joined(leaf: Measurement, pieces: Iterator[Nodes]) -> Nodes:
 
 
 def packed_sums(sums: ChildSums) -> Arrays:
-    """What children say, as arrays."""
+    """Return sums over children as arrays."""
     return {"noisy": sums.noisy, "difference": sums.difference, "variance": sums.variance}
 
 
 def sums_from(arrays: Arrays) -> ChildSums:
-    """The reverse of :func:`packed_sums`."""
+    """Return the sums from the arrays of :func:`packed_sums`."""
     return ChildSums(arrays["noisy"], arrays["difference"], arrays["variance"])
 
 
 def packed_rows(rows: Rows) -> Arrays:
-    """Rows as arrays, from the first area that has any to the last."""
+    """Return rows as arrays, from the first area that has any to the last."""
     there = np.flatnonzero(rows.cells)
     first, end = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
     bounds = np.array([first, rows.largest], dtype=np.int64)
@@ -144,7 +146,7 @@ def packed_rows(rows: Rows) -> Arrays:
 
 
 def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
-    """The reverse of :func:`packed_rows`."""
+    """Return the rows from the arrays of :func:`packed_rows`."""
     first, largest = arrays["row_bounds"].tolist()
     whole = []
     for name in ("row_sums", "row_cells"):
@@ -155,7 +157,7 @@ def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
 
 
 def packed_posterior(posterior: Posterior) -> Arrays:
-    """A posterior as arrays."""
+    """Return a posterior as arrays."""
     return {
         "bin_of": posterior.bin_of,
         "mean": posterior.mean.ravel(),
@@ -165,16 +167,9 @@ def packed_posterior(posterior: Posterior) -> Arrays:
 
 
 def posterior_from(arrays: Arrays) -> Posterior:
-    """The reverse of :func:`packed_posterior`."""
+    """Return the posterior from the arrays of :func:`packed_posterior`."""
     bins = int(arrays["bins"][0])
     return Posterior(arrays["bin_of"], *(arrays[name].reshape(bins, -1) for name in ("mean", "deviation")))
-
-
-# The measurement of one level of one part: claimed before it is drawn, and kept once (spec 8, section 3).
-#
-# A claim is a file that is created exclusively, and durable before the first random bit. A part may be claimed once in
-# each round that the ledger has granted its level. What is used is what is read back: of two that drew, since one was
-# taken for dead, the loser lets go of its vector.
 
 
 _CLAIMS = "claims/"
@@ -182,12 +177,16 @@ _CLAIMS = "claims/"
 
 @dataclass(frozen=True)
 class PartMeasurements:
-    """Measurements of one part.
+    """Measurements of the levels of one part, each claimed before it is drawn, and stored once (``docs/parts.md``).
+
+    A claim is a file that is created exclusively, and is durable before the first random bit. A part can be claimed
+    once in each round that the ledger granted its level. The values used are those read back. If two processes drew,
+    because one was presumed dead, the one that stored its values second discards them.
 
     Attributes:
-        store: where they are kept.
-        part: its number in the band.
-        rounds: how many rounds the ledger has granted each level; none where all of it was measured.
+        store: Where they are kept.
+        part: Number of the part in its band.
+        rounds: Number of rounds that the ledger granted each level; 0 if all of the level was measured before.
     """
 
     store: Store
@@ -195,11 +194,11 @@ class PartMeasurements:
     rounds: Mapping[int, int]
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
-        """As :meth:`od_core.ledger.measurements.Measurements.once`.
+        """Return the noisy values of a step: the stored ones, or else those drawn and stored now.
 
         Raises:
-            OdError: the level of the part was claimed in every round that is granted, and never kept; or it was
-                measured, and is missing.
+            OdError: If the part's level was claimed in every granted round, but never stored; or if it was measured,
+                but is missing.
         """
         name = part_file(step.level, self.part)
         if not self.store.has(name):
@@ -230,7 +229,7 @@ class PartMeasurements:
 
 
 def claimed_rounds(store: Store, level: int) -> dict[int, int]:
-    """The parts of a level that were ever claimed, and the last round of each."""
+    """Return the parts of a level that were ever claimed, each with its last round."""
     rounds: dict[int, int] = {}
     for name in store.list(f"{_CLAIMS}{level}."):
         _, part, number = name.removeprefix(_CLAIMS).split(".")

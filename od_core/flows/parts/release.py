@@ -1,7 +1,7 @@
-"""A release in parts, from the side that hands out the work: it holds the ledger, and sees noisy values alone.
+"""Run a release in parts, from the process that hands out the work: it holds the ledger, and sees noisy values alone.
 
 The levels of the first band are measured and refined here, as in any release. Each band below is handed out part by
-part: measured from the top down, then heard from the bottom up, then refined from the top down.
+part: it is measured from the top down, combined from the bottom up, and refined from the top down.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Band:
     """A band that is measured part by part.
 
     Attributes:
-        number: of the band; the first, which is measured as a whole, is 0.
-        parts: which nodes of the level above each part has.
+        number: Number of the band. The first band, which is measured as a whole, is 0.
+        parts: For each part, its nodes of the level above.
     """
 
     number: int
@@ -51,12 +51,12 @@ class Band:
 
     @classmethod
     def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
-        """The band below the released nodes of the level above it."""
+        """Return the band below the released nodes of the level above it."""
         return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
 
     @property
     def tasks(self) -> list[Part]:
-        """One for each part."""
+        """One task for each part."""
         return [{"band": self.number, "part": part} for part in range(len(self.parts))]
 
 
@@ -65,9 +65,9 @@ class PartedRelease:
     """A release whose lower levels are kept part by part.
 
     Attributes:
-        top: released nodes of the root and of the first band's levels.
-        bands: those below.
-        work: where they are kept.
+        top: Released nodes of the root and of the first band's levels.
+        bands: The bands below.
+        work: The attempt that holds their parts.
     """
 
     top: list[Nodes]
@@ -75,7 +75,7 @@ class PartedRelease:
     work: Work
 
     def pieces(self, level: int) -> Iterator[Nodes]:
-        """The released nodes of a measured level, in tree order, piece by piece."""
+        """Yield the released nodes of a measured level, in tree order, piece by piece."""
         for nodes in self.top:
             if nodes.level == level:
                 yield nodes
@@ -88,17 +88,17 @@ class PartedRelease:
 def run_in_parts(
     plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, measurements: DurableMeasurements, workers: Workers
 ) -> PartedRelease:
-    """Measure and estimate a plan with bands: the first as a whole, the others part by part; refine where asked for.
+    """Measure and estimate a plan with bands, the first as a whole and the others part by part; refine if asked for.
 
     Args:
-        plan: the plan of the release, with bands.
-        counts: confidential; in the store of the measurements.
-        noise: what is drawn by; it is sent to the workers.
-        measurements: where measurements are kept, those of parts in its store.
-        workers: who works on the parts.
+        plan: The plan of the release, with bands.
+        counts: Confidential counts, in the store of the measurements.
+        noise: Source of the noise, which is sent to the workers.
+        measurements: Where measurements are kept; those of parts are in its store.
+        workers: Where the tasks of parts run.
 
     Raises:
-        OdError: as :func:`measure_band` and :func:`refine_bands`.
+        OdError: If nothing is measured below the last cut; or as :func:`measure_band` and :func:`refine_bands`.
     """
     steps = plan.step_bands[0]
     coarse = first_band_counts(plan, counts)
@@ -119,7 +119,7 @@ def run_in_parts(
 
 
 def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
-    """Confidential: what the levels of the first band are measured from; of a plan without bands, all counts."""
+    """Return the confidential counts that the first band is measured from; all counts if the plan has no bands."""
     if plan.bands is None:
         return counts.whole()
     return counts.at_level(plan.tree, plan.step_bands[0][-1].level)
@@ -131,15 +131,15 @@ def measure_band(
     """Measure all levels of a band, each once, and estimate them from the top down.
 
     Args:
-        plan: the plan of the release, with bands.
-        number: of the band, at least 1.
-        frontier: the released nodes of the last level above it.
-        work: where parts are kept.
-        workers: who works on them.
-        measurements: the release's ledger and its key.
+        plan: The plan of the release, with bands.
+        number: Number of the band, at least 1.
+        frontier: The released nodes of the last level above it.
+        work: Where parts are kept.
+        workers: Where their tasks run.
+        measurements: The release's ledger and its key.
 
     Raises:
-        OdError: the cap does not allow another round of a level that was lost; a part failed.
+        OdError: If the cap does not allow another round of a level that was lost, or if a part failed.
     """
     steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
     ledger, key = measurements.ledger, measurements.key
@@ -161,21 +161,21 @@ def refine_bands(
     work: Work,
     workers: Workers,
 ) -> list[Nodes]:
-    """Let all levels speak about each cell: as :func:`od_core.flows.estimation.refinement.refine`, to the same numbers.
+    """Refine all bands, to the same numbers as :func:`od_core.flows.estimation.refinement.refine`.
 
     Args:
-        plan: the plan of the release, with bands.
-        root: with its exact trips, where n is an invariant; else None.
-        measured: the measurements of the first band, top first.
-        frontier: the released nodes of its last level.
-        bands: those below, as they were measured.
-        work, workers: as :func:`measure_band`.
+        plan: The plan of the release, with bands.
+        root: The root with its exact trips, where n is an invariant; otherwise None.
+        measured: The measurements of the first band, top first.
+        frontier: The released nodes of the last level of the first band.
+        bands: The bands below, as they were measured.
+        work, workers: See :func:`measure_band`.
 
     Returns:
-        The root and the refined nodes of the first band's levels; those below are :func:`refined_pieces`.
+        The root and the refined nodes of the first band's levels; for those below, see :func:`refined_pieces`.
 
     Raises:
-        OdError: a part failed; as :func:`od_core.flows.estimation.refinement.refine`.
+        OdError: If a part failed; or as :func:`od_core.flows.estimation.refinement.refine`.
     """
     sums, largest = _rise(bands, work, workers)
     levels, _ = rise(plan, measured, frontier, sums)
@@ -198,13 +198,13 @@ def refine_bands(
 
 
 def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
-    """The nodes of a level of a band as the top-down pass released them, part by part."""
+    """Yield the nodes of a level of a band as the top-down pass released them, part by part."""
     for part in range(len(band.parts)):
         yield from (nodes for nodes in work.load_nodes("passed", band.number, part) if nodes.level == level)
 
 
 def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
-    """The refined nodes of a level of a band, or the leaves, part by part."""
+    """Yield the refined nodes of a level of a band, or the leaves, part by part."""
     for part in range(len(band.parts)):
         if level == work.plan.tree.depth:
             yield from work.load_nodes("leaves", band.number, part)
@@ -216,7 +216,7 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
 
 
 def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
-    """What all bands say about the nodes above the first of them; and the largest variance of each of their levels."""
+    """Return the sums of all bands for the nodes above them, and the largest variance of each of their levels."""
     largest: dict[str, float] = {}
     none = np.empty(0, dtype=np.int64)
     sums = ChildSums(none, none, np.empty(0))
@@ -242,7 +242,11 @@ def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSum
 
 
 def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
-    """The rows of all leaves, where they are estimated by empirical Bayes. Raises OdError where they are too large."""
+    """Return the rows of all leaves if they are estimated by empirical Bayes, and otherwise no arrays.
+
+    Raises:
+        OdError: If the leaves are too large.
+    """
     if plan.mechanism.leaf_dial is None:
         return {}
     parts = (rows_from(plan, work.load("rows", band.number, part)) for part in range(len(band.parts)))

@@ -1,7 +1,7 @@
-"""Rounds of drawing that the ledger grants the levels of a band, and what it records when they are measured.
+"""Ask the ledger for rounds in which the levels of a band may be drawn, and record measured levels in it.
 
-Parts of a level are disjoint, so that one round over any of them is one vector query of the level's sensitivity: a
-level costs its rho once a round, however many of its parts were lost (spec 8, section 3, "Charge of a lost draw").
+Parts of a level are disjoint, so one round over any of them is one vector query of the level's sensitivity. A level
+costs its rho once for each round, however many of its parts were lost (``docs/parts.md``).
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 
 _MARK = "claims/begun"
-"""Says that the release was begun in this store."""
+"""File that marks the store in which the release was begun."""
 
 
 def granted_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, noise: str | None
 ) -> dict[int, int]:
-    """How many rounds each level of a band may be drawn in: those that it was charged for.
+    """Return the number of rounds in which each level of a band may be drawn: those that it was charged for.
 
-    Levels that were never drawn begin to be, all of them, before any task is handed out. Where a part was claimed in
-    every round so far, and is not kept, its level is set aside once more. A measured level is drawn in no round more.
+    All levels that were never drawn start their first round before any task is handed out. If a part was claimed in
+    every round so far and is not stored, its level is charged for another round. A measured level gets no further
+    round.
 
     Args:
-        ledger: where the release is set aside.
-        key: the release.
-        steps: of the band.
-        store: where claims and measurements of parts are kept.
-        noise: name of the backend.
+        ledger: The ledger that holds the reservation of the release.
+        key: The release.
+        steps: Steps of the band.
+        store: Where claims and measurements of parts are kept.
+        noise: Name of the noise backend.
 
     Raises:
-        OdError: the cap does not allow another round; parts are claimed or kept that the ledger knows nothing of; the
-            store is not the one that the release was begun in, or does not create files exclusively.
+        OdError: If the cap does not allow another round; if parts are claimed or stored that the ledger does not know;
+            if the store is not the one in which the release was begun, or does not create files exclusively.
     """
     rounds = {}
     states = {step.level: ledger.level_state(key, step.level) for step in steps}
@@ -63,7 +64,7 @@ def granted_rounds(
 
 
 def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
-    """Mark the store before anything is drawn into it, or find the mark: claims in another store bind nobody."""
+    """Mark the store before anything is drawn into it, or check the mark, since claims in another store bind nobody."""
     if begun and not store.has(_MARK):
         raise OdError(
             "OD-STORE-OTHER",
@@ -83,10 +84,10 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
 def record_measured(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, rounds: Mapping[int, int]
 ) -> None:
-    """Record that every part of a band's levels is kept, or that the kept ones are those that were recorded.
+    """Record that every part of a band's levels is stored, or check that the stored parts are those recorded before.
 
     Raises:
-        OdError: a level was measured before, and its files are not those that were.
+        OdError: If a level was measured before, and its files have changed.
     """
     for step in steps:
         state, digest = ledger.level_state(key, step.level), kept_digest(store, step.level)

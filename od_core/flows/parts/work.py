@@ -1,7 +1,8 @@
-"""What every task of a release in parts knows, and how its outcome is told.
+"""Define the tasks of a release in parts: their descriptors and outcomes, their shared data, and where they run.
 
-A descriptor and an outcome are short texts: numbers of parts, codes, digests. All else goes through the store, so that
-no message of an engine, and no table of it, holds a count or a noisy value.
+A descriptor and an outcome are short texts: numbers of parts, codes, digests. Everything else goes through the store.
+So no message or table of an engine holds a count or a noisy value, and an engine that repeats or loses a task changes
+nothing that was stored (``docs/parts.md``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from od_core.noise.sources import NoiseSource
 from od_core.parallel import in_order
 
 Part = Mapping[str, Any]
-"""A descriptor, read: ``band``, ``part`` and what the task asks for beside them."""
+"""A parsed descriptor: ``band``, ``part`` and further arguments of the task."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class Work:
     """One attempt at a release in parts; sent to every task.
 
     Attributes:
-        store: where everything is kept.
-        attempt: folder of what can be made again from the measurements; another attempt makes it anew.
+        store: Where everything is kept.
+        attempt: Folder for what can be made again from the measurements; another attempt makes it anew.
         plan_digest: SHA-256 of the plan's file.
-        counts: folder of the count files.
-        noise: what is drawn by.
+        counts: Folder of the count files.
+        noise: Source of the noise.
     """
 
     store: Store
@@ -50,7 +51,7 @@ class Work:
 
     @classmethod
     def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
-        """A new attempt; what an older one made is removed, what it measured is not."""
+        """Start a new attempt, which removes the folders of older attempts but not their measurements."""
         store.remove("attempts")
         content = pickle.dumps(plan)
         digest = hashlib.sha256(content).hexdigest()
@@ -59,21 +60,29 @@ class Work:
         return cls(store, f"attempts/{secrets.token_hex(8)}", digest, counts, noise)
 
     def facts(self) -> dict[str, str]:
-        """Where the attempt is, as JSON-ready text for a later step of it."""
+        """Return the location of the attempt as JSON-ready text for a later step of it."""
         return {"attempt": self.attempt, "plan_digest": self.plan_digest, "counts": self.counts}
 
     @property
     def plan(self) -> ReleasePlan:
-        """The plan, read once a process. Raises OdError where the file is not the driver's."""
+        """The plan, read once in each process.
+
+        Raises:
+            OdError: If the file is not the driver's.
+        """
         kept = _PLANS.get(self.plan_digest)
         return kept or _keep_plan(self.plan_digest, _read_plan(self.store, self.plan_digest))
 
     def save(self, kind: str, band: int, part: int, arrays: Arrays) -> None:
-        """Keep what a part has made."""
+        """Keep the arrays that a part has made."""
         save_arrays(self.store, self._name(kind, band, part), arrays)
 
     def load(self, kind: str, band: int, part: int) -> Arrays:
-        """What was kept of a part. Raises OdError where it is absent."""
+        """Return the arrays kept for a part.
+
+        Raises:
+            OdError: If they are absent.
+        """
         return load_arrays(self.store, self._name(kind, band, part))
 
     def save_nodes(self, kind: str, band: int, part: int, levels: Sequence[Nodes]) -> None:
@@ -84,7 +93,7 @@ class Work:
         self.save(kind, band, part, arrays)
 
     def load_nodes(self, kind: str, band: int, part: int) -> list[Nodes]:
-        """The nodes of all levels that were kept together, top first."""
+        """Return the nodes of all levels that were kept together, top first."""
         arrays = self.load(kind, band, part)
         names = ("origin", "destination", "trips")
         return [Nodes(level, *(arrays[f"{name}_{level}"] for name in names)) for level in arrays["levels"].tolist()]
@@ -97,7 +106,7 @@ def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, par
     """Run a task on every part.
 
     Raises:
-        OdError: a task failed; the others have done their work, and what they kept stays.
+        OdError: If a task failed. The others have done their work, and what they stored stays.
     """
     outcomes = workers.map(_Guarded(task, work), [json.dumps(dict(part)) for part in parts])
     failed = [
@@ -118,13 +127,13 @@ _DONE, _SAID = "done", 5
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A task from text to text that never raises: of a failure a code alone comes back, its text stays in the store."""
+    """A task from text to text that never raises: it returns the code of a failure, whose text stays in the store."""
 
     task: Callable[[Work, Part], None]
     work: Work
 
     def __call__(self, descriptor: str) -> str:
-        """As :data:`od_core.flows.parts.work.Task`."""
+        """Run the task, as :data:`od_core.flows.parts.work.Task`."""
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
@@ -137,14 +146,14 @@ class _Guarded:
 
 
 _PLANS: dict[str, ReleasePlan] = {}
-"""The plan that this process works by, under its digest."""
+"""The plan that this process uses, by its digest."""
 
 
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
     content = store.read(_plan_file(digest)).read_buffer()
     if hashlib.sha256(content).hexdigest() != digest:
         raise OdError("OD-PART-PLAN", "the plan in the store is not the driver's", next_step="run the release again")
-    plan: ReleasePlan = pickle.loads(content)  # noqa: S301  # the driver's own, by its digest
+    plan: ReleasePlan = pickle.loads(content)  # noqa: S301  # written by the driver, checked by its digest
     return plan
 
 
@@ -158,14 +167,14 @@ def _plan_file(digest: str) -> str:
     return f"plans/{digest}.pickle"
 
 
-# Arrays in a file of a store: what parts hand to each other and to the driver, all of it public.
+# Arrays in a file of a store, which parts hand to each other and to the driver. All of them are public.
 
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Keep arrays of one dimension, unless they are kept already; what is made again is the same."""
+    """Keep arrays of one dimension, unless they are kept already; an array that is made again is the same."""
     columns = [pa.LargeListArray.from_arrays(np.array([0, len(array)]), pa.array(array)) for array in arrays.values()]
     batch = pa.record_batch(columns, names=list(arrays))
     sink = pa.BufferOutputStream()
@@ -175,7 +184,11 @@ def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> 
 
 
 def load_arrays(store: Store, name: str) -> Arrays:
-    """The arrays of a file by their names, not to be changed. Raises OdError where it is absent, or not whole."""
+    """Return the arrays of a file by their names; they are read-only.
+
+    Raises:
+        OdError: If the file is absent or incomplete.
+    """
     try:
         batch = pa.ipc.open_file(store.read(name)).get_batch(0)
     except (pa.ArrowInvalid, OSError):
@@ -188,32 +201,25 @@ def load_arrays(store: Store, name: str) -> Arrays:
     return {name: batch[name].flatten().to_numpy() for name in batch.schema.names}
 
 
-# Who works on the parts of a release: the threads of this process, or the executors of Spark.
-#
-# Work is handed out as short texts and its outcome taken back as short texts, in order. What is measured or made of it
-# goes through the :class:`od_core.ledger.object_store.Store` alone: an engine that repeats a task, or loses one,
-# changes nothing that was kept (spec 8, sections 2 to 4).
-
-
 Task = Callable[[str], str]
-"""From a descriptor to an outcome; it can be sent to another process, and never raises."""
+"""A function from a descriptor to an outcome. It can be sent to another process, and never raises."""
 
 
 class Workers(Protocol):
-    """Where tasks run."""
+    """An engine that runs tasks: the threads of this process, or the executors of Spark."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """The outcome of every descriptor, in order.
+        """Return the outcome of every descriptor, in order.
 
         Raises:
-            OdError: the engine lost a task; what it had kept is kept.
+            OdError: If the engine lost a task; what it had stored stays.
         """
         ...
 
 
 class Threads:
-    """The threads of this process, so many as there are processors; memory is bounded by the parts in flight."""
+    """The threads of this process: ``OD_THREADS``, or one for each processor. Parts in progress bound the memory."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """As :meth:`Workers.map`."""
+        """Return the outcome of every descriptor, in order; see :meth:`Workers.map`."""
         return list(in_order(task, descriptors))

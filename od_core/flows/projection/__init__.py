@@ -1,4 +1,4 @@
-"""One parent's noisy children to integers of at least 0 with a given sum."""
+"""Project noisy children onto non-negative integers that sum to their parent."""
 
 from od_core.flows.projection.chebyshev import intopt
 

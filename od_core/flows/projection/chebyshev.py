@@ -1,11 +1,15 @@
-"""IntOpt: integers y >= 0 with a given sum that minimise max |x - y| (spec 1, "IntOpt"; paper, section 4.2).
+"""Project children with IntOpt: integers y >= 0 with a given sum that minimise max |x - y|.
 
-With z = y - x the walk of the paper starts at z_i = max(a, -x_i), a = ceil((c - sum x) / b), at distance
-t = max |z_i|, with an excess E = sum z - (c - sum x) >= 0, and takes the excess from the smallest x first, each
-down to max(-x_i, -t). Where that does not suffice, t grows to t*, the least distance with
-sum max(x_i - t*, 0) <= c; then everything stands at max(x_i - (t* - 1), 0) and the first E of the positive
-entries lose one unit more. Either way the walk is "take in order of x until E is gone", so it needs no sort:
-the x at which E runs out is found by bisection (spec 7, recipe 5), and no array but x is read.
+This is the optimisation of [boninsegna2025inftda, section 4.2], without its sort.
+
+Let z = y - x, for b children that share the total c. The search starts at z_i = max(a, -x_i), with
+a = ceil((c - sum x) / b), distance t = max |z_i| and excess E = sum z - (c - sum x) >= 0. It takes the excess from
+the smallest x first, and lowers each z_i to max(-x_i, -t) at most. If that does not remove the excess, t grows to t*,
+the least distance with sum max(x_i - t*, 0) <= c. Every y_i is then max(x_i - (t* - 1), 0), and the first E positive
+entries lose one unit more.
+
+Both cases take units in order of x until E is used up, so no sort is needed: bisection finds the x at which E runs
+out. The search reads no array but x.
 """
 
 from __future__ import annotations
@@ -25,19 +29,20 @@ ORDERS: tuple[Order, ...] = ("ascending", "descending")
 
 
 def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[np.int64]:
-    """Nearest non-negative integers with the given sum, in Chebyshev distance.
+    """Return the non-negative integers with the given sum that are nearest to ``noisy`` in Chebyshev distance.
 
     Args:
-        noisy: x, integers of any sign; shape (b,), b >= 1. Ties of x are broken by position.
-        total: c >= 0.
-        order: take the excess from the smallest x first (``ascending``: noise on empty pairs dies) or from
-            the largest (``descending``: small true flows survive).
+        noisy: The integers x, of any sign; shape (b,), b >= 1. Ties are broken by position.
+        total: The sum c >= 0.
+        order: ``ascending`` takes the excess from the smallest x first, which removes noise on empty pairs.
+            ``descending`` takes it from the largest x first, which keeps small true flows.
 
     Returns:
-        y, shape (b,), y >= 0, sum y = c.
+        y >= 0 with sum y = c; shape (b,).
 
     Raises:
-        OdError: c < 0, no children, values that are not whole numbers or too large for 64-bit arithmetic.
+        OdError: If c < 0, if there are no children, if the order is unknown, or if values are not whole numbers or are
+            too large for 64-bit arithmetic.
 
     >>> intopt([3, -1, 10], 9)
     array([1, 0, 8])
@@ -57,10 +62,14 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[
 def project_children(
     noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64], order: Order = "ascending"
 ) -> NDArray[np.int64]:
-    """IntOpt for every parent: children ``offsets[p]:offsets[p + 1]`` share ``totals[p]``; shape of ``noisy``.
+    """Apply IntOpt to every parent: children ``offsets[p]:offsets[p + 1]`` share ``totals[p]``.
+
+    Returns:
+        Integers of at least 0; shape of ``noisy``.
 
     Raises:
-        OdError: a parent without children or with a negative total, or sums beyond 64-bit arithmetic.
+        OdError: If the order is unknown, if a parent has no children or a negative total, or if sums exceed 64-bit
+            arithmetic.
     """
     if order not in ORDERS:
         raise fault("OD-INTOPT-ORDER", f"there is no order {order!r} ({nearest_known(str(order), ORDERS)})")
@@ -74,8 +83,9 @@ def project_children(
 def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
     """Project every parent.
 
-    Nearly all the time goes into loops over children. They become vector instructions, since they hold no branch and
-    their positions are unsigned (at signed ones Numba looks for negative ones): five times as fast.
+    Nearly all the time is spent in loops over children. They compile to vector instructions because they contain no
+    branch and their positions are unsigned (for signed positions, Numba checks for negative ones). This is five times
+    as fast.
     """
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
@@ -96,16 +106,16 @@ def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore
 
 @kernel
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """IntOpt for one parent of at least two children; see the module's head for the names."""
+    """Apply IntOpt to one parent with at least two children; the module docstring defines the names."""
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
     excess, capacity = -total, np.int64(0)
     for i in range(first, last):
         excess += max(noisy[i] + a, 0)
-        capacity += max(a + min(noisy[i], distance), 0)  # z falls from max(a, -x) to max(-x, -t) at the most
+        capacity += max(a + min(noisy[i], distance), 0)  # z falls from max(a, -x) to max(-x, -t) at most
     if capacity < excess:
         distance = least_threshold(noisy, first, last, high, total, distance)
-        a = 1 - distance  # everything stands at max(x - (t* - 1), 0)
+        a = 1 - distance  # every y is max(x - (t* - 1), 0)
         excess, capacity = -total, np.int64(0)
         for i in range(first, last):
             excess += max(noisy[i] + a, 0)
@@ -115,17 +125,17 @@ def _project(noisy, first, last, children, low, high, noisy_sum, total, descendi
 
 @kernel
 def _take(noisy, first, last, low, high, a, distance, excess, capacity, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Take the excess out of max(x + a, 0) in order of x, ties in order of position, each by max(a + min(x, t), 0).
+    """Take the excess out of max(x + a, 0) in order of x, with ties by position, each by at most max(a + min(x, t), 0).
 
-    Before ``threshold`` all give what they can, and what is left the ones at the threshold give in turn. In
-    descending order the walk goes by ~x = -x - 1, which falls as x rises.
+    Children before ``threshold`` give all they can. Those at the threshold give the rest, one after the other. In
+    descending order, x is compared as ~x = -x - 1, which falls as x rises.
     """
     flip = np.int64(-1) if descending else np.int64(0)
-    lowest = max(low, 1 - a)  # those below have nothing to give
+    lowest = max(low, 1 - a)  # smaller x have nothing to give
     if (excess if descending else capacity - excess) <= max(a + min(high, distance), 0):
-        threshold = high ^ flip  # sparse flows: only the largest keep something
+        threshold = high ^ flip  # in sparse flows, only the largest keep something
     else:
-        # Bisection on the value: what stands before `threshold` gives no more than the excess, before `beyond` more.
+        # Bisect on the value: children before `threshold` give at most the excess, children before `beyond` give more.
         threshold, beyond = (~high, ~lowest + 1) if descending else (lowest, high + 1)
         while beyond - threshold > 1:
             middle = threshold + (beyond - threshold) // 2

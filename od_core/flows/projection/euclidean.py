@@ -1,19 +1,20 @@
-"""Euclidean projection: y >= 0 with a given sum that minimise sum (x - y)^2 over the reals, then whole numbers.
+"""Project children onto integers y >= 0 with a given sum that minimise sum (x - y)^2.
 
-This is the projection of the mechanism ``tda_l2`` (spec 2; paper, section 5). Over the reals the optimum is
-y_i = max(x_i - theta, 0), the projection onto the simplex, where theta is the one rational number at which the y_i
-sum to c. Since x is whole, all positive y_i have the same fractional part. With k = ceil(theta), the least whole
-number with sum max(x_i - k, 0) <= c, rounding down gives max(x_i - k, 0). The units that are left are fewer than
-the positive y_i (none is left where theta is whole); they go, one each, to the largest x first, ties by position,
-so that small values are the ones that vanish.
+This is the projection of the mechanism ``tda_l2`` [boninsegna2025inftda, section 5].
 
-The result is also optimal among whole numbers. The last unit of an entry y_i costs 2 (y_i - x_i) - 1 and its next one
-2 (y_i - x_i) + 1. An entry without one of the left units stands at x_i - k, or at 0 >= x_i - k: its next unit costs at
-least 1 - 2k. An entry with one stands at x_i - k + 1: its last unit costs 1 - 2k; the last unit of any other costs
-less. So no unit can be moved to where it costs less, and for a sum of convex functions that is enough.
+Over the reals, the optimum is the projection onto the simplex, y_i = max(x_i - theta, 0), where theta is the rational
+number at which the y_i sum to c. Since x is whole, all positive y_i have the same fractional part. Let k = ceil(theta),
+the least whole number with sum max(x_i - k, 0) <= c. Rounding down gives max(x_i - k, 0). Fewer units remain than there
+are positive y_i, and none where theta is whole. They go one each to the largest x first, with ties by position, so that
+small values are the ones that vanish.
 
-No theta is computed and there is no fraction: k is found by Newton's method on whole numbers, and the x from which
-on the units are given by bisection, so nothing is sorted and no array but x is read.
+The result is also optimal among whole numbers. The last unit of an entry y_i costs 2 (y_i - x_i) - 1, and its next unit
+costs 2 (y_i - x_i) + 1. An entry that received no remaining unit is x_i - k, or 0 >= x_i - k, so its next unit costs at
+least 1 - 2k. An entry that received one is x_i - k + 1, so its last unit costs 1 - 2k; the last unit of any other entry
+costs less. So no unit can move to a place where it costs less, which is sufficient for a sum of convex functions.
+
+The code computes neither theta nor any fraction. Newton's method on whole numbers finds k, and bisection finds the
+least x that receives a remaining unit. So nothing is sorted, and no array but x is read.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from od_core.kernels import kernel
 def project_children_euclidean(
     noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Nearest non-negative integers with the given sums, in Euclidean distance, for every parent.
+    """Return the non-negative integers with the given sums nearest in Euclidean distance, for every parent.
 
     Args:
-        noisy: x, integers of any sign; the children of all parents, one parent after the other.
-        totals: c >= 0, one a parent.
-        offsets: children ``offsets[p]:offsets[p + 1]`` share ``totals[p]``; one entry more than ``totals``.
+        noisy: The integers x, of any sign: the children of all parents, one parent after the other.
+        totals: The sums c >= 0, one for each parent.
+        offsets: Children ``offsets[p]:offsets[p + 1]`` share ``totals[p]``; one entry more than ``totals``.
 
     Returns:
-        y >= 0, shape of ``noisy``; the children of parent p sum to ``totals[p]``.
+        y >= 0, in the shape of ``noisy``; the children of parent p sum to ``totals[p]``.
 
     Raises:
-        OdError: a parent without children or with a negative total, or sums beyond 64-bit arithmetic.
+        OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
 
     >>> project_children_euclidean(np.array([3, -1, 10]), np.array([10]), np.array([0, 3]))
     array([1, 0, 9])
@@ -73,9 +74,9 @@ def _project_all(noisy, totals, offsets, projected):  # type: ignore[no-untyped-
 
 @kernel
 def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Give the units that are left to the largest x, one each; more than that many stand at ``threshold`` or above.
+    """Give the remaining units, one each, to the largest x; more children than units have x >= ``threshold``.
 
-    Bisection on the value: at least so many stand at ``least`` or above, fewer at ``beyond`` or above.
+    Bisection on the value: at least ``left`` children have x >= ``least``, and fewer have x >= ``beyond``.
     """
     least, beyond = threshold, high + 1
     while beyond - least > 1:
@@ -99,16 +100,17 @@ def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore
             left -= 1
 
 
-# The threshold that IntOpt and the Euclidean projection share: where sum max(x - t, 0) falls to the total.
+# Shared by IntOpt and the Euclidean projection.
 
 
 @kernel
 def least_threshold(noisy, first, last, high, total, at_least):  # type: ignore[no-untyped-def]  # compiled
-    """The least whole t, of `at_least` or more, with sum max(x - t, 0) <= c.
+    """Return the least whole t, at least ``at_least``, with sum max(x - t, 0) <= c.
 
-    Newton's method from the left: the sum is convex in t, so no step, rounded up to a whole number, goes beyond it.
+    Uses Newton's method from the left. The sum is convex in t, so no step overshoots, even when rounded up to a whole
+    number.
     """
-    t = max(at_least, high - total)  # the largest alone asks for so much
+    t = max(at_least, high - total)  # required by the largest x alone
     while True:
         over, larger = -total, np.int64(0)
         for i in range(first, last):

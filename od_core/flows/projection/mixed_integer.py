@@ -1,8 +1,9 @@
-"""Chebyshev projection by a mixed-integer solver, which is not told how the problem is built.
+"""Project children in Chebyshev distance with a general mixed-integer solver.
 
-This is the projection of the mechanism ``tda_linf`` (spec 2; paper, section 5): for every parent, minimise t subject
-to |x - y| <= t, y >= 0 whole, sum y = c. The distance is IntOpt's; which of the optimal y is found is up to the
-solver. The paper used GLPK; here it is HiGHS, at some milliseconds a parent.
+This is the projection of the mechanism ``tda_linf`` [boninsegna2025inftda, section 5]. For every parent, it minimises t
+subject to |x - y| <= t, y >= 0 whole and sum y = c. The distance is the same as IntOpt's, but the solver decides which
+of the optimal y it returns. The authors use GLPK; this module uses HiGHS, which takes some milliseconds for each
+parent.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from od_core.flows.projection.parents import check_parents
 _INSTEAD = "use a mechanism that projects in whole numbers, such as inftda"
 
 _LIMIT = 1 << 29
-"""Bound of sum |x| + c. HiGHS takes a condition as met when it is off by 1e-7, whatever the size of the numbers. Below
-this bound floating-point numbers stand 2^-24 = 6e-8 apart or closer, so that the tolerance is what counts. (From 2^39
-on it was seen to call a distance optimal that is not the least.)"""
+"""Upper limit of sum |x| + c. HiGHS accepts a constraint that is off by up to 1e-7, whatever the size of the numbers.
+Below this limit, floating-point numbers are at most 2^-24 = 6e-8 apart, so that the tolerance decides. (From 2^39
+on, HiGHS was seen to report a distance as optimal that is not the least.)"""
 
 
 def project_children_mixed_integer(
     noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Non-negative integers with the given sums, nearest in Chebyshev distance, by one solver call a parent.
+    """Return the non-negative integers with the given sums nearest in Chebyshev distance, one solver call a parent.
 
     Arguments and shapes are those of ``project_children_euclidean``. The same call gives the same y.
 
     Raises:
-        OdError: a parent without children or with a negative total; values too large for the solver, before it is
-            called; an answer of the solver that is not whole, or does not have the sum or the distance it should.
+        OdError: If a parent has no children or a negative total; if values are too large for the solver, which is
+            checked before it is called; if the solver's answer is not whole, or has a wrong sum or distance.
     """
     check_parents(noisy, totals, offsets)
     parents = [slice(*edges) for edges in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
@@ -52,12 +53,12 @@ def project_children_mixed_integer(
 
 
 def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """The projection of one parent."""
+    """Project the children of one parent."""
     if total == 0 or len(x) == 1:
         return np.full(len(x), total)
     unbounded = np.full(len(x), np.inf)
     result = milp(
-        np.append(np.zeros(len(x)), 1.0),  # the variables are y and t
+        np.append(np.zeros(len(x)), 1.0),  # the variables are y, then t
         integrality=np.ones(len(x) + 1),
         bounds=Bounds(0, np.inf),
         constraints=LinearConstraint(
@@ -70,13 +71,13 @@ def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)  # a level has few fan-outs
 def _conditions(children: int) -> sparse.csc_array:
-    """Rows y + t (at least x), y - t (at most x) and sum y (the total); shape (2b + 1, b + 1)."""
+    """Return the rows y + t (at least x), y - t (at most x) and sum y (the total); shape (2b + 1, b + 1)."""
     each, one = sparse.eye_array(children), np.ones((children, 1))
     return sparse.block_array([[each, one], [each, -one], [one.T, None]], format="csc")
 
 
 def _verified(result: OptimizeResult, x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """The solver's y, verified in whole numbers: y >= 0, the sum, and the distance that it says is the least."""
+    """Return the solver's y, after checking in whole numbers that y >= 0 and that sum and distance are as claimed."""
     if not result.success:
         raise _fault(
             "OD-SOLVER-FAILED",

@@ -1,4 +1,4 @@
-"""What every projection asks of a parent: children, a total of at least 0, and sums that fit 64 bits."""
+"""Check the input of the projections: every parent has children, a total of at least 0, and sums that fit 64 bits."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from od_core.errors import OdError
 from od_core.kernels import kernel
 
 _LIMIT = 3.0 * 2**60
-"""Bound of sum |x| + c + b: every sum below it, twice over, fits 64 bits."""
+"""Upper limit of sum |x| + c + b. Twice any sum below it fits 64 bits."""
 
 _NEAR = 1 << 40
-"""Fewer than 2^20 values nearer to 0 than this, and c < 2^60, are within the bound: nothing more to check."""
+"""Fewer than 2^20 values of smaller magnitude, with c < 2^60, are within the limit: no further check is needed."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 
 
 def check_parents(noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
-    """Raise where a parent has no children or a negative total, or where sums go beyond 64-bit arithmetic.
+    """Raise OdError if a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
 
     The children ``offsets[p]:offsets[p + 1]`` of ``noisy`` share ``totals[p]``.
     """
@@ -33,7 +33,7 @@ def check_parents(noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: 
 
 @kernel
 def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # compiled
-    """The fault of the first parent that has one, or 0."""
+    """Return the fault of the first parent that has one, or 0."""
     low = high = np.int64(0)
     for i in range(np.uint64(len(noisy))):
         low, high = min(low, noisy[i]), max(high, noisy[i])
@@ -54,22 +54,22 @@ def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # com
 
 
 def fault(code: str, message: str) -> OdError:
-    """A call that no projection can answer."""
+    """Return the error for a call that no projection can answer."""
     return OdError(code, message, next_step="correct the call")
 
 
 def empty() -> OdError:
-    """A parent without children."""
+    """Return the error for a parent without children."""
     return fault("OD-INTOPT-EMPTY", "there are no children to share the total among")
 
 
 def negative() -> OdError:
-    """A total below 0."""
+    """Return the error for a total below 0."""
     return fault("OD-INTOPT-TOTAL", "the total is negative")
 
 
 def overflow() -> OdError:
-    """Values beyond the limit."""
+    """Return the error for values beyond the limit."""
     return OdError(
         "OD-INTOPT-OVERFLOW",
         "the values are too large for 64-bit sums",

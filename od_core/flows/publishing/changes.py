@@ -1,4 +1,4 @@
-"""Changes of flows between two releases, each with the interval that the two releases' own intervals give."""
+"""Compute the changes of flows between two releases, each with an interval from the two releases' own intervals."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from od_core.geography.geography import Geography
 
 _PAIR = ["origin", "destination"]
 _EXAMPLES = 3
-"""Areas that a message about unequal geographies names."""
+"""Areas that a message about different geographies names."""
 
 Reals = NDArray[np.float64]
 
 
 def changes(before: Release, after: Release, origin_level: str, destination_level: str) -> pd.DataFrame:
-    """What changed between two releases of flows at a pair of levels, the largest change first.
+    """Return the changes between two releases of flows at a pair of levels, largest first.
 
-    Where one release gives x with the interval [l, u] and the other x' with [l', u'], the change c = x' - x has
+    If one release gives x with the interval [l, u] and the other x' with [l', u'], the change c = x' - x has the
+    interval
 
         [c - sqrt((x' - l')^2 + (u - x)^2),  c + sqrt((u' - x')^2 + (x - l)^2)],
 
-    rounded outwards (Zou & Donner, "Construction of confidence limits about effect measures", Statistics in Medicine 27
-    (2008), section 2). Where both errors are normal around 0 with standard deviations s and s', and the intervals are
-    x +- z s, the error of c is normal with variance s^2 + s'^2, as the noise of two releases is independent: the
-    interval is c +- z sqrt(s^2 + s'^2), and its level of confidence is that of the two, 90 %.
+    rounded outwards [zou2008construction, section 2]. Suppose that both errors are normal around 0 with standard
+    deviations s and s', and that the intervals are x +- z s and x' +- z s'. The error of c is then normal with variance
+    s^2 + s'^2, since the noise of two releases is independent. The interval is c +- z sqrt(s^2 + s'^2), with the same
+    confidence as the two intervals, 90 %.
 
-    An interval that is cut at 0 says less of the noise than that: as it stands the rule would then hold for 82 % where
-    one release has five times the noise of the other. So below a bound of 0 the reach of the upper bound is taken,
-    u - x for x - l, and the whole is cut at the plain difference [l' - u, u' - l], outside which the change lies in
-    neither case. ``docs/reading.md`` says how often the interval was found to hold.
+    An interval that is cut at 0 shows less of the noise. The plain rule would then hold for 82 % where one release has
+    five times the noise of the other. So if l is 0, the larger of x - l and u - x replaces x - l, and likewise for x'.
+    The result is cut at the plain difference [l' - u, u' - l], which contains the change whenever both intervals hold.
+    ``docs/reading.md`` reports how often the interval held.
 
     Args:
-        before, after: of the same areas, and not one release twice: its noise is not independent of itself.
-        origin_level, destination_level: names of levels.
+        before, after: Releases of the same areas. They must not be the same release, since its noise is not independent
+            of itself.
+        origin_level, destination_level: Names of levels.
 
     Returns:
-        One row a pair that either lists: origin, destination, before, after, change (trips, int64), lower, upper
-        (Int64; missing where one of them does not list the pair, which is so above
-        :data:`od_core.publication.columns.MOST_LISTED` public pairs alone), significant (whether 0 lies
-        outside). Of pairs that did not change up to one in ten is significant all the same.
+        One row for each pair that either release lists: origin, destination, before, after, change (trips, int64),
+        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
+        does not list the pair, which happens only above :data:`od_core.publication.columns.MOST_LISTED` public pairs.
+        Up to one in ten of the pairs that did not change is significant all the same.
 
     Raises:
-        OdError: an unknown level; geographies that differ, with the level and the areas that do.
+        OdError: If a level is unknown; if the geographies differ, with the level and areas that do; or if a release has
+            no intervals.
     """
     for side in _PAIR:
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))
@@ -56,7 +59,7 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
 
 
 def _changes(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Of two tables with origin, destination, trips, lower, upper."""
+    """Return the changes between two tables with origin, destination, trips, lower, upper."""
     both = old.merge(new, how="outer", on=_PAIR, suffixes=("_old", "_new"))
     x, y = _Side.of(both, "old"), _Side.of(both, "new")
     change = y.trips - x.trips
@@ -70,12 +73,13 @@ def _changes(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Side:
-    """One release of two, by pair.
+    """One of the two releases, by pair.
 
     Attributes:
-        trips: released.
-        down, up: how far its bounds are from that; not a number where the pair is not listed.
-        reach_down: how far the noise reaches down: ``down``, or where that is cut at 0 as far as up.
+        trips: Released trips.
+        down, up: Distances from the trips to the bounds; NaN if the pair is not listed.
+        reach_down: How far the noise reaches down: ``down`` or, if the lower bound is 0, the larger of ``down`` and
+            ``up``.
     """
 
     trips: NDArray[np.int64]
@@ -94,13 +98,13 @@ class _Side:
 
 
 def _root_of_squares(one: Reals, other: Reals) -> Reals:
-    """Of whole numbers, rounded up; a root that is whole stays what it is."""
+    """Return the root of the sum of squares of whole numbers, rounded up; a root that is whole stays unchanged."""
     root: Reals = np.ceil(np.sqrt(one**2 + other**2))
     return root
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
-    """Raises OdError where two geographies differ, with the first level that does."""
+    """Raise OdError if two geographies differ, and name the first level that does."""
     if before.digest == after.digest:
         return
     if before.levels != after.levels:
@@ -116,7 +120,7 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
 
 
 def _parents(geography: Geography, level: int) -> dict[str, str]:
-    """The area above each area of a level."""
+    """Return the area above each area of a level."""
     above = geography.codes[level - 1]
     return {
         area: above[number]
@@ -125,7 +129,7 @@ def _parents(geography: Geography, level: int) -> dict[str, str]:
 
 
 def _named(areas: list[str]) -> str:
-    """The first areas of a list, and how many more there are."""
+    """Return the first areas of a list as text, with the number of further areas."""
     more = f" and {len(areas) - _EXAMPLES} more" if len(areas) > _EXAMPLES else ""
     return f"{', '.join(areas[:_EXAMPLES])}{more} {'is' if len(areas) == 1 else 'are'}"
 

@@ -1,4 +1,4 @@
-"""The files of a bundle of flows."""
+"""List the files of a bundle of flows, and write them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from od_core.publication.tables import areas_files, areas_table
 
 
 def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
-    """Flows in every format, what they were estimated from, and the areas."""
+    """Return the files of the flows in every format, of the noisy measurements, and of the areas."""
     tables, tree = FlowTables.of(release, certificate), release.plan.tree
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
@@ -53,7 +53,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
 
 
 def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
-    """What a user of the files must know beside their columns."""
+    """Return what a user of the files must know in addition to their columns."""
     interval = certificate["interval"] is not None
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
@@ -71,14 +71,14 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
 
 
 def _larger(release: Release, most: int) -> list[tuple[str, str]]:
-    """The pairs of levels, by name, with more than so many pairs of areas."""
+    """Return the pairs of levels, by name, with more than so many pairs of areas."""
     tree = release.plan.tree
     pairs = product(enumerate(tree.origin.level_names), enumerate(tree.destination.level_names))
     return [(origin, destination) for (o, origin), (d, destination) in pairs if cells(tree, o, d) > most]
 
 
 def _unlisted(release: Release) -> list[str]:
-    """What may be in the pairs of areas that are not listed, of pairs of levels that have too many."""
+    """Return sentences that bound the trips of unlisted pairs of areas, for pairs of levels that have too many."""
     return [
         f"Of flows from {in_markdown(origin)} to {in_markdown(destination)}, a pair of areas that is not listed has"
         f" {release.zero_bound(origin, destination):,} trips at most, with a probability of about {100 * CONFIDENCE} %."
@@ -87,7 +87,7 @@ def _unlisted(release: Release) -> list[str]:
 
 
 def _matrices(tables: FlowTables) -> list[BundleFile]:
-    """A file for each pair of levels that is not too large; what it holds is made when it is written."""
+    """Return a file for each pair of levels that is not too large; its content is made when it is written."""
     tree = tables.tree
     origins, destinations = tree.origin.level_names, tree.destination.level_names
 

@@ -1,4 +1,4 @@
-"""The flows of a release at every pair of levels, computed once and written into each format."""
+"""Compute the flows of a release at every pair of levels once, and write them in each format."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LevelPair:
     """The flows of one pair of levels.
 
     Attributes:
-        origin_level, destination_level: numbers of the levels.
-        flows: as :meth:`od_core.flows.release.Release.flows_at` gives them.
+        origin_level, destination_level: Numbers of the levels.
+        flows: Flows as :meth:`od_core.flows.release.Release.flows_at` returns them.
     """
 
     origin_level: int
@@ -43,8 +43,8 @@ class FlowTables:
     """The flows of a release at every pair of levels, root first.
 
     Attributes:
-        release: the release.
-        interval: whether each flow has its interval.
+        release: The release.
+        interval: Whether each flow has its interval.
     """
 
     release: Release
@@ -52,7 +52,7 @@ class FlowTables:
 
     @classmethod
     def of(cls, release: Release, certificate: dict[str, Any]) -> FlowTables:
-        """With intervals where the certificate says so."""
+        """Return the flows of a release, with intervals if its certificate states them."""
         return cls(release, certificate["interval"] is not None)
 
     @property
@@ -62,7 +62,7 @@ class FlowTables:
 
     @cached_property
     def pairs(self) -> list[LevelPair]:
-        """Every pair of levels; the levels of origins change last."""
+        """Every pair of levels; destination levels vary fastest."""
         return [
             LevelPair(o_level, d_level, self.release.flows_at(origin, destination, interval=self.interval))
             for o_level, origin in enumerate(self.tree.origin.level_names)
@@ -71,14 +71,14 @@ class FlowTables:
 
     @property
     def table(self) -> Table:
-        """Its columns; only mechanisms that release what they measured have trips below 0."""
+        """The columns of the table; only mechanisms that release what they measured have trips below 0."""
         table = FLOWS_WITH_INTERVALS if self.interval else FLOWS
         if self.release.plan.mechanism.measures != "all_leaves":
             return table
         return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """The rows of each pair of levels, with the names of its levels before them."""
+        """Yield the rows of each pair of levels, preceded by the names of its levels."""
         for pair in self.pairs:
             frame = pair.flows.copy()
             frame.insert(0, "origin_level", self.tree.origin.level_names[pair.origin_level])
@@ -86,24 +86,24 @@ class FlowTables:
             yield frame
 
     def write_parquet(self, file: BinaryIO) -> None:
-        """One table, a row group or more for each pair of levels; the same bytes at every call."""
+        """Write one table with one or more row groups for each pair of levels; the same bytes at every call."""
         schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for frame in self.frames():
                 writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
 
     def write_csv(self, file: BinaryIO) -> None:
-        """The same table as RFC 4180 has it, in UTF-8."""
+        """Write the same table as CSV (RFC 4180) in UTF-8."""
         for number, frame in enumerate(self.frames()):
             write_rows(file, frame, header=number == 0)
 
 
 def flows_table(release: Release) -> pa.Table:
-    """The leaf flows: origin, destination (zone codes), trips."""
+    """Return the leaf flows: origin, destination (zone codes), trips."""
     return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
 
 
 def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """All measured cells, top level first, piece by piece: level, origin, destination (codes), noisy, variance."""
+    """Yield all measured cells in pieces, top level first: level, origin, destination (codes), noisy, variance."""
     for measurement in release.measured:
         yield from measured_cells(release.plan, measurement)

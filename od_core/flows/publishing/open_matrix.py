@@ -1,4 +1,4 @@
-"""OpenMatrix files (OMX 0.2, HDF5): the flows of one pair of levels as full matrices, for transport models."""
+"""Write OpenMatrix files (OMX 0.2, HDF5): the flows of one pair of levels as full matrices, for transport models."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import MOST_LISTED
 
 MOST_CELLS = MOST_LISTED
-"""Cells of the largest matrix that is written: up to so many, every pair has its interval."""
+"""Cells of the largest matrix that is written. Up to this number, every pair has its interval."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
-"""Level names that can stand in the name of a file everywhere."""
+"""Level names that are valid in a file name on every system."""
 
 SIDES = ("origin", "destination")
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
-"""HDF5 reads and writes no file of the disk; PyTables wants another name for each file that is open."""
+"""HDF5 reads and writes no file on the disk. PyTables needs a different name for each file that is open."""
 
 
 def cells(tree: FlowTree, origin_level: int, destination_level: int) -> int:
-    """Cells of the matrix of a pair of levels."""
+    """Return the number of cells of the matrix of a pair of levels."""
     return tree.origin.size(origin_level) * tree.destination.size(destination_level)
 
 
 def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
-    """Name of the file of each pair of levels, as ``flows_state_state.omx``.
+    """Return the file name of each pair of levels, such as ``flows_state_state.omx``.
 
-    By the numbers of the levels, as ``flows_3_3.omx``, where names are not plain or two files would have one name.
+    If a name is not plain, or two files would have the same name, all names use the numbers of the levels, such as
+    ``flows_3_3.omx``.
     """
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     names = {
@@ -50,16 +51,16 @@ def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
 
 
 def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
-    """Matrices ``trips`` and, where the flows have intervals, ``lower`` and ``upper``; int64, the same bytes always.
+    """Write int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``; the same bytes at every call.
 
-    Rows are origins and columns destinations, in tree order. The lookups ``origin`` (attribute ``dim`` 0) and
-    ``destination`` (``dim`` 1) hold the area codes as bytes of one width in UTF-8.
+    Rows are origins and columns are destinations, in tree order. The lookups ``origin`` (attribute ``dim`` 0) and
+    ``destination`` (``dim`` 1) hold the area codes as bytes of one width, in UTF-8.
 
-    HDF5 makes the file in memory, since it closes a file on a disk without a word where the disk refused a part of it.
-    Memory is that of one matrix, and of the compressed file twice.
+    HDF5 makes the file in memory, because it closes a file on disk without an error even if the disk refused part of
+    it. This takes the memory of one matrix and twice that of the compressed file.
 
     Raises:
-        OdError: the matrix has more than :data:`MOST_CELLS` cells.
+        OdError: If the matrix has more than :data:`MOST_CELLS` cells.
     """
     if cells(tree, pair.origin_level, pair.destination_level) > MOST_CELLS:
         raise OdError(
@@ -68,7 +69,7 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
             f" {tree.destination.level_names[pair.destination_level]} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
-    import openmatrix  # with PyTables a fifth of a second, which nobody else should pay
+    import openmatrix  # takes a fifth of a second, with PyTables
 
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     row, column = (_numbers(codes, pair.flows[side]) for side, codes in zip(SIDES, sides, strict=True))
@@ -86,5 +87,5 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
 
 
 def _numbers(codes: tuple[str, ...], named: pd.Series) -> NDArray[np.intp]:
-    """Number of the area of each code."""
+    """Return the number of the area of each code."""
     return pd.Index(list(codes), dtype=object).get_indexer(pd.Index(named.astype(object)))

@@ -1,4 +1,4 @@
-"""A release of flows read back from its bundle or from the release database."""
+"""Read a release of flows back from its bundle or from the release database."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from od_core.publication.database import CLOSED, named_releases
 def open_flows(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Release:
-    """A published release of flows, from a bundle folder or from ``release.duckdb``.
+    """Return a published release of flows, from a bundle folder or from ``release.duckdb``.
 
-    Arguments and errors as :func:`od_core.published.opening.open_release`.
+    For arguments and errors, see :func:`od_core.published.opening.open_release`.
     """
     place, asked = Path(path), Asked.of(release, period, revision)
     if place.is_dir():
@@ -47,7 +47,7 @@ def open_flows(
 
 @dataclass(frozen=True)
 class Asked:
-    """Which release is asked for; None is any."""
+    """A request for a release; an attribute that is None accepts any value."""
 
     release: str | None
     period: str | None
@@ -55,14 +55,14 @@ class Asked:
 
     @classmethod
     def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
-        """By the name of a series, or by a whole key, which says period and revision, too."""
+        """Return a request by the name of a series, or by a whole key, which includes period and revision."""
         if release is None or "/" not in release:
             return cls(release, period, revision)
         key = ReleaseKey.parse(release)
         return cls(key.release, key.period, key.revision)
 
     def matches(self, key: ReleaseKey) -> bool:
-        """Whether a release is one of those that are asked for."""
+        """Return whether a release is one of those requested."""
         return (
             self.release in (None, key.release)
             and self.period in (None, key.period)
@@ -70,7 +70,11 @@ class Asked:
         )
 
     def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
-        """The newest of those. Raises OdError where there is none, or where they are of several series."""
+        """Return the newest of the requested releases.
+
+        Raises:
+            OdError: If there is none, or if they belong to several series.
+        """
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
         if len(series) > 1:
@@ -83,7 +87,7 @@ class Asked:
 ANY = Asked(None, None, None)
 
 _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
-"""Certificate, areas, flows, measurements."""
+"""Certificate, areas, flows and measurements."""
 
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:
@@ -119,7 +123,11 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
 
 
 def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
-    """The newest release of flows that is asked for. Raises OdError where there is none, or only of another kind."""
+    """Return the newest requested release of flows.
+
+    Raises:
+        OdError: If there is none, or only one of another kind.
+    """
     flows = named_releases(connection, ("releases",))
     others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
     if others and not any(map(asked.matches, flows)):
@@ -134,7 +142,11 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
 def _release(
     certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, measurements: pd.DataFrame
 ) -> Release:
-    """The release behind the published tables. Raises OdError where they do not fit together."""
+    """Return the release behind the published tables.
+
+    Raises:
+        OdError: If the tables do not fit together.
+    """
     plan = _plan(certificate["plan"], areas, certificate.get("geography_versions", {}))
     tree = plan.tree
     leaves = _pairs(tree, tree.depth, flows)
@@ -165,7 +177,7 @@ def _release(
 
 
 def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
-    """The pairs of areas behind a table's codes, in its order."""
+    """Return the pairs of areas behind the codes of a table, in its order."""
     o_level, d_level = tree.level_pair(level)
     pairs = Pairs(
         level,
@@ -211,7 +223,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
 
 
 def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
-    """The geography with that digest, from the published areas."""
+    """Return the geography with that digest, from the published areas."""
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
     codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
     names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))
@@ -245,5 +257,5 @@ def _changed(what: str) -> OdError:
 
 
 def absent(message: str) -> OdError:
-    """There is no such release."""
+    """Return the error for a release that does not exist."""
     return OdError("OD-RELEASE-ABSENT", message, next_step="name a published release")

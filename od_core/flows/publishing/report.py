@@ -1,4 +1,4 @@
-"""The report of a release of flows, from the release, its certificate and the ledger alone."""
+"""Write the report of a release of flows, from the release, its certificate and the ledger alone."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from od_core.publication.html.report_page import (
 )
 
 LISTED = 20
-"""Flows, and changes, that a report lists."""
+"""Largest number of flows, and of changes, that a report lists."""
 
 _MOST_HEATED, _MOST_COMPARED = 12, 64
-"""Areas of a side up to which a level is fine enough for the heat map, and for the comparison with another period."""
+"""Largest numbers of areas on a side for the heat map and for the comparison with another period."""
 
 
 def flows_report(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> str:
-    """The report as HTML; see ``Kind.report``."""
+    """Return the report as HTML; see ``Kind.report``."""
     tree = release.plan.tree
     interval = confidence(certificate)
     leaves = _leaf_flows(release, certificate)
@@ -73,18 +73,18 @@ def flows_report(release: Release, certificate: dict[str, Any], around: Circumst
 
 
 def confidence(certificate: dict[str, Any]) -> str | None:
-    """The confidence of its intervals in words; None for a release without them."""
+    """Return the confidence of the release's intervals as text; None for a release without intervals."""
     stated = certificate["interval"]
     return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
 
 
 def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
-    """The largest flows between zones: origin, destination, trips and, where there are intervals, lower and upper."""
+    """Return the largest flows between zones: origin, destination, trips and, with intervals, lower and upper."""
     return _leaf_flows(release, certificate).nlargest(LISTED, "trips")
 
 
 def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
-    """The map of the largest flows; nothing where zones have no coordinates. See ``Kind.pictures``."""
+    """Return the map of the largest flows, or nothing if no such flow has coordinates; see ``Kind.pictures``."""
     flows = drawn_flows(release.plan.tree, _leaf_flows(release, certificate))
     if flows is None:
         return {}
@@ -139,13 +139,13 @@ def _largest(release: Release, leaves: pd.DataFrame, interval: str | None) -> Ma
 
 
 def _level_up_to(geography: Geography, most: int) -> int:
-    """The finest level with at most so many areas; the first one where it has more."""
+    """Return the finest level with at most so many areas, or the first level if it has more."""
     fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
     return max(fitting, default=1)
 
 
 def _heat(release: Release) -> Markup:
-    """A table of the upper areas, shaded by their trips."""
+    """Return a table of the upper areas, shaded by their trips."""
     tree = release.plan.tree
     levels = (_level_up_to(tree.origin, _MOST_HEATED), _level_up_to(tree.destination, _MOST_HEATED))
     origin, destination, trips = tree.sums_at(release.leaves, *levels)
@@ -172,7 +172,7 @@ def _heat(release: Release) -> Markup:
 
 
 def _busiest(trips: NDArray[np.int64]) -> list[int]:
-    """The areas with the most trips, in tree order."""
+    """Return the areas with the most trips, in tree order."""
     most = np.argsort(-trips, kind="stable")[:_MOST_HEATED]
     return [int(area) for area in np.sort(most)]
 
@@ -217,7 +217,7 @@ def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
 
 
 def _sizes(release: Release) -> Markup:
-    """How many pairs of zones have so many trips, and what share of all trips they are."""
+    """Return a table of pairs of zones by their trips, with each class's share of all trips."""
     tree, trips = release.plan.tree, release.leaves.trips
     total, most = int(trips.sum()), int(trips.max(initial=0))
     rows = []
@@ -306,10 +306,10 @@ def _errors(release: Release, interval: str | None) -> Markup:
 def largest_changes(
     release: Release, certificate: dict[str, Any], around: Circumstances[Release]
 ) -> pd.DataFrame | None:
-    """The changes since the period before, largest first; None where there is nothing that they can be told from.
+    """Return the changes since the previous period, largest first; None if the two releases cannot be compared.
 
-    At the finest level of each side that has not too many areas; columns as
-    :func:`od_core.flows.publishing.changes.changes` has them.
+    Each side is compared at its finest level with at most ``_MOST_COMPARED`` areas. For the columns, see
+    :func:`od_core.flows.publishing.changes.changes`.
     """
     if around.previous is None or confidence(certificate) is None or not _same_areas(release, around.previous[1]):
         return None

@@ -1,4 +1,4 @@
-"""A map of flows between zones with coordinates: lines on an even projection, and nothing else."""
+"""Draw a map of flows between zones with coordinates: lines on an even projection, without coasts or borders."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from od_core.publication.html.markup import Markup, element
 from od_core.publication.html.report_page import ACCENT, INK, SHADES, between, number
 
 MOST_LINES = 80
-"""Flows that are drawn."""
+"""Largest number of flows that are drawn."""
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
 _LABELS = 24
 _LETTER, _LINE = 10.5, 15
-"""Width and height of a letter of a label, about."""
+"""Approximate width and height of a letter of a label."""
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where degrees lie on the picture, all meridians and parallels straight and even.
+    """A mapping from degrees to the picture, with straight and evenly spaced meridians and parallels.
 
     Attributes:
-        west, north: degrees of the upper left corner; longitudes count eastwards from the west, past 180.
-        shrink: length of a degree of longitude, in degrees of latitude.
-        scale: of a degree of latitude, in units of the picture.
-        left, top: where that corner is on the picture.
-        height: of the picture.
+        west, north: Degrees of the upper left corner; longitudes count eastwards from ``west``, past 180.
+        shrink: Length of a degree of longitude, in degrees of latitude.
+        scale: Length of a degree of latitude, in units of the picture.
+        left, top: Position of that corner on the picture.
+        height: Height of the picture.
     """
 
     west: float
@@ -48,7 +48,7 @@ class _Frame:
 
     @classmethod
     def around(cls, degrees: Degrees) -> _Frame:
-        """The least frame around some places, cut where no place is for the most meridians."""
+        """Return the smallest frame around some places, cut in the widest gap between their longitudes."""
         latitudes, longitudes = degrees[:, 0], np.sort(degrees[:, 1] % 360)
         gaps = np.append(np.diff(longitudes), longitudes[0] + 360 - longitudes[-1])
         cut = int(np.argmax(gaps))
@@ -61,20 +61,20 @@ class _Frame:
         return cls(west, north, shrink, scale, (_WIDTH - across * scale) / 2, (height - down * scale) / 2, height)
 
     def place(self, degrees: Sequence[float]) -> tuple[float, float]:
-        """Where a place lies on the picture."""
+        """Return the position of a place on the picture."""
         degree = self.shrink * self.scale
         x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
         if x > (_WIDTH + 360 * degree) / 2:
-            x -= 360 * degree  # just west of the frame, and not all around the world
+            x -= 360 * degree  # a place just west of the frame, not on its far side
         return x, self.top + (self.north - degrees[0]) * self.scale
 
 
 def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
-    """The largest flows between two places of a map, largest first; None where there are none to draw.
+    """Return the largest flows between two different places with coordinates, largest first; None if there are none.
 
     Args:
-        tree: whose zones may have coordinates.
-        flows: leaf flows, origin, destination, trips and, where there are intervals, lower and upper.
+        tree: The flow tree, whose zones may have coordinates.
+        flows: Leaf flows: origin, destination, trips and, if there are intervals, lower and upper.
     """
     sides = [_places(geography) for geography in (tree.origin, tree.destination)]
     known = flows["origin"].isin(list(sides[0])) & flows["destination"].isin(list(sides[1])) & (flows["trips"] > 0)
@@ -88,7 +88,7 @@ def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
-    """The map of flows as :func:`drawn_flows` gives them."""
+    """Return the map of the flows of :func:`drawn_flows`."""
     origins, destinations = _places(tree.origin), _places(tree.destination)
     pairs = list(zip(largest["origin"], largest["destination"], strict=True))
     frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
@@ -130,7 +130,7 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
 
 
 def _places(geography: Geography) -> dict[str, tuple[float, float]]:
-    """Latitude and longitude of the zones that have them."""
+    """Return the latitude and longitude of the zones that have them."""
     if geography.coordinates is None:
         return {}
     listed = zip(geography.zones, geography.coordinates.tolist(), strict=True)
@@ -144,7 +144,7 @@ def _line(
     flow: Mapping[Hashable, Any],
     most: int,
 ) -> Markup:
-    """One flow, bent so that the way back lies beside it."""
+    """Return the line of one flow, bent so that the flow in the opposite direction lies beside it."""
     origin, destination = flow["origin"], flow["destination"]
     (x, y), (u, v) = frame.place(origins[origin]), frame.place(destinations[destination])
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
@@ -159,7 +159,7 @@ def _line(
 
 
 def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple[float, float], str]) -> list[Markup]:
-    """Codes of the busiest zones, where they do not lie on each other."""
+    """Return the codes of the busiest zones, omitting labels that would overlap."""
     taken: list[tuple[float, float, float, float]] = []
     labels = []
     for place in busiest:

@@ -1,8 +1,9 @@
-"""Flows for statistical offices: SDMX-CSV 2.0, and the structure of it as an SDMX-JSON 2.0 message.
+"""Write flows for statistical offices: SDMX-CSV 2.0, and its structure as an SDMX-JSON 2.0 message.
 
-An area's code may be anything; an identifier of SDMX may not, and readers take what looks like a number for one. So an
-area's identifier is its level's number and its code, as ``L4_007``, with every byte but letters, digits, ``-`` and
-``_`` as ``$`` and two hexadecimal digits. The code itself is the name of the identifier in the code list.
+An area code can be any text, but an SDMX identifier cannot, and readers take text that looks like a number for one. So
+the identifier of an area is the number of its level and its code, such as ``L4_007``. Every byte other than letters,
+digits, ``-`` and ``_`` becomes ``$`` and two hexadecimal digits. The code itself is the name of the identifier in the
+code list.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ IDENTIFIERS = {
     "lower": "LOWER",
     "upper": "UPPER",
 }
-"""Columns by their names in SDMX, in their order there."""
+"""SDMX name of each column, in the order of SDMX."""
 
 
 def area_identifier(level: int, code: str) -> str:
-    """The identifier of an area; different areas have different ones."""
+    """Return the identifier of an area; different areas have different identifiers."""
     return f"L{level}_" + _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], code.encode()).decode()
 
 
 def dataflow_identifier(key: ReleaseKey) -> str:
-    """The identifier of the dataflow of a series."""
+    """Return the identifier of the dataflow of a series."""
     return key.release.upper()
 
 
 def time_period(period: Period) -> str:
-    """The period as SDMX writes it: as we do, but for a span, which is a first day and a duration."""
+    """Return a period as SDMX writes it: unchanged, except that a span becomes its first day and a duration."""
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
 
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
-    """The flows at every pair of levels as SDMX-CSV 2.0; an area's identifier says its level."""
+    """Write the flows at every pair of levels as SDMX-CSV 2.0; the identifier of an area includes its level."""
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
     for number, pair in enumerate(tables.pairs):
         frame = pair.flows.rename(columns=IDENTIFIERS)
@@ -66,8 +67,8 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
 
 
 def write_structure(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
-    """Code lists of the areas, concepts, data structure and dataflow; the time of its header is the ledger's."""
-    from pysdmx.io import write_sdmx  # with what it imports a tenth of a second
+    """Write code lists of the areas, concepts, data structure and dataflow, dated with the time of measurement."""
+    from pysdmx.io import write_sdmx  # importing it takes a tenth of a second
     from pysdmx.io.format import Format
     from pysdmx.model import Agency
     from pysdmx.model.message import Header
@@ -85,7 +86,7 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], file: Binar
 
 
 def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
-    """Code lists, concepts, data structure and dataflow of a series, as objects of ``pysdmx``."""
+    """Return code lists, concepts, data structure and dataflow of a series, as objects of ``pysdmx``."""
     from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
     series, concepts = dataflow_identifier(key), _concepts()
@@ -125,13 +126,13 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
 
 
 def _maintained(place: str, identifier: str) -> dict[str, Any]:
-    """What names an object of the structure."""
+    """Return the arguments that identify an object of the structure."""
     urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
     return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
 
 
 def _code_lists(tree: FlowTree, series: str) -> list[Any]:
-    """The areas of origins and of destinations; one list where they are the same."""
+    """Return the code lists of origin and destination areas, or one list if they are the same."""
     from pysdmx.model import Code, Codelist
 
     sides = {"ORIGIN": tree.origin, "DESTINATION": tree.destination}
@@ -151,7 +152,7 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
 
 
 def _concepts() -> dict[str, Any]:
-    """The concept of each column, those of intervals too."""
+    """Return the concept of each column, including those of intervals."""
     from pysdmx.model import Concept, DataType
 
     scheme = f"urn:sdmx:org.sdmx.infomodel.conceptscheme.Concept={AGENCY}:{_CONCEPTS}({VERSION})"
@@ -170,5 +171,5 @@ def _concepts() -> dict[str, Any]:
 
 
 def _identifiers(geography: Geography) -> list[dict[str, str]]:
-    """The identifier of every area, by its code, level by level."""
+    """Return the identifier of every area, by its code, level by level."""
     return [{code: area_identifier(level, code) for code in codes} for level, codes in enumerate(geography.codes)]
