@@ -108,8 +108,7 @@ class TripCounts:
 
     @classmethod
     def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts of ranks in any order, equal ones summed, zeros left out; both arrays may be overwritten.
-        """
+        """Return the counts of ranks in any order, equal ones summed, zeros left out; the input may be overwritten."""
         rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
         pairs = _merge_equal(rank, trips)
         before = np.zeros(pairs + 1, dtype=np.int64)
@@ -175,7 +174,7 @@ def count_trips(
 def place_trips(
     flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD
 ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-    """Confidential: return origin zone, destination zone and trips of every valid record; shape (valid records,) each.
+    """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
 
     A record whose zone is not listed goes to the geography's ``unknown`` zone if there is one; otherwise it is dropped.
     Both are decided record by record, so one record never changes what happens to another (``docs/privacy.md``).
