@@ -183,7 +183,7 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)  # a killed parent leaves its workers waiting for ever
+        os._exit(1)  # otherwise workers of a killed parent wait for ever
 
 
 _held: dict[str, KnownFlows] = {}
@@ -196,7 +196,7 @@ _compiled: set[str] = set()
 def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     """Make a run in a worker process and write its file; return False if the file is there already."""
     if run.data_set not in _held:
-        _held.clear()  # before the next one is made
+        _held.clear()  # free memory before the next one is made
         _held[run.data_set] = make()
     data = _held[run.data_set]
     record = {

@@ -206,7 +206,7 @@ def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> No
                     bounded["level"], bounded["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1
                 )
         axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # marks at 0 are whole
+    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # marks at 0 stay whole
     last = int(rows["level"].max()) if len(rows) else 0
     axes.set_xticks(range(0, last + 1, 4 if last > 8 else 1))
     axes.set_xlabel("level of the flow tree")

@@ -247,7 +247,7 @@ def _split(weights: Reals, total: int, most: int) -> Counts:
             (low, factor) if np.clip(weights * factor, 1, most).astype(np.int64).sum() > total else (factor, high)
         )
     parts = np.clip(weights * low, 1, most).astype(np.int64)
-    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights step up together
+    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
     return parts
 
 

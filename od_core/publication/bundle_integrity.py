@@ -134,7 +134,7 @@ _BROKEN = (OSError, BadZipFile, KeyError, zlib.error, EOFError, NotImplementedEr
 
 def _digest(archive: ZipFile, name: str) -> str:
     with archive.open(name) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as it asks for
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as required
 
 
 def _top(release: str) -> str:

@@ -257,8 +257,8 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
 def _of_a_group(spent: Spent) -> str:
     """Return the promise for the trips of a person with :data:`TRIPS_OF_A_PERSON` in the period.
 
-    For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9], and (epsilon, delta) becomes (k epsilon, k
-    e^((k - 1) epsilon) delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
+    For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9]. (epsilon, delta) becomes
+    (k epsilon, k e^((k - 1) epsilon) delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
     """
     units = TRIPS_OF_A_PERSON
     if not isinstance(spent, SpentDirectly):

@@ -36,7 +36,7 @@ class RecordQuery:
         time_zone: zone in which times with a zone are assigned to days; None refuses such times.
 
     Raises:
-        OdError: a column is missing or cannot hold what it should; as :func:`refuse_unclear_rows`.
+        OdError: a column is missing; as :func:`refuse_unclear_rows`.
     """
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
@@ -49,7 +49,11 @@ class RecordQuery:
         refuse_unclear_rows(file, columns)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
-        """Return the query; see :func:`od_core.records.load.load_records`."""
+        """Return the query; see :func:`od_core.records.load.load_records`.
+
+        Raises:
+            OdError: a column cannot hold what it should.
+        """
         columns, form = self._columns, self._file.form
         date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else self._date(columns.date)
         is_inside = f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"

@@ -82,7 +82,7 @@ class OpenFile(NamedTuple):
         other = next((one for one in _DELIMITERS if _has_any(expected, _first_line(source, form, one))), None)
         if other is not None:
             message += f", but has with {other!r} between the fields"
-            next_step = f"write delimiter: {json.dumps(other)}"  # as YAML writes a tab too
+            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which YAML reads, also for a tab
             next_step += " beside the path of the files" if "delimiter" in form.takes else " with reader: table"
         detail = f"first line: {self.relation.columns!r}"
         return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
@@ -135,7 +135,7 @@ def _csv_query(source: Path, form: RecordFormat) -> str:
     DuckDB would guess missing options from a sample, and one record could then change how others are read.
     """
     names = _first_line(source, form, form.text_delimiter)
-    if not names or len({name.lower() for name in names}) < len(names):  # DuckDB tells no cases apart
+    if not names or len({name.lower() for name in names}) < len(names):  # DuckDB ignores case
         what = "has a column twice, in whatever case" if names else "is empty, without even a header line"
         raise file_fault(source, form, "OD-FILE-UNREADABLE", what, next_step="correct the file of records")
     columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)

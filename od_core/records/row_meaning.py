@@ -1,4 +1,4 @@
-"""Decide if a row of records is one trip or several, where no declaration says so.
+"""Decide whether a row of records is one trip or several, where no declaration says so.
 
 A row of 100 trips that is counted as one trip loses 99 of them. Unnamed columns are those that no declaration reads or
 filters on. A release judges them by name and type alone, that is, by the schema: the content of the records is

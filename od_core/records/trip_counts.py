@@ -108,7 +108,7 @@ class TripCounts:
 
     @classmethod
     def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts of ranks in any order, equal ones summed, zeros left out; the input may be overwritten."""
+        """Return the counts of ranks in any order, equal ones summed, zeros left out; ``rank`` is overwritten."""
         rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
         pairs = _merge_equal(rank, trips)
         before = np.zeros(pairs + 1, dtype=np.int64)
@@ -206,7 +206,7 @@ def _placed(
     destination = tree.destination.zone_numbers(flows["destination"])
     valid = np.ones(len(flows), dtype=bool) if is_whole is None else is_whole
     if "in_period" in flows.columns:
-        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # missing is not in the period
+        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # a missing value is False
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
     lost_zeros = partial(_lost_zeros, flows, (origin, tree.origin), (destination, tree.destination))
     refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)

@@ -124,7 +124,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=8)
-def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # tells one content of the file from another
+def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # part of the cache key: the file's content
     """Return the geography in a file with this digest; cached, since every step needs it and a large one is slow."""
     zones = read_zones(path)
     try:

@@ -84,7 +84,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     """Yield a new folder of mode 0700, removed at the end; also remove folders that killed processes left unlocked."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in folder.glob(f"{_SCRATCH}*"):
-        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or another removes it
+        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or already removed
             shutil.rmtree(left, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
@@ -175,7 +175,7 @@ def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
     def setting(name: str) -> str | None:
         try:
             value: str | None = session.conf.get(name, None)
-        except PySparkException:  # some platforms tell nothing of the cluster
+        except PySparkException:  # some platforms hide the cluster's settings
             return None
         return value
 

@@ -54,7 +54,7 @@ def certificate_page(certificate: dict[str, Any]) -> str:
 
 
 def _facts(facts: dict[str, Any]) -> str:
-    """Return names and values; a value is text, a list, a table or further facts."""
+    """Return facts as a list of names and values; a value is text, a list, a table or further facts."""
     items = [f"<dt>{_words(name)}</dt><dd>{_value(value, name)}</dd>\n" for name, value in facts.items()]
     return f"<dl>\n{''.join(items)}</dl>\n"
 

@@ -7,7 +7,7 @@ import html
 
 
 class Markup(str):
-    """Text that is markup."""
+    """A string that is markup, so it is not escaped again."""
 
     __slots__ = ()
 

@@ -133,7 +133,7 @@ def signed(value: int) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a number with three significant digits, or with its whole part in full."""
+    """Return a number with three significant digits, its whole part in full, and at most three decimal places."""
     size = abs(value)
     if size == 0:
         return "0"
