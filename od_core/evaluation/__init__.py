@@ -1,1 +1,1 @@
-"""Compare releases with a known truth, for synthetic and public data. Nothing in this package is private."""
+"""Compare releases with a known truth, for synthetic and public data; the results are not differentially private."""

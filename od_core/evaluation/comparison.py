@@ -73,7 +73,7 @@ CONTENDERS = (
 )
 """Contenders at equal (epsilon, delta).
 
-All but ``inftda_refined`` and the stability histogram, which has no rho, also have equal rho.
+All but the one labelled ``inftda_refined`` also have equal rho, except the stability histogram, which has none.
 """
 
 
@@ -263,7 +263,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_memory_gigabytes() -> float | None:
-    """Return the most memory that this process has held since the last reset; None if the system is not Linux."""
+    """Return the most memory that this process has held since the last reset; None unless the system is Linux."""
     try:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,10 +1,8 @@
 """Confidential: keep true leaf counts in a folder of files that are sorted by rank and written once.
 
 A release reads all of the counts, those of a run of ranks, or one piece after another, so it may be of any size. The
-files are written by DuckDB in one process or by the tasks of a cluster. The result does not
-depend on how the counts are cut into files.
-
-See ``docs/decisions/0013-parts-and-spark.md``.
+files are written by DuckDB in one process or by the tasks of a cluster. The result does not depend on how the counts
+are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
 """
 
 from __future__ import annotations

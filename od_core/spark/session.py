@@ -41,7 +41,7 @@ _SAFE = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
     **_REMOTE,
 }
-"""Settings of a session opened here: its event log and interface show true counts, its files and logs show values."""
+"""Settings of a session opened here; event log and interface would show true counts, and files and logs values."""
 
 _SCRATCH = "spark-"
 
@@ -200,7 +200,8 @@ def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
 def _attempts(setting: Callable[[str], str | None]) -> int:
     """Return how often a task is tried.
 
-    This is 1 on a local master unless it names more, and otherwise the setting, or Spark's own default of 4.
+    This is 1 on a local master unless it names more. Otherwise it is the setting, by default Spark's own 4, or 1 if the
+    master cannot be read.
     """
     master = setting("spark.master")
     if master is None:
