@@ -1,1 +1,1 @@
-"""Comparison with a known truth: for synthetic and public data. Nothing in here is private."""
+"""Compare releases with a known truth, for synthetic and public data; the results are not differentially private."""

@@ -1,4 +1,4 @@
-"""Mechanisms compared on data with a known truth: one file a run, so that a comparison can be killed and resumed."""
+"""Compare mechanisms on data with a known truth; every run has its own file, so a comparison can be resumed."""
 
 from __future__ import annotations
 
@@ -33,21 +33,18 @@ from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.trip_counts import TripCounts
 
-# The mechanisms that are compared, and how each is told its budget (spec 2, "Mechanisms to compare").
-
-
 DELTA = "1e-8"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism as it stands in tables and figures.
+    """A mechanism and its budget rule, as they appear in tables and figures.
 
     Attributes:
         label: its name there.
-        mechanism: name of a mechanism, or one with its options.
-        conversion: how rho is found from (epsilon, delta); None is the mechanism's own. ``tight`` is that of the
-            paper's mechanisms, so that whoever names it spends the same rho as they do.
+        mechanism: name of a mechanism, or a mechanism with options.
+        conversion: conversion of (epsilon, delta) to rho; None is the mechanism's own. ``tight`` is that of the
+            mechanisms of [boninsegna2025inftda], so a contender with it spends the same rho as they do.
     """
 
     label: str
@@ -55,13 +52,13 @@ class Contender:
     conversion: str | None = None
 
     def plan(self, geography: Geography, epsilon: str) -> ReleasePlan:
-        """The plan of its release: one trip is protected, neighbours are bounded, n is an invariant, delta is 1e-8."""
+        """Return the plan of its release: unit ``trip``, bounded neighbours, n an invariant, delta 1e-8."""
         return plan_release(
             geography,
             unit=PrivacyUnit("trip"),
             budget=Budget(epsilon, DELTA, conversion=self.conversion),
             mechanism=self.mechanism,
-            acceptance=NO_FAULTS,  # as in the papers, where n is an invariant
+            acceptance=NO_FAULTS,  # as in the published mechanisms, where n is an invariant
         )
 
 
@@ -74,7 +71,10 @@ CONTENDERS = (
     Contender("inftda_refined", "inftda_refined"),
     Contender("inftda_refined, rho of the others", "inftda_refined", conversion="tight"),
 )
-"""At equal (epsilon, delta); without the sixth at equal rho, but for the stability histogram, which has none."""
+"""Contenders at equal (epsilon, delta).
+
+All but the one labelled ``inftda_refined`` also have equal rho, except the stability histogram, which has none.
+"""
 
 
 EPSILONS = ("0.1", "1", "10")
@@ -82,13 +82,13 @@ NUMBER_OF_RUNS = 5
 NOISE = "table"
 
 ONE_RUN = {("tda_linf", "italy"), ("tda_linf", "binary complete")}
-"""Contenders and data sets with one run: a solver that takes milliseconds a parent."""
+"""Contenders and data sets with a single run, because a solver takes milliseconds per parent."""
 
 ON_REQUEST = {("tda_linf", "italy")}
-"""Left out where not asked for: hours."""
+"""Contenders and data sets that run only on request, because they take hours."""
 
 TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
-"""How the code of a mechanism's refusal begins that a data set is too large for."""
+"""Beginning of the error codes with which a mechanism refuses a data set that is too large."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class Run:
 
     Attributes:
         data_set: name of the data set.
-        contender: what releases it.
-        epsilon: as decimal text.
-        number: from 1, of the runs that differ in nothing else.
+        contender: the contender that releases it.
+        epsilon: decimal text.
+        number: number from 1 among the runs that are otherwise equal.
     """
 
     data_set: str
@@ -108,7 +108,7 @@ class Run:
     number: int
 
     def path(self, folder: Path) -> Path:
-        """Its file in the folder of a comparison."""
+        """Return the path of its file in the folder of a comparison."""
         parts = (self.data_set, self.contender.label, f"epsilon {self.epsilon}", f"run {self.number}")
         return folder / (".".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
 
@@ -121,7 +121,7 @@ def planned_runs(
     number: int = NUMBER_OF_RUNS,
     all_of_them: bool = False,
 ) -> list[Run]:
-    """The runs of a comparison, by data set; ``all_of_them`` includes those of ``ON_REQUEST``."""
+    """Return the runs of a comparison, by data set; ``all_of_them`` includes those of ``ON_REQUEST``."""
     runs = []
     for data_set, contender, epsilon in product(data_sets, contenders, epsilons):
         case = (contender.mechanism, data_set)
@@ -138,24 +138,24 @@ def compare(
     workers: int = 2,
     progress: Callable[[Run, bool], object] | None = None,
 ) -> None:
-    """Make every run that is not there yet, each with noise of its own, and write it to its file.
+    """Make every missing run, each with its own noise, and write it to its file.
 
-    A run whose file is there, of the same plan and the same data, is not made again; so a comparison that was killed
-    goes on where it stopped. Runs go by data set, so that every process holds one data set at a time.
+    A run is not repeated if its file exists and has the same plan and data, so a comparison that was killed continues
+    where it stopped. Runs are ordered by data set, and each process holds one data set at a time.
 
     Args:
-        runs: what to make, see :func:`planned_runs`.
-        folder: of the files; made where it is not there.
-        data_sets: how each is made, by name; functions that can be sent to another process.
-        workers: processes. Each works on one thread, so that times can be compared.
-        progress: told of every run that is there now, and whether it was made just now.
+        runs: the runs to make, see :func:`planned_runs`.
+        folder: folder of the files; created if it does not exist.
+        data_sets: functions that make each data set, by name; they can be sent to another process.
+        workers: number of processes. Each uses one thread, so that times can be compared.
+        progress: called for every run that is now present, with True if it was just made.
 
     Raises:
-        OdError: as mechanisms and data sets say, but for a mechanism that refuses a data set for its size: that is
-            recorded. What was made until then is kept.
+        OdError: as mechanisms and data sets say. A mechanism that refuses a data set for its size is recorded instead.
+            Files that are already written are kept.
     """
     make_folder(folder)
-    for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
+    for left_behind in folder.glob(".*.tmp"):  # by a process that died while writing
         left_behind.unlink()
     by_data_set: dict[str, list[Run]] = {}
     for run in runs:
@@ -174,7 +174,7 @@ def compare(
 
 
 def _begin_worker() -> None:
-    """One thread, and an end with the process that asked for it, however that ends."""
+    """Limit the process to one thread, and end it when the parent process ends, however that happens."""
     os.environ["OD_THREADS"] = "1"
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -183,20 +183,20 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)  # a killed parent leaves its workers waiting for ever
+        os._exit(1)  # otherwise workers of a killed parent wait for ever
 
 
 _held: dict[str, KnownFlows] = {}
-"""The one data set that this process holds."""
+"""The only data set that this process holds, by name."""
 
 _compiled: set[str] = set()
 """Digests of the plans that this process has run before."""
 
 
 def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
-    """In a worker: make a run and write its file; False where it is there already."""
+    """Make a run in a worker process and write its file; return False if the file is there already."""
     if run.data_set not in _held:
-        _held.clear()  # before the next one is made
+        _held.clear()  # free memory before the next one is made
         _held[run.data_set] = make()
     data = _held[run.data_set]
     record = {
@@ -227,7 +227,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
 
 
 def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether the file is of the same run, plan and data."""
+    """Return whether the file has the same run, plan and data."""
     if not path.exists():
         return False
     there = json.loads(path.read_text(encoding="utf-8"))
@@ -235,9 +235,9 @@ def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
-    """One release of counted trips: seconds and threads, peak memory of the process, errors by level.
+    """Run one release of counted trips, and return its time, threads, peak memory and errors by level.
 
-    Before the first of a plan one trip is released, so that neither compilation nor making tables of noise is timed.
+    Before the first run of a plan, one trip is released, so that neither compilation nor making noise tables is timed.
     """
     noise = noise_named(NOISE)
     if plan.digest not in _compiled:
@@ -259,14 +259,11 @@ def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     }
 
 
-# Most memory that this process has held, where the operating system says so (Linux).
-
-
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_memory_gigabytes() -> float | None:
-    """Most memory that this process has held since the last reset; None where the system does not say."""
+    """Return the most memory that this process has held since the last reset; None unless the system is Linux."""
     try:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -276,7 +273,7 @@ def peak_memory_gigabytes() -> float | None:
 
 
 def reset_peak_memory() -> bool:
-    """Forget the peak so far, which making the data has set; False where the system cannot."""
+    """Reset the peak, which making the data has raised; return False if the system cannot."""
     try:
         _CLEAR.write_text("5", encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""The results of a comparison as one table."""
+"""Collect the results of a comparison in one table."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LABELS = tuple(contender.label for contender in CONTENDERS)
 
 
 def table(folder: Path) -> pd.DataFrame:
-    """Errors, times and memory of the runs in a folder, as :func:`od_core.evaluation.comparison.compare` wrote them.
+    """Return errors, times and memory of the runs that :func:`od_core.evaluation.comparison.compare` wrote to a folder.
 
     Returns:
-        One row a data set, contender, epsilon (text) and level: data_set, contender, epsilon, level, runs (number), rho
-        (text; None where none was spent), bound (of the largest absolute error, with probability 0.95; missing where
-        none is known), then ``_median``, ``_min`` and ``_max`` over the runs of max_abs_error, mean_abs_error,
-        false_discovery_rate, false_negative_rate (all see :func:`od_core.evaluate`), and, the same at every level,
+        One row per data set, contender, epsilon (text) and level: data_set, contender, epsilon, level, runs (number),
+        rho (text; None if there is none), bound (of the largest absolute error, with probability 0.95; missing if none
+        is known), then ``_median``, ``_min`` and ``_max`` over the runs of max_abs_error, mean_abs_error,
+        false_discovery_rate, false_negative_rate (all see :func:`od_core.evaluate`), and, equal at every level, of
         seconds and peak_memory_gigabytes.
 
     Raises:
@@ -54,13 +54,13 @@ def table(folder: Path) -> pd.DataFrame:
 
 
 def refusals(folder: Path) -> pd.DataFrame:
-    """Contenders that refused a data set for its size: data_set, contender, epsilon, refused (why); one row a case."""
+    """Return the contenders that refused a data set for its size, with the reason; one row per case."""
     rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
     return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
-    """What the files hold: data sets and contenders in the order of their lists, others behind by name."""
+    """Return the content of the files, data sets and contenders in the order of their lists, and unknown ones last."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     return sorted(records, key=_place)
 
@@ -80,7 +80,7 @@ def _position(name: str, known: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _levels(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a level of a run."""
+    """Return one row for each level of a run."""
     names = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
     common = {name: record[name] for name in names}
     bounds = record["bound"] or [None] * len(record["levels"])

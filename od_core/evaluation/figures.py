@@ -1,7 +1,7 @@
-"""Figures of a comparison, after Figures 3 to 6 of Boninsegna & Silvestri.
+"""Draw the figures of a comparison, after [boninsegna2025inftda, Figures 3 to 6].
 
-Marks are medians of the runs, bars go from the least to the most of them. The same table gives the same SVG, byte for
-byte, with the same version of Matplotlib.
+Marks are medians of the runs, and bars extend from the smallest to the largest value. The same table gives the same
+SVG, byte for byte, with the same version of Matplotlib.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ STYLES = {
     "inftda_refined": ("#D55E00", "P"),
     "inftda_refined, rho of the others": ("#56B4E9", "X"),
 }
-"""Colour and mark of a contender: colours that colour-blind readers tell apart (Okabe & Ito), marks where print has
-none."""
+"""Colour and mark of a contender.
+
+Colour-blind readers can tell the colours apart [okabe2008colour]; the marks serve print without colour.
+"""
 
 OTHER_STYLES = (("#000000", "*"), ("#8C510A", "p"), ("#5E3C99", "h"), ("#A6761D", "8"))
 
@@ -45,7 +47,7 @@ ERROR, DISCOVERIES, SECONDS = "max_abs_error", "false_discovery_rate", "seconds"
 TITLES = {ERROR: "largest error (trips)", DISCOVERIES: "false discovery rate (%)", SECONDS: "time (seconds)"}
 
 BOUNDED = ("inftda", "vanilla_gauss", "stability_histogram")
-"""Whose bounds are drawn; that of ``inftda`` is the bound of ``tda_l2`` and ``tda_linf`` too."""
+"""Contenders whose bounds are drawn; that of ``inftda`` also holds for ``tda_l2`` and ``tda_linf``."""
 BOUND_LABEL = "bounds, probability 0.95"
 
 MARKS: Any = {"markersize": 3.5, "linewidth": 0.9, "elinewidth": 0.9, "capsize": 1.5}
@@ -68,7 +70,7 @@ SETTINGS: Any = {
 BOUND_COLOUR = "#222222"
 
 LEAST_WIDTH, LEGEND_ENTRY = 5.8, 2.9
-"""Inches: of a figure, and of the longest entry of its legend."""
+"""Smallest width of a figure, and width of the longest legend entry, in inches."""
 
 Reals = NDArray[np.float64]
 
@@ -76,19 +78,19 @@ Styles = dict[str, tuple[str, str]]
 """Colour and mark of every contender in a figure, in the order of the legend."""
 
 Panel = Callable[["Axes", pd.DataFrame], None]
-"""Draws the rows of one data set and one epsilon."""
+"""Function that draws the rows of one data set and one epsilon."""
 
 
 def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     """Draw every figure that the table has data for, as SVG and as PNG.
 
     Args:
-        table: of :func:`od_core.evaluation.comparison_table.table`.
-        folder: of the files; made where it is not there.
+        table: the result of :func:`od_core.evaluation.comparison_table.table`.
+        folder: folder of the files; created if it does not exist.
 
     Returns:
         The files: ``figure-3-<data set>`` for each data set, ``figure-4-errors``, ``figure-5-false-discoveries`` and
-        ``figure-6-times``, each with both endings.
+        ``figure-6-times``, each as .svg and .png.
     """
     import matplotlib
 
@@ -106,36 +108,36 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
         for name, draw in figures.items():
             figure = draw()
             paths += [folder / f"{name}.svg", folder / f"{name}.png"]
-            figure.savefig(paths[-2], metadata={"Date": None})  # of the time of drawing, which changes the bytes
+            figure.savefig(paths[-2], metadata={"Date": None})  # the date would change the bytes
             figure.savefig(paths[-1], dpi=160, metadata={"Software": None})
     return paths
 
 
 def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
-    """One data set: error and false discoveries by level, and time; one column an epsilon."""
+    """Draw error and false discoveries by level, and time, for one data set; one column per epsilon."""
     rows = table[table["data_set"] == data_set]
     styles = _styles(rows)
     panels: list[tuple[str, Panel]] = [
         (TITLES[metric], partial(_by_level, metric=metric, styles=styles)) for metric in (ERROR, DISCOVERIES)
     ]
     least, most = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
-    reach = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # whole decades, which alone are labelled
+    reach = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # whole decades, since only these have labels
     panels.append(("", partial(_times_by_contender, styles=styles, reach=reach)))
     return _by_epsilon([(title, rows, panel) for title, panel in panels], styles)
 
 
 def figure_4(table: pd.DataFrame) -> Figure:
-    """Largest error by level of the synthetic data sets: one row each, one column an epsilon."""
+    """Draw the largest error by level of the synthetic data sets; one row per data set, one column per epsilon."""
     return _data_sets_by_epsilon(table, SYNTHETIC, ERROR)
 
 
 def figure_5(table: pd.DataFrame) -> Figure:
-    """False discovery rate by level of the sparse data sets: one row each, one column an epsilon."""
+    """Draw the false discovery rate by level of the sparse data sets; one row per data set, one column per epsilon."""
     return _data_sets_by_epsilon(table, SPARSE, DISCOVERIES)
 
 
 def figure_6(table: pd.DataFrame) -> Figure:
-    """Time of a release of the synthetic data sets: one panel each, by epsilon."""
+    """Draw the time of a release of the synthetic data sets by epsilon; one panel per data set."""
     from matplotlib.figure import Figure
 
     names = [name for name in SYNTHETIC if name in set(table["data_set"])]
@@ -157,7 +159,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
 
 
 def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
-    """One metric by level of some data sets."""
+    """Draw one metric by level for several data sets."""
     names = [name for name in wanted if name in set(table["data_set"])]
     styles = _styles(table[table["data_set"].isin(names)])
     panel = partial(_by_level, metric=metric, styles=styles)
@@ -167,7 +169,7 @@ def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: st
 
 
 def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles) -> Figure:
-    """One line of panels on one scale for each title, table and way to draw; one column an epsilon; one legend."""
+    """Draw a row of panels per title, table and panel function, with a shared scale; one column per epsilon."""
     from matplotlib.figure import Figure
 
     epsilons = sorted({epsilon for _, rows, _ in lines for epsilon in rows["epsilon"]}, key=Fraction)
@@ -187,7 +189,7 @@ def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles
 
 
 def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> None:
-    """A metric over the levels of the flow tree; the largest error on a logarithmic scale that has a place for 0."""
+    """Draw a metric over the levels of the flow tree; the largest error has a logarithmic scale that includes 0."""
     factor = 100 if metric == DISCOVERIES else 1
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")
@@ -204,14 +206,14 @@ def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> No
                     bounded["level"], bounded["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1
                 )
         axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # marks at 0 are whole
+    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # marks at 0 stay whole
     last = int(rows["level"].max()) if len(rows) else 0
     axes.set_xticks(range(0, last + 1, 4 if last > 8 else 1))
     axes.set_xlabel("level of the flow tree")
 
 
 def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: tuple[float, float]) -> None:
-    """Times of one epsilon, one line a contender; ``reach``: least and most seconds of the axis."""
+    """Draw the times of one epsilon, one line per contender; ``reach`` holds the limits of the axis in seconds."""
     for place, (label, style) in enumerate(styles.items()):
         some = rows[rows["contender"] == label].head(1)
         if len(some):
@@ -226,7 +228,7 @@ def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: t
 
 
 def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Times of one data set over epsilon."""
+    """Draw the times of one data set over epsilon."""
     epsilons = sorted(set(rows["epsilon"]), key=Fraction)
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].drop_duplicates("epsilon")
@@ -240,20 +242,20 @@ def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
 
 
 def _bars(rows: pd.DataFrame, metric: str) -> tuple[Reals, Reals]:
-    """Medians, and how far the least and the most lie from them; shape (rows,) and (2, rows)."""
+    """Return the medians, and the distances of minimum and maximum from them; shape (rows,) and (2, rows)."""
     median, least, most = (rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
     return median, np.array([median - least, most - median])
 
 
 def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:
-    """How far each contender stands beside the level, so that bars do not cover each other."""
+    """Yield the offset of each contender from its level, so that bars do not cover each other."""
     middle = (len(styles) - 1) / 2
     for place, label in enumerate(styles):
         yield label, (place - middle) * 0.08
 
 
 def _legend(figure: Figure, styles: Styles) -> None:
-    """One legend below all panels; with the bound where one is drawn."""
+    """Draw one legend below all panels, with the bound if one is drawn."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -266,21 +268,20 @@ def _legend(figure: Figure, styles: Styles) -> None:
 
 
 def _styles(rows: pd.DataFrame) -> Styles:
-    """Colour and mark of every contender in the rows: known ones first, in the order of the comparison."""
+    """Return colour and mark of every contender in the rows: known ones first, in the order of the comparison."""
     labels = list(dict.fromkeys(rows["contender"]))
     known = {label: style for label, style in STYLES.items() if label in labels}
     return known | dict(zip([label for label in labels if label not in STYLES], cycle(OTHER_STYLES), strict=False))
 
 
-# The curves of a forecast: error against epsilon.
-
-
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
-    """Mean absolute error over all cells of each level against epsilon, on logarithmic axes; the same bytes each time.
+    """Draw the mean absolute error over all cells of each level against epsilon, on logarithmic axes.
+
+    The same errors give the same bytes.
 
     Args:
-        errors: epsilon, declared, and the columns of :func:`od_core.evaluation.forecast.forecast`.
-        path: of the SVG file.
+        errors: table with columns epsilon, declared, and those of :func:`od_core.evaluation.forecast.forecast`.
+        path: path of the SVG file.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
-"""What errors a plan would make: it is simulated on a public table, before anything is spent or read.
+"""Forecast the errors of a plan by simulating it on a public table; no budget is spent and no records are read.
 
-Every run draws noise from a backend of this library and throws its release away: what is kept are errors, so that
-nothing of a forecast can serve as the noise of a release.
+Every run draws noise from a backend of this library and discards its release. Only errors are kept, so nothing of a
+forecast can serve as the noise of a release.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOISE = "table"
 RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
 TOO_WIDE = "OD-FORECAST-NOISE"
-"""Code of the refusal of noise that is too wide."""
+"""Error code for noise that is too wide."""
 
 ALL_SIZES = "all"
 CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
@@ -43,29 +43,30 @@ COLUMNS = (
 )
 
 SEED = 20010101
-"""Of the synthetic table, not of any noise."""
+"""Seed of the synthetic table; noise never uses it."""
 
 PAIRS_OF_A_ZONE = 10
 TRIPS_OF_A_ZONE = 1000
 
 
 def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataFrame:
-    """Errors to expect of a plan, by level and by size of the cells, with a public table taken for the truth.
+    """Return the errors to expect of a plan, by level and size of the cells, with a public table as the truth.
 
     Args:
-        plan: of the release that is thought of.
-        table: marked as public or synthetic; over the geographies of the plan.
-        runs: releases that are simulated.
+        plan: plan of the intended release.
+        table: known flows, public or synthetic, over the geographies of the plan.
+        runs: number of simulated releases.
 
     Returns:
-        One row a level 0 to T and size class, ``all`` of them first: level, origin_level, destination_level, size_class
-        (by trips of the table), cells (public pairs, those of 0 trips among them), mean_abs_error and
-        root_mean_square_error (trips, over cells and runs), relative_error (absolute errors over the trips of the
-        class; not a number where it has none), share_released (of the cells, those with a released number above 0).
+        One row per level 0 to T and size class, beginning with the class ``all``: level, origin_level,
+        destination_level, size_class (by trips of the table), cells (public pairs, including those of 0 trips),
+        mean_abs_error and root_mean_square_error (trips, over cells and runs), relative_error (absolute errors over the
+        trips of the class; NaN if it has none), share_released (share of the cells with a released number above 0).
         Classes without cells are left out.
 
     Raises:
-        OdError: a table over another geography; less than one run; noise too wide for the backend ``table``.
+        OdError: the table is over another geography; ``runs`` is below 1; the noise is too wide for the backend
+            ``table``.
     """
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="ask for one run or more")
@@ -101,7 +102,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
-    """The same plan with another epsilon; delta, conversion and shares stay. Raises OdError as :class:`Budget`."""
+    """Return the same plan with another epsilon; the rest of the budget stays. Raises OdError as :class:`Budget`."""
     stated = plan.budget
     budget = Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares)
     return plan_release(
@@ -116,12 +117,12 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
 
 
 def synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
-    """A made-up table over public geographies, for a data set of which nothing is public: always the same one.
+    """Return a made-up table over public geographies, always the same one, for a data set without a public table.
 
-    By gravity within one geography; between two of them, by the sizes of the zones alone.
+    Flows follow gravity within one geography, and between two geographies the sizes of the zones alone.
 
     Raises:
-        OdError: one geography, of less than 3 zones; two of unequal depth.
+        OdError: the only geography has fewer than 3 zones, or two geographies have unequal depth.
     """
     zones = len(geography.zones)
     if destination_geography is not None and destination_geography.digest != geography.digest:
@@ -134,7 +135,7 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
 
 
 def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
-    """The table in the order of the plan's flow tree."""
+    """Return the table in the order of the plan's flow tree."""
     if plan.tree.order == table.truth.tree.order:
         return table.truth, table.trips
     pairs, counts = table.truth.tree.pairs_at(table.trips.rank), np.diff(table.trips.before)
@@ -145,7 +146,10 @@ def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
 
 
 def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
-    """Of one level by size class: cells, absolute and squared errors, trips, cells with a released number above 0."""
+    """Return the sums of one level by size class; shape (5, classes).
+
+    The sums are cells, absolute errors, squared errors, trips, and cells with a released number above 0.
+    """
     rank = np.union1d(true[0], released[0])
     trips, found = np.zeros((2, len(rank)), dtype=np.int64)
     trips[np.searchsorted(rank, true[0])] = true[1]
@@ -159,7 +163,7 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
 
 
 def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
-    """The errors of one level: of all its cells, then class by class."""
+    """Return the errors of one level, first for all of its cells and then for each class."""
     cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
     with np.errstate(divide="ignore", invalid="ignore"):
         every = pd.DataFrame(
@@ -175,27 +179,26 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     return every[every["cells"] > 0]
 
 
-# How often intervals hold the truth, and how wide they are. NOT private: it compares with the truth.
-
-
 SIZE_CLASSES = (0, 1, 10, 100, 1000)
-"""Least true trips of each class of cells."""
+"""Smallest number of true trips of each class of cells."""
 
 MOST_ZEROS = 5_000_000
-"""Public pairs of two levels up to which those without trips are looked at."""
+"""Largest number of public pairs of two levels at which pairs without trips are included."""
 
 
 def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
-    """Of cells of each class of TRUE size, at every pair of levels: the share whose interval holds the truth.
+    """Return the share of cells whose interval holds the truth, by pair of levels and class of TRUE size.
+
+    NOT private: it compares with the truth.
 
     Args:
-        releases: of one plan, each with noise of its own.
+        releases: releases of one plan, each with its own noise.
         truth: the true leaf nodes.
 
     Returns:
-        origin_level, destination_level, least_trips (of the class), cells (of one release), covered (share),
-        width (mean of upper - lower, in trips), in all releases together. At pairs of levels with more than
-        ``MOST_ZEROS`` public pairs those without trips are left out.
+        origin_level, destination_level, least_trips (of the class), cells (of one release), covered (share), width
+        (mean of upper - lower, in trips), over all releases together. At pairs of levels with more than ``MOST_ZEROS``
+        public pairs, those without trips are left out.
     """
     rows = [row for release in releases for row in _rows(release, truth)]
     names = ["origin_level", "destination_level", "least_trips"]
@@ -213,7 +216,7 @@ def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
 
 
 def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
-    """Counts of one release: cells, those whose interval holds the truth, and the sum of the widths."""
+    """Yield the counts of one release: cells, cells whose interval holds the truth, and the sum of the widths."""
     tree = release.plan.tree
     for o_level, d_level in product(range(tree.origin.depth + 1), range(tree.destination.depth + 1)):
         origin, destination, true = tree.sums_at(truth, o_level, d_level)
@@ -240,26 +243,25 @@ def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
 
 
 def _looked_up(cells: tuple[Numbers, Numbers, Counts], origin: Numbers, destination: Numbers, width: int) -> Counts:
-    """Trips of pairs of areas, 0 where they are not among the cells; ``width`` is the number of destinations."""
+    """Return the trips of pairs of areas, 0 for those not among the cells; ``width`` is the number of destinations."""
     place = find_pairs(cells[0], cells[1], origin, destination, width)
     return np.where(place >= 0, np.append(cells[2], 0)[place], 0)
 
 
-# Made-up flows from the zones of one geography to those of another, of which nothing says where they are.
-
-
 _EXPONENT = 1.2
-"""Of the sizes of zones, heavy-tailed as in the other made-up flows."""
+"""Pareto exponent of the sizes of zones, heavy-tailed as in the other made-up flows."""
 
 
 def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
-    """Flows over any two geographies: a pair of zones has trips, and how many, by the sizes of its two zones alone.
+    """Make flows between any two geographies, whose pairs and trips depend on the sizes of the two zones alone.
+
+    Nothing else is known of how the two geographies are related.
 
     Args:
-        tree: over the geographies.
-        seed: of the generator; the same seed gives the same flows.
-        pairs: with trips, at most; at least 1.
-        trips: of all pairs, at least so many as there are pairs.
+        tree: flow tree over the geographies.
+        seed: seed of the generator; the same seed gives the same flows.
+        pairs: largest number of pairs with trips; at least 1.
+        trips: number of all trips, at least the number of pairs.
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     zones = (len(tree.origin.zones), len(tree.destination.zones))

@@ -1,4 +1,4 @@
-"""Data sets whose true flows may be known: the only ones that mechanisms are compared on."""
+"""Provide data sets whose true flows may be known; mechanisms are compared on no others."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ Marking = Literal["synthetic", "public"]
 MARKINGS: tuple[Marking, ...] = get_args(Marking)
 
 SEED = 20010101
-"""Of the synthetic data sets, not of any noise."""
+"""Seed of the synthetic data sets; noise never uses it."""
 
 FLIGHTS_MONTH = "2001-06"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KnownFlows:
-    """Flows to release again and again, with their truth at every level. Errors against a truth are NOT private.
+    """Flows to release repeatedly, with their truth at every level. Errors against a truth are NOT private.
 
     Attributes:
-        name: of the data set, for tables and figures.
-        marking: why its truth may be known: it is made up, or published by its owner.
-        geography: of origins, and of destinations, but where its flow tree has others: those are for forecasts alone.
-        trips: its counts on the destination tree over the geography.
-        truth: the same, at every level, with that tree.
+        name: name of the data set, for tables and figures.
+        marking: why its truth may be known: it is made up, or its owner has published it.
+        geography: geography of origins, and also of destinations, except in forecasts with another destination
+            geography.
+        trips: its counts on the destination tree over the geographies.
+        truth: the truth at every level of that tree.
 
     Raises:
-        OdError: marked as anything else, or not at all.
+        OdError: it has another marking, or none.
     """
 
     name: str
@@ -66,7 +67,7 @@ class KnownFlows:
 
     @classmethod
     def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
-        """Of made-up flows."""
+        """Return the known flows of made-up flows."""
         tree = FlowTree(flows.geography, flows.geography)
         return cls.of_pairs(flows.name, "synthetic", tree, flows.origin, flows.destination, flows.trips)
 
@@ -79,7 +80,7 @@ class KnownFlows:
         geography: Geography,
         destination_geography: Geography | None = None,
     ) -> KnownFlows:
-        """Of flows or records with the columns that :func:`od_core.release_flows` takes.
+        """Return the known flows of a frame with the columns that :func:`od_core.release_flows` takes.
 
         Raises:
             OdError: marked as neither synthetic nor public; as :func:`od_core.records.trip_counts.place_trips`.
@@ -89,7 +90,7 @@ class KnownFlows:
 
     @classmethod
     def from_counts(cls, name: str, marking: Marking, geography: Geography, trips: TripCounts) -> KnownFlows:
-        """Of counts on the destination tree over the geography. Raises OdError as the class."""
+        """Return the known flows of counts on the destination tree over the geography. Raises OdError as the class."""
         refuse_unmarked(name, marking)
         tree = FlowTree(geography, geography)
         pairs = tree.pairs_at(trips.rank)
@@ -106,13 +107,13 @@ class KnownFlows:
         destination: Numbers,
         trips: NDArray[np.int64],
     ) -> KnownFlows:
-        """Of pairs of zones in any order, on a destination tree, equal pairs summed; shape (pairs,) each."""
+        """Return the known flows of pairs of zones in any order, with equal pairs summed; shape (pairs,) each."""
         counts = TripCounts.from_pairs(tree, origin, destination, trips)
         return cls(name, marking, tree.origin, counts, Truth.from_pairs(tree, origin, destination, trips))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the name, the geographies and the trips of every pair: results of equal digests may be mixed."""
+        """SHA-256 of the name, the geographies and the trips of every pair; equal digests let results be combined."""
         other = self.truth.tree.destination.digest
         areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
         digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
@@ -132,22 +133,22 @@ def refuse_unmarked(name: str, marking: object) -> None:
 
 
 def published_data_sets(flights: Path) -> dict[str, Callable[[], KnownFlows]]:
-    """How each data set of the comparison is made, by its name.
+    """Return the functions that make the data sets of the comparison, by name.
 
     Args:
-        flights: the folder with the public US flights, see :func:`read_flights`.
+        flights: folder with the public US flights, see :func:`read_flights`.
     """
     return synthetic_data_sets() | {"us_flights": partial(us_flights, flights)}
 
 
 def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
-    """How each synthetic data set of the comparison is made, by its name.
+    """Return the functions that make the synthetic data sets of the comparison, by name.
 
-    They have the pairs and trips of Boninsegna & Silvestri, section 5 and Table 1; ``italy`` has the shape of their
-    real data set, and is made up here.
+    They have the pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has the shape of the real
+    data set there, but is made up.
     """
     sparse, half = Fraction(1, 100), Fraction(1, 2)
-    random_half = Fraction(95_612, 435**2)  # their dense set has somewhat more than half of its pairs
+    random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
     made: dict[str, Callable[[], SyntheticFlows]] = {
         "binary complete": partial(binary, SEED, trips=1_051_271),
         "binary dense": partial(binary, SEED, filled=half, trips=734_688),
@@ -161,44 +162,41 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
 
 
 def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
-    """Made-up flows under a name of their own."""
+    """Return made-up flows under another name."""
     return KnownFlows.synthetic(replace(make(), name=name))
 
 
 def us_flights(folder: Path) -> KnownFlows:
-    """US domestic flights of a month, public data of the Bureau of Transportation Statistics."""
+    """Return US domestic flights of a month, public data of the Bureau of Transportation Statistics."""
     return KnownFlows.from_frame("us_flights", "public", *read_flights(folder))
 
 
 def read_flights(folder: Path) -> tuple[pd.DataFrame, Geography]:
-    """Records of June 2001 and the public airports, from a folder as ``data/us_flights``."""
+    """Return the records of June 2001 and the public airports, from a folder such as ``data/us_flights``."""
     zones = pd.read_csv(folder / "airports.csv", dtype=str, keep_default_na=False)
     geography = Geography.from_frame(zones, levels=["region", "division", "state", "airport"])
     return pd.read_parquet(folder / f"{FLIGHTS_MONTH}.parquet"), geography
 
 
-# A table of flows or records in a file, public or synthetic, to compare mechanisms on.
-
-
 _ANY_PERIOD = "2000"
-"""Asked for of a file whose dates are not looked at."""
+"""Period requested for a file whose dates are not read."""
 
 
 @dataclass(frozen=True)
 class KnownTable:
-    """Where a table of known flows is, and what its columns hold.
+    """A file of flows or records that are public or synthetic, and how to read it.
 
     Attributes:
-        name: of the data set, for tables and figures.
-        marking: ``synthetic`` or ``public``, as :class:`od_core.evaluation.known_flows.KnownFlows`.
-        flows: Parquet or CSV file, one row a flow or a trip; all of its rows count.
+        name: name of the data set, for tables and figures.
+        marking: ``synthetic`` or ``public``, as in :class:`od_core.evaluation.known_flows.KnownFlows`.
+        flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
         zones: public zone list.
         levels: level columns of the zone list, coarse to fine.
-        columns: of the file of flows; dates and users are not looked at.
-        one_row_a_trip: as :class:`od_core.records.format.RecordFormat`.
+        columns: columns of the file of flows; its dates and users are not judged.
+        one_row_a_trip: as in :class:`od_core.records.format.RecordFormat`.
 
     Raises:
-        OdError: marked as anything else, or not at all.
+        OdError: it has another marking, or none.
     """
 
     name: str
@@ -213,10 +211,10 @@ class KnownTable:
         refuse_unmarked(self.name, self.marking)
 
     def read(self) -> KnownFlows:
-        """The flows, counted out of core by the rules of a release.
+        """Read the flows, counted out of core by the rules of a release.
 
         Raises:
-            OdError: files that are missing or faulty; too many trips between places that the zone list lacks.
+            OdError: files are missing or faulty, or too many trips have places that the zone list lacks.
         """
         geography = Geography.from_frame(read_zones(self.zones), levels=list(self.levels))
         with TemporaryDirectory(prefix="od-") as folder:

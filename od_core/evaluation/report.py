@@ -1,4 +1,4 @@
-"""Tables of a comparison as Markdown, to stand between the text of a document."""
+"""Write the tables of a comparison as Markdown, for inclusion in a document."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NOTHING = "-"
 
 
 def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
-    """The paper's Table 1 for the data sets of a comparison: trips and pairs, and the tree that they lie on.
+    """Return a table of the data sets of a comparison, as in [boninsegna2025inftda, Table 1].
 
-    One line a data set: why its truth may be known, trips, pairs of zones with trips, public pairs, levels T.
+    It has one line per data set: why its truth may be known, trips, pairs of zones with trips, public pairs, levels T.
     """
     lines = [
         [
@@ -43,13 +43,13 @@ def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
 
 
 def comparison_markdown(table: pd.DataFrame) -> str:
-    """Two tables for each data set and epsilon, under a heading of their own; "median (least-most)" of the runs.
+    """Return two tables with a heading for each data set and epsilon; cells are "median (min-max)" of the runs.
 
-    The first has the largest absolute error, in trips: one line a level, one column a contender. The second has one
-    line a contender: mean error and rates at the leaves, time, memory, number of runs, and the rho that was spent.
+    The first table has the largest absolute error, in trips: one line per level, one column per contender. The second
+    has one line per contender: mean error and rates at the leaves, time, memory, number of runs, and the spent rho.
 
     Args:
-        table: of :func:`od_core.evaluation.comparison_table.table`.
+        table: the result of :func:`od_core.evaluation.comparison_table.table`.
     """
     text = []
     for (data_set, epsilon), rows in table.groupby(["data_set", "epsilon"], sort=False):
@@ -58,10 +58,10 @@ def comparison_markdown(table: pd.DataFrame) -> str:
 
 
 def published_markdown(table: pd.DataFrame) -> str:
-    """The authors' results on the Italian commuters, each with ours on data of that shape in the line below it.
+    """Return the authors' results on the Italian commuters, each followed by ours on synthetic data of that shape.
 
-    One line a result: largest absolute error by level, rates at the leaves, seconds; medians. Results that the table
-    does not have are left out.
+    It has one line per result: largest absolute error by level, rates at the leaves, seconds; all are medians. Lines of
+    ours are left out if the table has no such result.
     """
     ours = table[table["data_set"] == ITALY]
     lines = []
@@ -106,7 +106,7 @@ def _our_line(result: PublishedResult, levels: pd.DataFrame) -> list[str]:
 
 
 def _spread(row: Any, figure: str) -> str:
-    """``median (least-most)``; the median alone where all are written alike."""
+    """Return ``median (min-max)``, or the median alone if all three are written alike."""
     factor = 100 if figure in PERCENT else 1
     if pd.isna(row[f"{figure}_median"]):
         return NOTHING
@@ -116,7 +116,7 @@ def _spread(row: Any, figure: str) -> str:
 
 
 def _rho(rho: Any) -> str:
-    """To four digits."""
+    """Return rho with four significant digits, or ``-`` if there is none."""
     return f"{float(Fraction(rho)):.4g}" if isinstance(rho, str) else NOTHING
 
 
@@ -125,7 +125,7 @@ def _rate(percent: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Whole from 100 on, else to three digits; thousands apart."""
+    """Return a number in text: from 100 on as a whole number with thousands separators, else with three digits."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -133,28 +133,28 @@ def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
 
 
-# What the authors of InfTDA measured themselves, to stand beside our figures (spec 2, "Published results").
-
-
 SOURCE = "https://github.com/aidaLabDEI/TDA_hierarchical"
-"""Their code and its results: medians of five runs on the Italian commuters of 2011, delta 1e-8, on 8 cores of an Intel
-Xeon W-2245. Their top-down runs spent half of the rho that they state, and their errors leave out false positives and
-false negatives (spec 2)."""
+"""Code and results of the authors of InfTDA [boninsegna2025inftda], which are shown beside ours.
+
+The results are medians of five runs on the Italian commuters of 2011, with delta 1e-8, on 8 cores of an Intel Xeon
+W-2245. Their top-down runs spent half of the rho that they state, and their errors leave out false positives and false
+negatives.
+"""
 
 ITALY = "italy"
-"""The data set that has their shape; its flows are made up, so that only orders of magnitude can be compared."""
+"""Name of the data set that has their shape; its flows are made up, so only orders of magnitude can be compared."""
 
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One mechanism at one epsilon.
+    """The published result of one mechanism at one epsilon.
 
     Attributes:
-        epsilon: as decimal text.
+        epsilon: decimal text.
         contender: label of the mechanism in our comparison.
         seconds: run time.
-        max_abs_error: in trips, at levels 0 to 6.
-        false_discovery_rate, false_negative_rate: at the leaves, in percent.
+        max_abs_error: largest absolute error, in trips, at levels 0 to 6.
+        false_discovery_rate, false_negative_rate: rates at the leaves, in percent.
     """
 
     epsilon: str
@@ -183,4 +183,4 @@ PUBLISHED = (
 )
 
 BINARY_COMPLETE = (0, 30, 39, 67, 77, 100, 118, 113, 126, 131, 140, 146, 152, 146, 148, 148, 137)
-"""Largest absolute error of InfTDA on the complete binary data set, epsilon 1, at levels 0 to 16; medians."""
+"""Largest absolute error of InfTDA on the complete binary data set at epsilon 1, levels 0 to 16; medians."""

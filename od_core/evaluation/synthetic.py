@@ -1,7 +1,7 @@
-"""Synthetic trips with a known truth, for evaluation and benchmarks (spec 2, "Synthetic data").
+"""Make synthetic trips with a known truth, for evaluation and benchmarks.
 
-All of it is drawn from a generator with a seed, by design: the same seed gives the same data (with the same NumPy).
-So none of it may ever serve as noise, and it says by its type that it protects nobody.
+All data is drawn from a seeded generator, by design: the same seed gives the same data with the same version of NumPy.
+So none of it may ever serve as noise. The type of the result says that it is synthetic and protects nobody.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from od_core.errors import OdError
 from od_core.geography.geography import WHOLE_SPACE, Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
-"""Share of the trips of the Italy-shaped sets that stay in their town, where the number of pairs leaves the choice."""
+"""Share of trips within the own town in the Italy-shaped sets, as far as the number of pairs allows it."""
 
 TOWN = 3
 """Level of the towns in the Italy-shaped geographies."""
@@ -36,8 +36,8 @@ class SyntheticFlows:
     """Made-up flows between the zones of a made-up geography.
 
     Attributes:
-        name: of the data set, for tables and figures.
-        geography: of origins and destinations.
+        name: name of the data set, for tables and figures.
+        geography: geography of origins and destinations.
         origin, destination: zone numbers of the pairs with trips, each pair once; shape (pairs,).
         trips: trips of each pair, at least 1; shape (pairs,).
     """
@@ -49,7 +49,7 @@ class SyntheticFlows:
     trips: Counts
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: origin, destination (zone codes), trips, as :func:`od_core.release_flows` takes them."""
+        """Return one row per pair, as :func:`od_core.release_flows` takes them: origin, destination (codes), trips."""
         return pd.DataFrame(
             {
                 "origin": self.geography.codes_of(self.geography.depth, self.origin),
@@ -60,16 +60,19 @@ class SyntheticFlows:
 
 
 def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
-    """Every area has two halves; Pareto flows on a random part of the pairs (Boninsegna & Silvestri, section 5).
+    """Make Pareto flows on random pairs of zones, with areas that all have two children.
 
     Args:
-        seed: of the generator.
+        seed: seed of the generator.
         levels: levels below the whole space; there are 2^levels zones.
         filled: share of the pairs that have trips.
-        trips: of all pairs. Theirs: 1,051,271 where all pairs are filled, 734,688 at 1/2, 23,302 at 1/100.
+        trips: number of all trips; published: 1,051,271 for all pairs filled, 734,688 for 1/2, 23,302 for 1/100.
 
     Raises:
-        OdError: fewer trips than filled pairs, or no pair.
+        OdError: there are fewer trips than filled pairs, or no pair.
+
+    References:
+        [boninsegna2025inftda, Section 5].
     """
     fan_outs = [np.full(2**level, 2) for level in range(levels)]
     return _pareto_flows(_generator(seed), "binary", _digit_geography(fan_outs), filled, trips)
@@ -78,17 +81,20 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
 def random_tree(
     seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
 ) -> SyntheticFlows:
-    """Every area has 2 to 10 children; Pareto flows on a random part of the pairs (Boninsegna & Silvestri, section 5).
+    """Make Pareto flows on random pairs of zones, with areas that have 2 to 10 children each.
 
     Args:
-        seed: of the generator.
+        seed: seed of the generator.
         levels: levels below the whole space.
-        zones: number of zones; trees are drawn until one has as many.
+        zones: number of zones; trees are drawn until one has this number.
         filled: share of the pairs that have trips.
-        trips: of all pairs. Theirs: 2,019,580 where all pairs are filled, 1,003,943 at 1/2, 67,840 at 1/100.
+        trips: number of all trips; published: 2,019,580 for all pairs filled, 1,003,943 for 1/2, 67,840 for 1/100.
 
     Raises:
-        OdError: fewer trips than filled pairs, no pair, or no tree with as many zones was drawn.
+        OdError: there are fewer trips than filled pairs, or no pair; no tree with this number of zones was drawn.
+
+    References:
+        [boninsegna2025inftda, Section 5].
     """
     generator = _generator(seed)
     for _ in range(100_000):
@@ -101,7 +107,7 @@ def random_tree(
 
 
 def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
-    """Commuting between 8,092 towns in 110 provinces and 20 regions (T = 6); see :func:`italy_sections`."""
+    """Make commuting between 8,092 towns in 110 provinces and 20 regions (T = 6); see :func:`italy_sections`."""
     generator = _generator(seed)
     province_counts, town_counts, town_size = _italian_towns(generator, _shrinking(8_092, scale))
     geography = _italian_geography(province_counts, town_counts)
@@ -112,21 +118,22 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
 def italy_sections(
     seed: int, *, scale: float = 1.0, pairs: int = 23_140_000, trips: int = 28_800_000
 ) -> SyntheticFlows:
-    """Commuting between 357,708 census sections in 9,249 section areas of the towns of :func:`italy` (T = 10).
+    """Make commuting between 357,708 census sections in 9,249 section areas of the towns of :func:`italy` (T = 10).
 
-    Towns have heavy-tailed sizes. Who lives where and goes where follows gravity: an origin is drawn by size, how
-    far the trip goes (its town, province, region or anywhere) by fixed chances, a destination so far by size; the
-    distinct pairs get one trip each, and the other trips again by gravity, with heavy tails.
+    Towns have heavy-tailed sizes. Commuting follows a gravity model: the origin is drawn by size, the reach of the trip
+    (own town, own province, own region or anywhere) by fixed chances, and the destination within reach by size. The
+    distinct pairs get one trip each. The remaining trips are again assigned by gravity, with heavy tails.
 
     Args:
-        seed: of the generator.
-        scale: zones, pairs and trips shrink (or grow, to 10) by it; the levels above in proportion of logarithms,
-            and pairs to at most a quarter of all.
-        pairs: with trips, at scale 1; among them that of each zone with itself.
-        trips: of all pairs, at scale 1.
+        seed: seed of the generator.
+        scale: factor of the numbers of zones, pairs and trips, at most 10. The logarithms of the numbers of larger
+            areas change in proportion, and pairs are limited to a quarter of all.
+        pairs: number of pairs with trips at scale 1, including each zone with itself.
+        trips: number of all trips at scale 1.
 
     Raises:
-        OdError: a scale out of range; fewer trips than pairs; too few or too many pairs for the zones.
+        OdError: the scale is out of range; there are fewer trips than pairs, or too few or too many pairs for the
+            zones.
     """
     generator = _generator(seed)
     power = _shrinking(357_708, scale)
@@ -143,19 +150,19 @@ def italy_sections(
 
 
 def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
-    """Flows between the zones of any geography, by gravity as in :func:`italy_sections`, from nothing but its areas.
+    """Make flows between the zones of any geography, by gravity as in :func:`italy_sections`, from its areas alone.
 
-    Zones have heavy-tailed sizes of no meaning. A trip stays within the same area of each level but the last with equal
-    chances; areas of the last level but one take the part of the towns.
+    Zones have random heavy-tailed sizes. A trip stays within the same area of each level but the last with equal
+    chances. The areas of the last level but one play the part of the towns.
 
     Args:
-        seed: of the generator.
-        geography: of at least 3 zones.
-        pairs: with trips; more than zones, at most half of all.
-        trips: of all pairs, at least one a pair.
+        seed: seed of the generator.
+        geography: geography of at least 3 zones.
+        pairs: number of pairs with trips; more than zones, at most half of all pairs.
+        trips: number of all trips, at least one per pair.
 
     Raises:
-        OdError: too few or too many pairs for the zones; fewer trips than pairs.
+        OdError: there are too few or too many pairs for the zones, or fewer trips than pairs.
     """
     generator = _generator(seed)
     size = _pareto(generator, len(geography.zones), 1.2)
@@ -164,9 +171,9 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
 
 
 def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> Iterator[pa.Table]:
-    """One row a trip, in random order: text columns origin and destination (zone codes), ``batch`` rows a table.
+    """Yield tables of ``batch`` rows, one per trip, in random order: text columns origin and destination (zone codes).
 
-    Held at a time are 4 bytes a trip, for their order, and one table.
+    Memory is 4 bytes per trip, for their order, and one table.
     """
     zones = pa.array(flows.geography.zones)
     order = np.repeat(np.arange(len(flows.trips), dtype=np.int32), flows.trips)
@@ -189,9 +196,9 @@ def write_records(flows: SyntheticFlows, folder: Path, *, files: int = 10, seed:
 def _pareto_flows(
     generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
 ) -> SyntheticFlows:
-    """Pareto flows of exponent 1 on a random share of the pairs, rescaled to [1, max_flow] and floored.
+    """Return Pareto flows of exponent 1 on a random share of the pairs, rescaled to [1, max_flow] and floored.
 
-    The published sets are told apart by their numbers of trips, so max_flow is what gives that number.
+    The published data sets are identified by their numbers of trips, so max_flow is chosen to give that number.
     """
     zones = len(geography.zones)
     pairs = int(filled * zones**2)
@@ -208,19 +215,19 @@ def _pareto_flows(
 
 
 def _shrinking(zones: int, scale: float) -> float:
-    """The power that makes ``scale * zones`` of ``zones``; of the numbers of larger areas it makes fitting ones."""
+    """Return the power p with ``zones**p = scale * zones``, which also scales the numbers of larger areas."""
     if not 0 < scale <= 10 or scale * zones < 2:
         raise _fault(f"a scale of {scale} leaves no zones, or is above 10")
     return math.log(scale * zones) / math.log(zones)
 
 
 def _scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
-    """Pairs and trips for a geography that is already as small as ``scale`` says."""
+    """Return the numbers of pairs and trips for a geography that is already scaled by ``scale``."""
     return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
 
 
 def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts, Counts, Reals]:
-    """Provinces of each region, towns of each province, and sizes of the towns."""
+    """Return the provinces of each region, the towns of each province, and the sizes of the towns."""
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
     province_counts = _split(generator.gamma(4.0, size=regions), provinces, round(11**power))
     town_counts = _split(generator.gamma(3.0, size=provinces), towns, round(190**power))
@@ -228,9 +235,9 @@ def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts
 
 
 def _split(weights: Reals, total: int, most: int) -> Counts:
-    """Whole numbers from 1 to ``most`` with a sum of ``total``, in proportion to weights; shape of ``weights``.
+    """Return whole numbers from 1 to ``most`` with a sum of ``total``, in proportion to weights; shape of ``weights``.
 
-    Where ``total`` would not fit, the largest is as large as it must be.
+    If ``total`` does not fit, ``most`` is raised to the smallest number with which it does.
     """
     most = max(most, math.ceil(total / len(weights)))
     low, high = 0.0, 2 * total / weights.min()
@@ -240,12 +247,12 @@ def _split(weights: Reals, total: int, most: int) -> Counts:
             (low, factor) if np.clip(weights * factor, 1, most).astype(np.int64).sum() > total else (factor, high)
         )
     parts = np.clip(weights * low, 1, most).astype(np.int64)
-    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights step up together
+    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
     return parts
 
 
 def _digit_geography(fan_outs: Sequence[Counts]) -> Geography:
-    """An area's code is its parent's and one more digit."""
+    """Return a geography in which an area's code is its parent's code and one more digit."""
     codes = [[""]]
     for counts in fan_outs:
         codes.append(
@@ -255,7 +262,7 @@ def _digit_geography(fan_outs: Sequence[Counts]) -> Geography:
 
 
 def _italian_geography(*fan_outs: Counts) -> Geography:
-    """Codes in the style of the national institute: of towns after their province, of sections after their town."""
+    """Return a geography with codes in ISTAT's style: towns begin with their province, sections with their town."""
     province_counts, town_counts, *_ = fan_outs
     fan_outs = (np.array([len(province_counts)]), *fan_outs)
     codes = [_numbered([""], [len(province_counts)], 2), _numbered([""], [len(town_counts)], 3)]
@@ -269,7 +276,7 @@ def _italian_geography(*fan_outs: Counts) -> Geography:
 
 
 def _numbered(prefixes: Sequence[str], counts: Sequence[int] | Counts, width: int) -> list[str]:
-    """Each prefix with the numbers 1 to its count, in ``width`` digits."""
+    """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
     return [
         f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
     ]
@@ -290,7 +297,7 @@ def _gravity_flows(
     trips: int,
     town: int = TOWN,
 ) -> SyntheticFlows:
-    """Flows between zones of some sizes; ``reach``: chance that a trip's ends lie in the same area of that level."""
+    """Return flows between zones of given sizes; ``reach`` is the chance that both ends share an area of a level."""
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
         raise _fault(
@@ -311,7 +318,7 @@ def _gravity_flows(
 
 
 def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Counts:
-    """Pairs (origin * zones + destination): an origin by size, a destination by size in its area of the level."""
+    """Draw pairs (origin * zones + destination): the origin by size, the destination by size in the same area."""
     origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
     area = geography.ancestors(level)[origin]
     first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
@@ -331,7 +338,7 @@ def _gravity_trips(
     trips: int,
     town: int,
 ) -> Counts:
-    """One trip for each pair, the others by the product of its sizes over that of the smallest area around both."""
+    """Give each pair one trip; draw the rest by the product of its sizes over the size of the smallest common area."""
     weight = np.full(len(origin), 1 / size.sum())
     for level in range(1, town + 1):
         area = geography.ancestors(level)
@@ -351,12 +358,12 @@ def _gravity_trips(
 
 
 def _pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
-    """Draws above 1, cut where one of ``count`` would go beyond, so that no single one outweighs all others."""
+    """Draw Pareto numbers above 1, truncated so that no single one of ``count`` draws outweighs all others."""
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
 
 
 def _distinct(numbers: Counts) -> Counts:
-    """The numbers in order, each once; sorts in place, since there may be tens of millions."""
+    """Return the distinct numbers in ascending order; sorts in place, since there may be tens of millions."""
     numbers.sort()
     kept: Counts = numbers[np.append(True, numbers[1:] != numbers[:-1])]
     return kept

@@ -1,1 +1,1 @@
-"""What leaves the house: public tables, the certificate, the bundle, the release database."""
+"""Write what is published: public tables, the certificate, the bundle, the release database."""

@@ -1,4 +1,4 @@
-"""The bundle: one folder that holds a release for people who have nothing else of this project."""
+"""Write and stage the bundle, a folder that holds a release for people who have nothing else of this project."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMA = "certificate.schema.json"
 REPORT = "report.html"
 PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
-"""The tables that a release of flows is read back from."""
+"""Tables that a release of flows is read back from."""
 
 WORDS = (
     "README.txt",
@@ -50,31 +50,31 @@ WORDS = (
     "flows.sdmx.json",
     REPORT,
 )
-"""Files that follow from the certificate and the tables, in the words of the software that made them."""
+"""Files that follow from the certificate and the tables; the wording is that of the software that made them."""
 
 _SENTENCES = ("guarantee", "known_limitations")
-"""Facts of a certificate that are put into words."""
+"""Facts of a certificate that are sentences."""
 
 
 @contextmanager
 def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[None]:
-    """Prepare a bundle beside its place; it appears in one rename when the body ends without an error.
+    """Prepare a bundle beside its place, and publish it in one rename when the body ends without an error.
 
-    Its zip file, beside it, appears just before: a crash in between leaves a zip file alone, which the next run makes
-    anew. A sound bundle that is public already is never replaced: the prepared one must have the same files, byte for
-    byte, and is thrown away. (The certificate names the software that first made it; a later version of the software
-    may make it anew only if everything else is equal.) A public bundle that is damaged is replaced: one in which every
-    file that differs from the prepared one is missing, is not what its checksum says, or cannot be read.
+    Its zip file, beside it, is published just before. A crash in between leaves only the zip file, which the next run
+    makes again. A sound public bundle is never replaced: the prepared one must have the same files, byte for byte, and
+    is then discarded. (The certificate names the software that first made it; a later version of the software may make
+    it again only if everything else is equal.) A damaged public bundle is replaced. It is damaged if every file that
+    differs from the prepared one is missing, contradicts its checksum, or cannot be read.
 
     Args:
         write: fills a folder with the files of the bundle.
         target: the public folder.
         published: digest of the certificate that the release was published with, as the ledger has it; without it, a
-            damaged bundle is replaced only where its own certificate is the prepared one.
+            damaged bundle is replaced only if its own certificate equals the prepared one.
 
     Raises:
-        OdError: a public bundle, or its zip file, is sound and differs from what its measurements give; or it is
-            damaged, and nothing says that it was the prepared one.
+        OdError: a public bundle or its zip file is sound and differs from what its measurements give; or it is damaged,
+            and nothing shows that it was the prepared one.
     """
     staged, replaced = (target.with_name(f".{target.name}.{name}") for name in ("staged", "replaced"))
     for left_behind in (staged, replaced):
@@ -118,9 +118,9 @@ def _other_bundle(changed: list[str]) -> OdError:
 
 
 def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
-    """Whether a certificate is that of the ledger or of the public bundle.
+    """Return whether the prepared certificate is that of the ledger or of the public bundle.
 
-    It names an entry of the ledger, whose hash covers the digests of all measurements.
+    A certificate names an entry of the ledger, whose hash covers the digests of all measurements.
     """
     facts, stated = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
     known = {published, *([] if stated is None else [certificate_digest(stated)])}
@@ -128,7 +128,7 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 
 
 def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
-    """Whether files of a public bundle that are not what they should be are damaged, and not those of another one."""
+    """Return whether all differing files of a public bundle are damaged, and not those of another bundle."""
     stated = stated_digests(public)
     damaged = {name for name in changed if (made / name).exists() and _is_damaged(public / name, stated.get(name))}
     others = {*changed} - damaged - {CHECKSUMS}
@@ -137,14 +137,14 @@ def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
 
 
 def _is_damaged(file: Path, stated: str | None) -> bool:
-    """Whether a file is missing, is not what its checksum says, or cannot be read."""
+    """Return whether a file is missing, contradicts its checksum, or cannot be read."""
     if not file.is_file() or (stated is not None and file_digest(file) != stated):
         return True
     return not opens(file)
 
 
 def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
-    """A bundle's descriptor without the sizes and checksums of damaged files: it had those of the damage."""
+    """Return a bundle's descriptor without the sizes and checksums of damaged files, which describe the damage."""
     package = _content(folder / PACKAGE)
     for resource in [] if package is None else package.get("resources", []):
         if resource.get("path") in damaged:
@@ -153,16 +153,16 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 
 
 def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> dict[str, Any]:
-    """Return a certificate as it was published: an earlier version of this library may have put facts into other words.
+    """Return a certificate as it was published, with the wording of the version that published it.
 
     Args:
-        facts: the certificate, made anew.
-        folder: of the public bundle.
-        published: digest of the certificate that the release was published with; None where it was not.
+        facts: the certificate, made again.
+        folder: folder of the public bundle.
+        published: digest of the certificate that the release was published with; None if it was not published.
 
     Returns:
-        ``facts`` with the sentences of the public bundle, and without facts that it does not state, where its
-        certificate is the published one and agrees with ``facts`` in all else; ``facts`` themselves otherwise.
+        ``facts`` with the sentences of the public bundle, and without facts that it does not state, if its certificate
+        is the published one and agrees with ``facts`` in all else; otherwise ``facts`` unchanged.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
@@ -172,14 +172,14 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
 
 
 def _in_order_of(made: Any, public: Any) -> Any:
-    """Named sentences in the order in which they are made; files have them in the order of their names."""
+    """Return named sentences in the order of the made ones; files have them in the order of their names."""
     if not (isinstance(made, dict) and isinstance(public, dict)):
         return public
     return {name: public[name] for name in made if name in public} | public
 
 
 def _zip(folder: Path, target: Path) -> None:
-    """The zip file of a bundle appears whole, in one rename; what an interrupted run left of it is written over."""
+    """Write the zip file of a bundle, published in one rename; what an interrupted run left of it is overwritten."""
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
         write_zip(folder, _release(folder), staged)
@@ -196,12 +196,12 @@ def _zip(folder: Path, target: Path) -> None:
 
 
 def _release(folder: Path) -> str:
-    """The release that a bundle is of, by its certificate."""
+    """Return the release of a bundle, as its certificate names it."""
     return str(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))["release"])
 
 
 def bundle_faults(folder: Path) -> Iterator[str]:
-    """What is wrong with the files of a bundle and its zip file by themselves, a line each, with the file's name."""
+    """Yield what is wrong with the files of a bundle and with its zip file, one line each, with the file's name."""
     faulty = dict(faulty_files(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
     there = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
@@ -211,10 +211,10 @@ def bundle_faults(folder: Path) -> Iterator[str]:
 
 
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
-    """The ledger's entry that each public bundle below a folder names in its certificate."""
+    """Return the ledger entry that the certificate of each public bundle names, by release."""
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # verification says what is wrong with a bundle
+        with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports what is wrong with a bundle
             certificate = json.loads(path.read_text(encoding="utf-8"))
             named = certificate["ledger"]
             entries[str(certificate["release"])] = EntryName(int(named["entry"]), str(named["hash"]))
@@ -229,15 +229,15 @@ def write_bundle(
     folder: Path,
     tell: Callable[[int, int, str], None] | None = None,
 ) -> None:
-    """Write all files of a bundle of any kind into an empty folder, durably; the checksums last.
+    """Write all files of a bundle of any kind into an empty folder, durably, with the checksums last.
 
     Args:
-        kind: of the release: the files of its tables, and what is to be said of them.
+        kind: kind of the release, with the files of its tables and its notes.
         release: the release.
         certificate: its certificate.
         report: text of ``report.html``.
         folder: an empty folder.
-        tell: is told of each file before it is written: its number, how many there are, its name.
+        tell: called before each file is written, with its number, the number of files and its name.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
     listed = [*tables, *_pages(certificate, report)]
@@ -258,7 +258,7 @@ def write_bundle(
 
 
 def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
-    """The report, and the certificate in each form."""
+    """Return the report, and the certificate in each form."""
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     return [
         _words(REPORT, "The release in pictures and tables.", report),
@@ -269,27 +269,27 @@ def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
-    """A file of text that is made already."""
+    """Return a file whose text is ready."""
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
-    """A file that holds what was meant, and can be read."""
+    """Write a file, and check that it holds the intended bytes and can be read."""
     written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
     refuse_unreadable(path)
     return written
 
 
 def json_text(content: dict[str, Any]) -> bytes:
-    """Facts with sorted names."""
+    """Return facts as JSON with sorted names."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def differing_files(made: Path, public: Path) -> list[str]:
-    """Names of the files that differ between two bundles.
+    """Return the names of the files that differ between two bundles.
 
-    Of the certificates, the software may. Where it does, so may pages and other words that follow from the certificate
-    and the tables: they are held to their checksums alone.
+    The software that certificates name may differ. If it does, pages and other text that follow from the certificate
+    and the tables may differ too: only their checksums are checked.
     """
     software = [(_content(folder / CERTIFICATE) or {}).get("software") for folder in (made, public)]
     apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
@@ -302,7 +302,7 @@ def differing_files(made: Path, public: Path) -> list[str]:
 
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
-    """The same bytes; or, where another version of the software writes a format otherwise, the same numbers."""
+    """Return whether two files have the same bytes; or the same numbers, if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
     if file_digest(file) == file_digest(public):
@@ -318,7 +318,7 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
 
 
 def _software(parquet: Path) -> str:
-    """The program that wrote a Parquet file."""
+    """Return the program that wrote a Parquet file."""
     try:
         return str(pq.ParquetFile(parquet).metadata.created_by)
     except (pa.ArrowException, OSError):
@@ -326,7 +326,10 @@ def _software(parquet: Path) -> str:
 
 
 def _certificates_agree(made: Path, public: Path) -> bool:
-    """Equal but for the software; a certificate that another version of this library wrote keeps its own sentences."""
+    """Return whether certificates are equal except for the software.
+
+    A certificate that another version of this library wrote keeps its own sentences.
+    """
     new, old = _content(made), _content(public)
     if new is None or old is None:
         return False
@@ -337,7 +340,7 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
-    """Numbers stay as they are in any version; how they are put into words may change, and facts may be added."""
+    """Return whether all facts are equal except sentences and software; newer versions may add facts."""
     return all(made.get(name) == fact for name, fact in public.items() if name not in (*_SENTENCES, "software"))
 
 

@@ -1,4 +1,4 @@
-"""Checksums of a bundle, as ``sha256sum -c`` reads them, and what they say is wrong with it."""
+"""Write and check the checksums of a bundle, as ``sha256sum -c`` reads them, and its zip file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def checksum_lines(digests: Mapping[str, str]) -> str:
     """Return a line for every file, in the order of their names.
 
     Args:
-        digests: SHA-256 of each file by its name: of what was meant to be written, not of what a disk gives back.
+        digests: SHA-256 of each file, by name, computed from the bytes to write and not from those read from the disk.
     """
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
 def stated_digests(folder: Path) -> dict[str, str]:
-    """Return the checksum of every file that the checksums of a folder name; none where they cannot be read."""
+    """Return the checksum of every file named in a folder's checksums, or an empty dict if they cannot be read."""
     try:
         matches = map(_LINE.fullmatch, (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError):
@@ -38,7 +38,7 @@ def stated_digests(folder: Path) -> dict[str, str]:
 
 
 def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Files that are missing, too many, or not what their checksums say: their names, and what is wrong with them."""
+    """Yield the files that are missing, superfluous or contrary to their checksums: name, and fault in words."""
     try:
         lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -57,24 +57,22 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
             yield name, "is not what its checksum says"
 
 
-# A bundle as one zip file beside its folder: in the order of names, without a time of its own.
-
-
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
-"""The first time that a zip file can name."""
+"""Earliest time that a zip file can state; every entry has it."""
 
 _UNIX = 3
 
 
 def zip_beside(folder: Path) -> Path:
-    """The place of a bundle's zip file."""
+    """Return the path of a bundle's zip file, which is beside its folder."""
     return folder.with_name(f"{folder.name}.zip")
 
 
 def write_zip(folder: Path, release: str, path: Path) -> None:
-    """All files of a folder, below one named after the release, as ``us_flights_2001-06_r1``.
+    """Write all files of a folder to a zip file, in a folder such as ``us_flights_2001-06_r1``, after the release.
 
-    The same bytes for the same files, as long as the compressor is the same one.
+    Entries are in the order of names and have no time of their own. The same files give the same bytes with the same
+    version of the compressor.
 
     Raises:
         OSError, OdError: as :func:`od_core.files.checked_file.write_checked`.
@@ -94,9 +92,10 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
 
 
 def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
-    """Where a zip file is not the one of a folder; a line each, with the name of the file in it.
+    """Yield lines on how a zip file differs from a folder, each beginning with the zip file's name.
 
-    Its files are held to the checksums of the folder, and to the files that these do not name.
+    Its files are compared with the checksums of the folder, and files without checksums with those of the folder
+    itself.
     """
     stated = stated_digests(folder)
     try:
@@ -118,7 +117,7 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
 
 
 def zip_is_sound(release: str, path: Path) -> bool:
-    """Return whether a zip file is that of some bundle of a release: all of its files are what its checksums say."""
+    """Return whether a zip file is that of some bundle of a release, with all files as its checksums say."""
     top = f"{_top(release)}/"
     try:
         with ZipFile(path) as archive:
@@ -130,12 +129,12 @@ def zip_is_sound(release: str, path: Path) -> bool:
 
 
 _BROKEN = (OSError, BadZipFile, KeyError, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""What the library says of damaged files: of sizes, checksums, compressed bytes, and of flags that a bit set."""
+"""Exceptions that the library raises for damaged files: wrong sizes, checksums, compressed bytes and flags."""
 
 
 def _digest(archive: ZipFile, name: str) -> str:
     with archive.open(name) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as it asks for
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as required
 
 
 def _top(release: str) -> str:

@@ -1,4 +1,4 @@
-"""The certificate of a release: what is protected, what was spent, how it was made and checked (spec 6)."""
+"""Build the certificate of a release: what is protected, what was spent, how it was made and checked."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SOFTWARE = (
 )
 
 TRIPS_OF_A_PERSON = 40
-"""A person with so many trips stands as the example of what unit ``trip`` does not protect."""
+"""Number of trips in the certificate's example of a person whom unit ``trip`` does not protect as a whole."""
 
 _MOST_EXPONENT = Fraction(10_000)
-"""Of the growth of delta in a group; beyond it every delta above 10^-4000 has become 1."""
+"""Largest exponent of the growth of delta in a group; beyond it, every delta above 10^-4000 has reached 1."""
 
 PERIODS_OF_A_YEAR = 12
-"""A person in every month of a year stands as the example of what a promise for one period does not say."""
+"""Number of periods in the certificate's example of a person with data in each month of a year."""
 
 KNOWN_LIMITATIONS = (
     "The operating system's random generator is taken to be a cryptographic one, and the operator to be trusted.",
@@ -55,10 +55,10 @@ KNOWN_LIMITATIONS = (
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Outcome of one blocking check.
+    """The outcome of one blocking check.
 
     Attributes:
-        subject: what was checked, as ``levels/estimate_3``.
+        subject: what was checked, such as ``levels/estimate_3``.
         check: name of the check.
         passed: whether it passed.
     """
@@ -79,18 +79,18 @@ def certificate(
     records: dict[str, Any] | None = None,
     intervals: bool = True,
 ) -> dict[str, Any]:
-    """The certificate of a release of any kind as JSON-ready public facts.
+    """Return the certificate of a release of any kind as JSON-ready public facts.
 
     Args:
-        kind: what kind of release it is: its guarantee in words, and the facts that it alone has.
+        kind: kind of the release, with its guarantee in words and its own facts.
         release: the release, made from noise of this library.
         key: its name.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
-        record: what the ledger says of the release.
-        records: how they were read, as JSON-ready public facts: which of a file's rows are records, in which time zone
-            days begin; None where they were handed over.
-        intervals: whether flows are published with their intervals, where their mechanism has any.
+        record: the ledger's record of the release.
+        records: JSON-ready public facts on how the records were read (which rows of a file are records, in which time
+            zone days begin); None if they were handed over.
+        intervals: whether flows are published with their intervals, if their mechanism has any.
 
     Raises:
         OdError: the release carries no guarantee.
@@ -103,7 +103,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
-        "records": json.loads(json.dumps(records, sort_keys=True)),  # in the order in which the file is read back
+        "records": json.loads(json.dumps(records, sort_keys=True)),  # in the order that the file is read back
         "guarantee": kind.guarantee(plan, spent),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
@@ -123,7 +123,7 @@ def certificate(
 
 
 def _refuse_without_guarantee(release: Certified) -> None:
-    """A test double's release is never certified. Raises OdError."""
+    """Refuse a release whose noise came from a test double; such a release is never certified. Raises OdError."""
     if release.noise is None:
         raise OdError(
             "OD-RELEASE-NO-GUARANTEE",
@@ -133,7 +133,7 @@ def _refuse_without_guarantee(release: Certified) -> None:
 
 
 def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
-    """Which release it is, and the ledger's entry of its last measurement."""
+    """Return the identity of the release and the ledger's entry of its last measurement."""
     return {
         "release": str(key),
         "data_set": data_set,
@@ -145,7 +145,7 @@ def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str
 
 
 def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
-    """What was charged, and every epsilon that bounds it, rounded up."""
+    """Return the charge and every epsilon that bounds it, rounded up."""
     return {
         "rho": float_above(spent.rho),
         "rho_exact": str(spent.rho),
@@ -161,18 +161,18 @@ def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any
 
 
 def certificate_digest(certificate: dict[str, Any]) -> str:
-    """SHA-256 of all facts but the software, which differs where a release is made anew years later."""
+    """Return the SHA-256 of all facts except the software, which differs when a release is rebuilt years later."""
     facts = {name: fact for name, fact in certificate.items() if name != "software"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[str]) -> dict[str, str]:
-    """Return what is protected, against whom, and what is not, in sentences that say their numbers, rounded up.
+    """Return sentences on what is protected, against whom and what is not, with their numbers rounded up.
 
     Args:
-        neighbours: the relation between inputs that the release does not tell apart.
+        neighbours: the relation between inputs that the release does not distinguish.
         spent: what the release has spent.
-        public: what is published exactly, beside settings and areas; clauses.
+        public: clauses on what is published exactly, besides settings and areas.
     """
     unit = neighbours.unit
     sentences = {
@@ -198,13 +198,13 @@ def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[s
 def pure_sentences(
     unit: PrivacyUnit, spent: Spent, acceptance: Acceptance, *, public: str, with_it: str = ""
 ) -> dict[str, str]:
-    """Return the sentences of a release of single trips that promises a pure epsilon; see :func:`guarantee_sentences`.
+    """Return the sentences of a release of single trips with a pure epsilon; see :func:`guarantee_sentences`.
 
     Args:
-        unit, spent: as there.
+        unit, spent: as in :func:`guarantee_sentences`.
         acceptance: which records are counted, and which inputs are refused.
-        public: what is public beforehand; a clause.
-        with_it: what a trip has beside itself that is protected with it.
+        public: a clause on what is public beforehand.
+        with_it: text on what is protected together with a trip.
     """
     anywhere = ", counted in this release or not" if unit.neighbours == "bounded" else ""
     return {
@@ -216,7 +216,7 @@ def pure_sentences(
 
 
 def promise(guarantee: dict[str, str]) -> str:
-    """Return what is protected and what is public, for every place that quotes the promise in short."""
+    """Return the sentences on what is protected and what is public, for places that quote the promise in short."""
     return f"{guarantee['protected']} {guarantee['public']}"
 
 
@@ -239,7 +239,7 @@ def _not_protected(facts: Sequence[str]) -> str:
 
 
 def _person(unit: PrivacyUnit, spent: Spent) -> str:
-    """Return what the unit does not protect of a person, with the numbers of those who have more than one unit."""
+    """Return what the unit does not protect of a person, with the numbers for people who have more than one unit."""
     if unit.kind == "user":
         return (
             "a person with several user ids as a whole; a user in this and other releases together: those of all"
@@ -255,10 +255,10 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
 
 
 def _of_a_group(spent: Spent) -> str:
-    """Return what is promised to the trips of a person with :data:`TRIPS_OF_A_PERSON` in the period.
+    """Return the promise for the trips of a person with :data:`TRIPS_OF_A_PERSON` in the period.
 
-    Of k units, rho becomes k^2 rho (Bun & Steinke 2016, Proposition 1.9), and (epsilon, delta) becomes
-    (k epsilon, k e^((k - 1) epsilon) delta) (Dwork & Roth 2014, Theorem 2.2, by summing the geometric series).
+    For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9]. (epsilon, delta) becomes
+    (k epsilon, k e^((k - 1) epsilon) delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
     """
     units = TRIPS_OF_A_PERSON
     if not isinstance(spent, SpentDirectly):
@@ -270,14 +270,14 @@ def _of_a_group(spent: Spent) -> str:
 
 
 def _in_periods(spent: Spent) -> str:
-    """Return what is promised to a person with a unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
+    """Return the promise for a person with a unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
     if not isinstance(spent, SpentDirectly):
         return f"epsilon {text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)}"
     return _directly(PERIODS_OF_A_YEAR * spent.epsilon, PERIODS_OF_A_YEAR * spent.delta)
 
 
 def _directly(epsilon: Fraction, delta: Fraction) -> str:
-    """Return a promise of (epsilon, delta) in words; there is none once delta reaches 1."""
+    """Return a promise of (epsilon, delta) in words; there is no promise once delta reaches 1."""
     if delta >= 1:
         return "no promise"
     stated = f"epsilon {text_above(epsilon, digits=4)}"

@@ -1,4 +1,4 @@
-"""The codebook and the first page of a bundle, in words."""
+"""Write the codebook and the README of a bundle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NOT_RELEASED = (
 
 
 def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], notes: Sequence[str]) -> str:
-    """What every file and column means, as Markdown.
+    """Return the meaning of every file and column, as Markdown.
 
     Args:
-        contents: what the release holds, as ``flows``.
-        certificate: of the release.
+        contents: description of what the release holds, such as ``flows``.
+        certificate: certificate of the release.
         files: all files of the bundle.
         notes: further paragraphs, as Markdown.
     """
@@ -52,7 +52,7 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
 
 
 def _geographies(certificate: dict[str, Any]) -> list[str]:
-    """Which areas they are, where the release has any."""
+    """Return lines that identify the geographies, if the release has any."""
     versions = certificate.get("geography_versions", {})
     sides: dict[str, str] = certificate.get("geographies", {})
     if len(set(sides.values())) == 1:
@@ -93,13 +93,13 @@ def _table(table: Table, files: Sequence[str]) -> list[str]:
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile]) -> str:
-    """Where to begin, as plain text; arguments as :func:`codebook`."""
+    """Return the README with a starting point, as plain text; arguments as in :func:`codebook`."""
     first = next(file.name for file in files if file.name.endswith(".csv"))
     report = any(file.name == "report.html" for file in files)
     return (

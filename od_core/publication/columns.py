@@ -1,4 +1,4 @@
-"""What every public table and every column of it says: the one place from which codebooks and schemas take it."""
+"""Define every public table and its columns; codebooks and schemas take their text from here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONFIDENCE = Fraction(9, 10)
 """Probability with which an interval holds the true number of counted trips."""
 
 MOST_LISTED = 5_000_000
-"""Public pairs of a pair of levels up to which every one is listed with its interval, those of 0 trips included."""
+"""Largest number of public pairs of two levels at which all are listed with intervals, also those of 0 trips."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Column:
     """A column of a public table.
 
     Attributes:
-        name: as in the files.
-        type: of its values; text is written as it is, also where it looks like a number.
+        name: name in the files.
+        type: type of its values; text is written unchanged, even if it looks like a number.
         title: a few words.
         description: one or two sentences.
         unit: what is counted; None for codes and names.
         required: whether every row has a value.
-        minimum: the least value there can be; None where there is none.
+        minimum: smallest possible value, or None.
     """
 
     name: str
@@ -42,9 +42,9 @@ class CodeList:
     """Columns whose values are listed in another table.
 
     Attributes:
-        columns: of the table that uses the codes.
-        table: the table that lists them.
-        listed: its columns, in the same order.
+        columns: columns of the table that uses the codes.
+        table: table that lists the codes.
+        listed: columns of that table, in the same order.
     """
 
     columns: tuple[str, ...]
@@ -57,13 +57,13 @@ class Table:
     """A public table.
 
     Attributes:
-        name: of its files, without their ending.
+        name: name of its files, without the extension.
         title: a few words.
         row: what one row is.
-        absent: what a row that is not there means, and what zero means.
-        columns: in the order of the files.
-        key: the columns that tell one row from another.
-        code_lists: where the codes in its columns are listed.
+        absent: what a missing row means, and what zero means.
+        columns: columns in the order of the files.
+        key: columns that together identify a row.
+        code_lists: tables that list the codes in its columns.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Table:
     code_lists: tuple[CodeList, ...] = ()
 
     def column(self, name: str) -> Column:
-        """The column of that name. Raises KeyError for any other."""
+        """Return the column with that name. Raises KeyError if there is none."""
         return {column.name: column for column in self.columns}[name]
 
 
@@ -145,7 +145,7 @@ FLOWS = Table(
         CodeList(("destination_level", "destination"), "areas", _LISTED),
     ),
 )
-"""Without intervals."""
+"""Flows without intervals."""
 
 FLOWS_WITH_INTERVALS = replace(
     FLOWS,
@@ -215,7 +215,7 @@ LOCATED_AREAS = replace(
         ),
     ),
 )
-"""The same, where zones have coordinates."""
+"""Areas of geographies whose zones have coordinates."""
 
 AREA = Column("area", "string", "Area", "Code of the area.")
 AREA_LEVEL = Column("level", "string", "Level", "Name of the level that the area belongs to.")
@@ -296,7 +296,7 @@ COUNT = Column(
 
 
 def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
-    """Boxes of a grid of so many dimensions; of a map, two a place: longitude, then latitude."""
+    """Return the table of boxes of a grid with so many dimensions; a map has two per place, longitude then latitude."""
 
     def of(dimension: int) -> str:
         if not places:

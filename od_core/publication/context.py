@@ -1,4 +1,4 @@
-"""What stands around a release when it is measured: what is left of its cap, and what was published before it."""
+"""Collect the context of a release: remaining cap and previous release."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Circumstances(Generic[R]):
-    """What the report of a release says beside the release itself.
+    """The facts that a report states beside the release itself.
 
-    All of it follows from the ledger's entries up to the one that the release's certificate names, its last
-    measurement, so that the report is the same whenever it is made.
+    All of them follow from the ledger's entries up to the one that the release's certificate names, its last
+    measurement. So the report is the same whenever it is made.
 
     Attributes:
-        period: the elementary period of those that were charged which has least left.
-        cap: rho that the cap allows in it.
-        left: rho left of it once the release was charged.
-        others: releases that had charged it before, or with it.
-        previous: the newest release of the series' last published period before this one; None where there is none.
+        period: the charged elementary period with the least rho remaining.
+        cap: rho that the cap allows in that period.
+        left: rho that remains of it after the release was charged.
+        others: number of other releases charged to it by then.
+        previous: newest release of the series' last published period before this one, or None.
     """
 
     period: str
@@ -41,17 +41,17 @@ class Circumstances(Generic[R]):
 
 
 def circumstances(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> Circumstances[R]:
-    """The circumstances of a measured release.
+    """Return the context of a measured release.
 
     Args:
-        kind: of the series.
-        ledger: that was charged.
+        kind: kind of the series.
+        ledger: the ledger that was charged.
         key: the release.
         data_set: name of the privacy domain.
         releases: folder of all public bundles.
 
     Raises:
-        OdError: it is not measured; the bundle of the release before it is missing or damaged.
+        OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
     balance = ledger.balance(data_set, key.period, until)
@@ -61,7 +61,7 @@ def circumstances(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str,
 
 
 def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey, R] | None:
-    """A published release read back; None for one of another kind, of before the series had this one."""
+    """Read back a published release; return None for one of another kind, which the series had earlier."""
     folder = releases / key.folder
     try:
         stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the release database says of its own tables and columns: ``DESCRIBE`` for people."""
+"""Describe the release database's tables and columns in comments, for people who explore it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from od_core.publication.columns import Column
 
 @dataclass(frozen=True)
 class Described:
-    """A table or view of the database.
+    """A description of a table or view of the database.
 
     Attributes:
         text: what a row is.
-        columns: what each column says, by its name.
+        columns: descriptions of the columns, by name.
     """
 
     text: str
@@ -25,7 +25,7 @@ class Described:
 
 
 def _of(text: str, listed: Iterable[Column], **more: str) -> Described:
-    """With columns that the files have, too, and others."""
+    """Return a description with columns that the files have too, and others."""
     return Described(text, {**more, **{column.name: column.description for column in listed}})
 
 
@@ -118,11 +118,11 @@ DATABASE = {
         upper="Last cell of the box in each dimension, itself included.",
     ),
 }
-"""By table or view."""
+"""Descriptions by table or view."""
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
-    """Say what the tables and views are of which a column is not described; one that is replaced forgets all of it."""
+    """Comment on tables and views with undescribed columns; replacing one drops all of its comments."""
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
     for (name,) in connection.execute(query).fetchall():

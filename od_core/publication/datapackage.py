@@ -1,4 +1,4 @@
-"""The bundle as a Frictionless Data Package: every file with its checksum, every column with its meaning."""
+"""Describe the bundle as a Frictionless Data Package: every file with its checksum, every column with its meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
 
 LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}
-"""The name that the Open Definition's list of licences has for it."""
+"""Entry for an unstated licence, with the name from the Open Definition's list of licences."""
 
 _MEDIA = {
     ".csv": "text/csv",
@@ -30,7 +30,7 @@ _MEDIA = {
 def datapackage(
     contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], written: Mapping[str, Written]
 ) -> dict[str, Any]:
-    """The descriptor of a bundle, from what was written into each of its other files."""
+    """Return the descriptor of a bundle, from what was written into each of its other files."""
     return {
         "profile": "data-package",
         "name": certificate["release"].replace("/", "-"),
@@ -45,7 +45,7 @@ def datapackage(
 
 
 def _resource(file: BundleFile, written: Written) -> dict[str, Any]:
-    """A table in CSV is a tabular resource; of the other files the package says what they are, and their columns."""
+    """Return a tabular resource for a table in CSV, and a plain one for other files; both list any columns."""
     suffix = PurePath(file.name).suffix
     tabular = file.table is not None and suffix == ".csv"
     facts: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Every format of a bundle's files, read from the first byte to the last, as a reader of the bundle would."""
+"""Read a bundle's files of every format from first byte to last, as a reader of the bundle would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from od_core.errors import OdError
 def refuse_unreadable(path: Path) -> None:
     """Refuse a file that cannot be read in the format that its name says.
 
-    Memory is that of a row group or a block of lines; a file of JSON or a matrix is read as a whole.
+    Memory is that of a row group or a block of lines; JSON files and matrices are read as a whole.
 
     Raises:
         OdError: it cannot be read.
@@ -34,13 +34,13 @@ def refuse_unreadable(path: Path) -> None:
 
 
 def opens(path: Path) -> bool:
-    """Return whether a file can be read in its format; one of a format that is not known can."""
+    """Return whether a file can be read in its format; True for an unknown format."""
     read = _READERS.get(path.suffix)
     if read is None:
         return True
     try:
         read(path)
-    except Exception:  # noqa: BLE001  # whatever a library says of a damaged file, the file is damaged
+    except Exception:  # noqa: BLE001  # any exception of a library means that the file is damaged
         return False
     return True
 
@@ -78,7 +78,7 @@ def _read_html(path: Path) -> None:
 
 
 class _Page(HTMLParser):
-    """Counts how often the page itself is opened and closed."""
+    """A parser that counts how often the page itself is opened and closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Page(HTMLParser):
 
 
 def _read_matrices(path: Path) -> None:
-    import openmatrix  # with PyTables a fifth of a second, which nobody else should pay
+    import openmatrix  # slow to import with PyTables, a fifth of a second
 
     with openmatrix.open_file(str(path)) as file:
         for node in file.walk_nodes("/", "Array"):
@@ -114,7 +114,7 @@ _READERS: dict[str, Callable[[Path], None]] = {
 
 
 def same_matrices(file: Path, other: Path) -> bool:
-    """Whether two files have equal matrices and lookups, whatever version of HDF5 wrote them."""
+    """Return whether two files have equal matrices and lookups, whatever version of HDF5 wrote them."""
     import openmatrix
     import tables
 

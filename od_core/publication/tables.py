@@ -1,4 +1,4 @@
-"""The public tables of a release, the same in bundle and database."""
+"""Write the public tables of a release, which are the same in bundle and database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from od_core.publication.kind import BundleFile
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
-    """A table as CSV and as Parquet."""
+    """Return a table as CSV and as Parquet."""
     arrow = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
     arrow = arrow.replace_schema_metadata(None)
     return [
@@ -26,26 +26,26 @@ def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, descri
 
 
 def write_parquet(table: pa.Table, file: BinaryIO) -> None:
-    """A public table; the same bytes at every call."""
+    """Write a public table; the same table gives the same bytes."""
     pq.write_table(table, file, compression="zstd")
 
 
 def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
-    """A public table as RFC 4180 has it, in UTF-8."""
+    """Write a public table as RFC 4180 describes, in UTF-8."""
     table.to_csv(file, mode="wb", index=False, lineterminator="\r\n", encoding="utf-8")
 
 
 def areas_files(areas: pa.Table) -> list[BundleFile]:
-    """The areas of one or two geographies as CSV and as Parquet."""
+    """Return the areas of one or two geographies as CSV and as Parquet."""
     described = LOCATED_AREAS if COORDINATES[0] in areas.column_names else AREAS
     return public_files("areas", areas, described, "The areas of every level.")
 
 
 def areas_table(geography: Geography) -> pa.Table:
-    """One row an area: geography (digest), level, level_name, area, parent, position.
+    """Return one row per area: geography (digest), level, level_name, area, parent, position.
 
-    ``position`` is the area's number in its level; the tree and the order of every table follow from it. Where zones
-    have coordinates, ``latitude`` and ``longitude`` follow, missing for all other areas.
+    ``position`` is the area's number in its level; the tree and the order of every table follow from it. If zones have
+    coordinates, ``latitude`` and ``longitude`` follow; they are missing for all other areas.
     """
     rows = [
         {

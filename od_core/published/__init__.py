@@ -1,1 +1,1 @@
-"""Open published releases of any kind, and verify them."""
+"""Open and verify published releases of any kind."""

@@ -1,4 +1,4 @@
-"""The kinds of releases that are published, by what their certificates say of themselves."""
+"""List the kinds of published releases and find the kind of a certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
 
 
 def kind_of(certificate: dict[str, Any]) -> Kind[Any]:
-    """The kind of release that a certificate is of. Raises OdError for a format that is not known here."""
+    """Return the kind of release that a certificate belongs to. Raises OdError for an unknown format."""
     stated = certificate.get("format")
     for kind in KINDS:
         if kind.format == stated:

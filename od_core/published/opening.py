@@ -1,4 +1,4 @@
-"""A published release of any kind, opened for whoever wants its numbers."""
+"""Open published releases of any kind, for readers who want their numbers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from od_core.publication.bundle import CERTIFICATE
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Any:
-    """A published release: from a bundle, as a folder or as one .zip file, or from ``release.duckdb``.
+    """Return a published release: from a bundle (a folder or a .zip file) or from ``release.duckdb``.
 
     Args:
         path: the folder, the .zip file or the database.
-        release: name of the series, as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left
-            out where the database holds one series.
-        period: elementary period; the newest if left out.
-        revision: the newest if left out.
+        release: name of the series, such as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left out
+            if the database holds one series.
+        period: elementary period; by default the newest.
+        revision: by default the newest.
 
     Returns:
-        A :class:`od_core.flows.release.Release`; of a bundle of another kind a
+        A :class:`od_core.flows.release.Release`; for bundles of other kinds, a
         :class:`od_core.group_sizes.release.GroupSizeRelease` or a :class:`od_core.stops.release.StopsRelease`. All of
         it is in memory.
 
     Raises:
-        OdError: no such file or release, with those that are published; several series to choose from; a release in the
-            database that is not of flows; contents that do not fit together.
+        OdError: there is no such file or release (the message lists published ones); there are several series to choose
+            from; the release in the database is not of flows; contents do not fit together.
     """
     place = Path(path)
     if place.is_dir() or _is_zip(place):
@@ -43,7 +43,7 @@ def open_release(
 
 
 def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Any]:
-    """The name and the release of a bundle, a folder or a .zip file. Raises OdError as :func:`open_release`."""
+    """Return the name and the release of a bundle, a folder or a .zip file. Raises OdError as :func:`open_release`."""
     if not _is_zip(place):
         return _from_bundle(place, asked)
     with TemporaryDirectory(prefix="od-release-open-") as name:
@@ -51,7 +51,7 @@ def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Any]:
 
 
 def certificate_of(bundle: Path) -> dict[str, Any]:
-    """The certificate in a bundle's folder. Raises OdError where there is none."""
+    """Return the certificate in a bundle's folder. Raises OdError if there is none."""
     try:
         certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
         ReleaseKey.parse(certificate["release"])
@@ -61,10 +61,10 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
 
 
 def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
-    """The folder of every bundle below a folder of releases, in order of their names."""
+    """Return the folder of every bundle below a folder of releases, in order of their names."""
     bundles = {}
     for folder in releases.glob("*/*/r*"):
-        with suppress(OdError):  # what has no name of a release is none
+        with suppress(OdError):  # a folder without a release name is no bundle
             if folder.is_dir():
                 bundles[ReleaseKey.parse("/".join(folder.relative_to(releases).parts))] = folder
     return dict(sorted(bundles.items()))
@@ -83,7 +83,7 @@ def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
 
 
 def _unpacked(file: Path, folder: Path) -> Path:
-    """The bundle in a .zip file, in a folder of its own or not. Raises OdError where the file is broken."""
+    """Unpack a .zip file and return the folder of the bundle in it. Raises OdError if there is none or it is broken."""
     try:
         with zipfile.ZipFile(file) as packed:
             packed.extractall(folder)

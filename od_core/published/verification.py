@@ -1,7 +1,8 @@
-"""Verification: a published release is what its measurements give, and the ledger bears it out (spec 6, "Replay").
+"""Verify that a published release follows from its measurements and agrees with the ledger.
 
-Everything after the measurements is deterministic: the tables are estimated anew from the published measurements, all
-files are written anew from them, and compared byte by byte. Needs no record, no true count and no key.
+Everything after the measurements is deterministic: the tables are estimated again from the published measurements, all
+files are rewritten from them, and the results are compared byte by byte. This needs no record, no true count and no
+key. See ``docs/assurance.md``.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from od_core.published.kinds import kind_of
 
 @dataclass(frozen=True)
 class Finding:
-    """Outcome of one part of a verification.
+    """The outcome of one part of a verification.
 
     Attributes:
-        part: what was looked at.
-        fault: what is wrong with it, in a line; None where nothing is.
-        next_step: what mends it, where that is known.
+        part: part that was examined.
+        fault: one line on what is wrong with it, or None.
+        next_step: how to repair it, if that is known.
     """
 
     part: str
@@ -46,12 +47,12 @@ REPAIR = (
     "run the release again: nothing is drawn, and a bundle of which only damaged files differ is replaced by the one"
     " that its measurements give; anything else must be restored from a copy"
 )
-"""What mends files that are not what they should be."""
+"""Way to repair files that differ from what they should be."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """Where a published release stands.
+    """The locations of a published release.
 
     Attributes:
         key: its name.
@@ -69,12 +70,12 @@ class Published:
 
     @property
     def releases(self) -> Path:
-        """The folder of all public bundles."""
+        """Folder of all public bundles."""
         return self.bundle.parents[len(self.key.folder.parts) - 1]
 
 
 def verify_release(published: Published) -> list[Finding]:
-    """Look at every part of a published release; nothing is changed, and nothing is drawn."""
+    """Examine every part of a published release; nothing is changed and nothing is drawn."""
     faults = _fault(lambda: bundle_faults(published.bundle))
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
@@ -106,7 +107,7 @@ def _line(error: Exception) -> str:
 
 
 def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[str, Any]) -> Iterator[str]:
-    """Every file of the bundle, written anew from measurements and ledger, has the same bytes."""
+    """Yield the files of the bundle whose bytes differ when rewritten from measurements and ledger."""
     checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in stated["checks"]]
     if not all(check.passed for check in checks):
         yield "a check had failed"
@@ -130,7 +131,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
 
 
 def _measurements(published: Published, measured: Iterable[tuple[PlannedStep, NoisyVector]]) -> Iterator[str]:
-    """The public measurements are those of the write-once files, whose digests the ledger has."""
+    """Yield a fault for public measurements that differ from the write-once files, whose digests the ledger has."""
     kept = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
         if not np.array_equal(kept.read(step).values(), noisy.values()):
@@ -138,7 +139,13 @@ def _measurements(published: Published, measured: Iterable[tuple[PlannedStep, No
 
 
 def _ledger(published: Published, public: Certified, stated: dict[str, Any]) -> Iterator[str]:
-    """The chain is whole; the release was set aside, charged, drawn and published as it says."""
+    """Yield the ways in which the ledger disagrees with the release.
+
+    The chain must be unbroken, and the release reserved, charged, drawn and published as it states.
+
+    Raises:
+        OdError: the chain is broken, or the ledger holds another plan.
+    """
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)

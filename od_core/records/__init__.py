@@ -1,1 +1,1 @@
-"""Read confidential records, decide which are valid, and count them in tree order."""
+"""Read confidential records, validate them and count them in tree order."""

@@ -1,9 +1,12 @@
-"""Confidential: of every user at most m trips are counted, the others are cut before (spec 6, "Contribution bound").
+"""Confidential: limit the counted trips of each user to the contribution bound m.
 
-Which ones stay is decided among the trips of that user alone, by HMAC-SHA256 of the user id, the period, the fields
-that are counted and the occurrence number among the user's trips that are equal in them. So it depends neither on the
-order of the records nor on those of other users; the key is chosen without a look at the data, and keeps the same
-trips at every replay. The rule is SQL, for records in a file and in memory alike.
+The surplus is cut before anything is counted. The trips that stay are chosen among those of the same user alone, by the
+HMAC-SHA256 of the user id, the period, the counted fields and the occurrence number among the user's trips with equal
+fields. So the choice depends neither on the order of the records nor on other users' records. The key is chosen without
+a look at the data, and it selects the same trips at every replay. The rule is written in SQL, for records in a file and
+in memory alike.
+
+See ``docs/privacy.md``.
 """
 
 from __future__ import annotations
@@ -21,33 +24,34 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.records.faults import not_counted
 
 IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
-"""A user id has a sign that can be seen; in the language of RE2, which DuckDB and Arrow speak, and in that of Java."""
+"""Regular expression of a visible character, which every user id has; RE2 (DuckDB, Arrow) and Java both read it."""
 
 _BLOCK = 64
-"""Bytes of a block of SHA-256, to which the key is filled up with zeros (RFC 2104)."""
+"""Bytes of a block of SHA-256; the key is padded with zeros to this length (RFC 2104)."""
 
 _FIELDS = ("person", "secret.period", "origin", "destination", "CAST(occurrence AS STRING)")
 
 _MESSAGE = " || ',' || ".join(f"coalesce(hex({field}), '-')" for field in _FIELDS)
-"""No two records are one text: each field stands as its bytes in hexadecimal digits, a missing one as no digits can."""
+"""Unambiguous text of a record: each field as the hexadecimal digits of its bytes, and a missing field as ``-``."""
 
 _INNER = f"sha2(secret.inner_key || CAST({_MESSAGE} AS BINARY), 256)"
 
 _HMAC = f"sha2(secret.outer_key || unhex({_INNER}), 256)"
 
 _AS_SPARK_SAYS = "CREATE TEMP MACRO sha2(value, bits) AS sha256(value)"
-"""The name that Spark knows the hash by; with it DuckDB runs the same text, and finds the same digits."""
+"""Statement that gives the hash Spark's name, so that DuckDB runs the same text and gets the same digests."""
 
 
 def bounded(placed: str, max_trips: int) -> str:
-    """Rank and whether it is faulty of every record, as SQL for DuckDB and Spark; those above the bound have rank -1.
+    """Return SQL, for DuckDB and Spark, of every record's rank and fault; records above the bound have rank -1.
 
-    The text reads the relation ``secret`` of :func:`secret_table`.
+    The SQL reads the relation ``secret`` of :func:`secret_table`.
 
     Args:
-        placed: SQL of the records, with the columns person, origin, destination (text), faulty, and rank, that of the
-            leaf pair where the record counts, -1 for one that is dropped: it takes no place of its user's.
-        max_trips: so many of a user's are counted at most, m.
+        placed: SQL of the records, with the columns person, origin, destination (text), faulty and rank. The rank is
+            that of the leaf pair where the record counts, or -1 for a dropped record, which uses up none of its user's
+            m trips.
+        max_trips: the contribution bound m.
     """
     return f"""
         SELECT faulty, CASE
@@ -61,10 +65,10 @@ def bounded(placed: str, max_trips: int) -> str:
 
 
 def secret_table(key: bytes, period: str) -> pa.Table:
-    """Confidential: what the text of :func:`bounded` reads as ``secret``, so that neither stands in a query or a plan.
+    """Confidential: return the relation ``secret``, which keeps the key and the period out of query texts and plans.
 
     Raises:
-        OdError: the key is shorter than 32 bytes, or longer than a block.
+        OdError: the key is shorter than 32 bytes, or longer than a block of 64.
     """
     if not 32 <= len(key) <= _BLOCK:
         raise OdError(
@@ -77,7 +81,7 @@ def secret_table(key: bytes, period: str) -> pa.Table:
 
 
 def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
-    """Make a database ready for the text of :func:`bounded`. Raises OdError as :func:`secret_table`."""
+    """Prepare a database to run the SQL of :func:`bounded`. Raises OdError as :func:`secret_table`."""
     connection.execute(_AS_SPARK_SAYS)
     connection.register("secret", secret_table(key, period))
 
@@ -85,11 +89,14 @@ def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -
 def bounded_counts(
     records: pa.Table, max_trips: int, key: bytes, period: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rank and trips of every leaf pair, in any order, at most ``max_trips`` of a user; shape (pairs,) each.
+    """Return rank and trips of every leaf pair, in any order, at most ``max_trips`` per user; shape (pairs,) each.
 
     Args:
-        records: in memory, none of them faulty; columns person, origin, destination (text) and rank.
+        records: table in memory, without faulty records; columns person, origin, destination (text) and rank.
         max_trips, key, period: see :func:`bounded` and :func:`secret_table`.
+
+    Raises:
+        OdError: the key has a wrong length, or DuckDB could not count the records.
     """
     query = f"""
         SELECT rank, count(*) AS trips FROM ({bounded("SELECT *, false AS faulty FROM records", max_trips)})
@@ -102,14 +109,15 @@ def bounded_counts(
             counts = connection.sql(query).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
-    return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # an array of its own, to be sorted in place
+    return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # a copy, since it is sorted in place
 
 
 def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """The user id of each record as text, and whether it is one; shape (records,) each.
+    """Return the user id of each record as text, and whether it is valid; shape (records,) each.
 
     Raises:
-        OdError: the column is missing, twice there, or holds neither text nor whole numbers; rows have weights.
+        OdError: the column is missing, occurs twice, or holds neither text nor whole numbers; rows have a column
+            ``trips``.
     """
     names = [str(name) for name in flows.columns]
     check_user_column(str(unit.column), unit, names)
@@ -126,10 +134,10 @@ def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[
 
 
 def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
-    """Refuse records without a column of user ids, or with weights. Raises OdError.
+    """Refuse records without a column of user ids, or with a column ``trips``. Raises OdError.
 
     Args:
-        column: where the user id is looked for.
+        column: the name of the column of user ids.
         unit: a user unit.
         names: columns that the records have.
     """
@@ -148,7 +156,7 @@ def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
 
 
 def no_user_ids(what: str) -> OdError:
-    """The error for a column whose type is not that of an id: two floats may be one id, or one id two floats."""
+    """Return the error for a column that cannot hold ids: two floats may be one id, and two ids one float."""
     return OdError(
         "OD-TRIPS-USER-ID",
         f"{what}; user ids are text or whole numbers",
@@ -157,7 +165,7 @@ def no_user_ids(what: str) -> OdError:
 
 
 def texts(column: pd.Series) -> pa.Array:
-    """The texts of a column; NULL for what is no text, or none that UTF-8 can write."""
+    """Return a column's texts; values that are no text, or that UTF-8 cannot encode, become NULL."""
     return pa.array([value if _is_text(value) else None for value in column.astype(object)], pa.large_string())
 
 

@@ -1,8 +1,8 @@
-"""Confidential: the trips of every leaf pair, counted from the loaded records out of core by DuckDB.
+"""Confidential: count the trips of every leaf pair from the loaded records, out of core, by DuckDB.
 
-The same counts as :func:`od_core.records.trip_counts.count_trips`, for records that do not fit the memory: DuckDB finds
-the rank of each record (:mod:`od_core.records.count_query`), counts those of a rank, and sorts the ranks; they go into
-files as they come.
+The counts equal those of :func:`od_core.records.trip_counts.count_trips`, for records that do not fit in memory. DuckDB
+finds the rank of each record (:mod:`od_core.records.count_query`), counts the records of each rank and sorts the ranks.
+The results are written to files batch by batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from od_core.records.trip_counts import TripCounts
 from od_core.records.weights import check_weight_column
 
 _BATCH = 1 << 17
-"""Ranks that are taken from DuckDB at a time."""
+"""Number of ranks that are taken from DuckDB at a time."""
 
 _FAULTS = {
     MISSING: "trips IS NULL OR isnan(trips::DOUBLE)",
@@ -48,7 +48,7 @@ _FAULTS = {
     TOO_LARGE: f"trips > {MAX_COUNT}",
     FRACTION: "trips != floor(trips)",
 }
-"""What no count is, in the order in which it is said."""
+"""SQL conditions of invalid counts, in the order in which they are reported."""
 
 
 def count_records(
@@ -65,23 +65,23 @@ def count_records(
     """Place the loaded records in the public geographies, one by one, and count them in tree order.
 
     Each record is placed, sent to the ``unknown`` zone or dropped as in
-    :func:`od_core.records.trip_counts.count_trips`; then those of a user above the contribution bound are cut. Memory
-    is DuckDB's limit, and that of one file of counts.
+    :func:`od_core.records.trip_counts.count_trips`. Then the records of a user above the contribution bound are cut.
+    Memory is DuckDB's limit plus one file of counts.
 
     Args:
-        records: Parquet file as ``load_records`` leaves it: origin, destination (text), in_period, and trips (BIGINT
-            or DOUBLE) where a row is a flow, weight (DOUBLE) and user (text) where they are needed. What does not fit
-            the memory goes beside it, and is removed.
+        records: Parquet file that ``load_records`` wrote: origin, destination (text), in_period; trips (BIGINT or
+            DOUBLE) if a row is a flow; weight (DOUBLE) and user (text) if they are needed. DuckDB spills beside this
+            file what does not fit in memory, and removes it.
         tree: the public flow tree.
-        store, folder: where the counts are written; nothing is left there where the records are refused.
-        unit, key, period: as :func:`od_core.records.trip_counts.count_trips`; the user id is in column ``user``
-            whatever the unit's column is called.
-        fault_threshold: refuse the records when a larger share of their trips is faulty.
+        store, folder: where the counts are written; the folder is removed if the records are refused.
+        unit, key, period: as in :func:`od_core.records.trip_counts.count_trips`; the user id is in column ``user``,
+            whatever the name of the unit's column.
+        fault_threshold: refuse the records if a larger share of their trips is faulty.
 
     Raises:
-        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many faulty trips; a user
-            unit whose records have no user id, or weights; weights without a bound, or the reverse; the records
-            cannot be read, or memory and disk do not suffice. No message holds a value of a record.
+        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many faulty trips; a user unit
+            whose records have no user id, or have weights; weights without a bound, or a bound without weights; the
+            records cannot be read, or memory and disk do not suffice. No message holds a value of a record.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -113,7 +113,7 @@ def count_records(
 
 
 def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts:
-    """The counts of :func:`count_records` in memory, whose files stand beside the records for the time being."""
+    """Return the counts of :func:`count_records` in memory; their files stand beside the records until then."""
     store, folder = LocalStore(records.parent), f"counts-{secrets.token_hex(6)}"
     try:
         return count_records(records, tree, store, folder, **settings).whole()
@@ -122,9 +122,9 @@ def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts
 
 
 def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Raise OdError where a count is no count, before anything is made of them."""
+    """Raise OdError for an invalid count, before any count is used."""
     firsts = ", ".join(f"min(file_row_number) FILTER (WHERE {fault})" for fault in _FAULTS.values())
-    total = "coalesce(sum(TRY_CAST(trips AS BIGINT)), 0)"  # of use where all are counts
+    total = "coalesce(sum(TRY_CAST(trips AS BIGINT)), 0)"  # valid if all counts are
     query = f"SELECT count(*), {firsts}, {total} FROM {source}"  # noqa: S608  # fixed parts, checked name
     rows, *first_rows, trips = connection.sql(query).fetchall()[0]
     for what, row in zip(_FAULTS, first_rows, strict=True):
@@ -137,7 +137,7 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
 def _counted(
     pairs: duckdb.DuckDBPyRelation, fault_threshold: Fraction, has_lost_zeros: Callable[[], bool]
 ) -> Iterator[Ranked]:
-    """Ranks that have trips, and these, batch by batch; at the end refuses too many faults.
+    """Yield ranks that have trips, and these trips, batch by batch; at the end, refuse too many faults.
 
     Args:
         pairs: the query, in order of rank.

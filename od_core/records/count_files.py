@@ -1,7 +1,8 @@
-"""Confidential: true leaf counts in a folder of files sorted by rank, each written once (spec 8, section 4).
+"""Confidential: keep true leaf counts in a folder of files that are sorted by rank and written once.
 
-A release of any size reads of them what it needs: all of them, those of a run of ranks, or piece by piece. Whoever
-counts writes them, DuckDB in one process or the tasks of a cluster, and the cut into files tells nothing of the counts.
+A release reads all of the counts, those of a run of ranks, or one piece after another, so it may be of any size. The
+files are written by DuckDB in one process or by the tasks of a cluster. The result does not depend on how the counts
+are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from od_core.ledger.object_store import Store
 from od_core.records.trip_counts import TripCounts
 
 PAIRS = 1 << 20
-"""Leaf pairs of a file: what is held while it is written, and a few megabytes when it is."""
+"""Leaf pairs of a file: held in memory while the file is written, and a few megabytes on disk."""
 
 GROUP = 1 << 18
-"""Leaf pairs of a row group: so much more than it asks for is what a reader of a few ranks decodes."""
+"""Leaf pairs of a row group, the smallest unit that a reader of a few ranks decodes."""
 
 Ranked = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Ranks, strictly ascending, and the trips of each, at least 1; shape (pairs,) each."""
@@ -37,12 +38,12 @@ _MANIFEST = "counted.json"
 
 @dataclass(frozen=True, repr=False)
 class CountFile:
-    """Confidential: one file.
+    """Confidential: one file of counts.
 
     Attributes:
-        name: in the store.
+        name: name in the store.
         first, last: the smallest and the largest rank in it.
-        pairs, trips: how many leaf pairs it has, and their trips in all.
+        pairs, trips: number of its leaf pairs, and of their trips.
     """
 
     name: str
@@ -60,8 +61,8 @@ class CountFiles:
     """Confidential: the trips of every leaf pair that has any, in files; it can be sent to another process.
 
     Attributes:
-        store: where the files are.
-        folder: in the store.
+        store: the store that holds the files.
+        folder: their folder in the store.
     """
 
     store: Store
@@ -72,7 +73,7 @@ class CountFiles:
 
     @cached_property
     def files(self) -> tuple[CountFile, ...]:
-        """The files in order of rank. Raises OdError where they are absent."""
+        """The files in order of rank. Raises OdError if they are absent."""
         with self.store.read(f"{self.folder}/{_MANIFEST}") as manifest:
             return tuple(CountFile(**facts) for facts in json.loads(manifest.read()))
 
@@ -82,21 +83,21 @@ class CountFiles:
         return sum(file.trips for file in self.files)
 
     def whole(self) -> TripCounts:
-        """All counts. Memory is 16 bytes a leaf pair."""
+        """Return all counts. Memory is 16 bytes per leaf pair."""
         return self.between(0, self.files[-1].last + 1) if self.files else _counts([], 0)
 
     def between(self, first: int, end: int) -> TripCounts:
-        """The counts of the ranks from ``first`` to before ``end``; no row group of other ranks is read."""
+        """Return the counts of the ranks from ``first`` to before ``end``; row groups of other ranks are not read."""
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
         return _counts(self._pieces_between(first, end), most)
 
     def pieces(self) -> Iterator[Ranked]:
-        """Ranks and trips in consecutive pieces, each of which is held alone."""
+        """Yield ranks and trips in consecutive pieces; only one is in memory at a time."""
         for file in self.files:
             yield from self._pieces_of(file, file.first, file.last + 1)
 
     def column_pieces(self) -> Iterator[Ranked]:
-        """As :meth:`TripCounts.column_pieces` of all counts, cut."""
+        """Yield the arrays of :meth:`TripCounts.column_pieces` in consecutive pieces."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
         for rank, trips in self.pieces():
@@ -105,15 +106,15 @@ class CountFiles:
             yield rank, running
 
     def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
-        """The trips of the nodes of a level, each at the rank of its first leaf pair, made piece by piece.
+        """Return the trips of a level's nodes, each at the rank of its first leaf pair, computed piece by piece.
 
-        What they add at this level and those above is what the leaf counts add (:meth:`TripCounts.add_to`). Memory is
+        At this level and above, they add the same trips as the leaf counts do (:meth:`TripCounts.add_to`). Memory is
         that of the nodes with trips.
 
         Args:
             tree: the flow tree that the trips were counted in.
-            level: of that tree.
-            ranks: of whole nodes of that level, from the first to before the second; all if left out.
+            level: a level of that tree.
+            ranks: ranks of whole nodes of that level, from the first to before the second; by default all.
         """
         firsts, counts = [], []
         for rank, trips in self.pieces() if ranks is None else self._pieces_between(*ranks):
@@ -124,7 +125,7 @@ class CountFiles:
             return _counts([], 0)
         return TripCounts.from_ranks(
             tree, np.concatenate(firsts), np.concatenate(counts)
-        )  # neighbours may share a node
+        )  # adjacent pieces may share a node
 
     def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
         for file in self.files:
@@ -143,10 +144,10 @@ class CountFiles:
 
 
 def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> list[CountFile]:
-    """Write consecutive counts into files named by ``stem`` and a number; they are not yet counts of anything.
+    """Write consecutive counts into files named by ``stem`` and a number; :func:`finish_count_files` makes them valid.
 
     Raises:
-        OdError: there is a file of such a name.
+        OdError: a file of such a name exists.
     """
     written = []
     for number, (rank, trips) in enumerate(_cut(batches)):
@@ -158,7 +159,7 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
 
 
 def finish_count_files(store: Store, folder: str, files: Sequence[CountFile]) -> CountFiles:
-    """Make written files the counts of a folder. Raises OdError where they are not apart, or it has counts."""
+    """Make written files the counts of a folder. Raises OdError if they overlap or the folder already has counts."""
     ordered = sorted(files, key=lambda file: file.first)
     apart = all(one.last < next_one.first for one, next_one in pairwise(ordered))
     manifest = json.dumps([asdict(file) for file in ordered]).encode()
@@ -168,7 +169,7 @@ def finish_count_files(store: Store, folder: str, files: Sequence[CountFile]) ->
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """The same counts, ``PAIRS`` of them at a time; the last piece has the rest."""
+    """Yield the same counts in pieces of ``PAIRS``; the last piece has the rest."""
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)
@@ -183,7 +184,7 @@ def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
 
 
 def _parquet(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> pa.Buffer:
-    """Ranks as what they exceed the one before by; trips, of which most are few, as numbers of a dictionary."""
+    """Return a Parquet file: ranks as differences to the one before; trips, mostly few, as numbers of a dictionary."""
     buffer = pa.BufferOutputStream()
     pq.write_table(
         pa.table([rank, trips], schema=_SCHEMA),
@@ -197,7 +198,7 @@ def _parquet(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> pa.Buffer:
 
 
 def _counts(pieces: Iterable[Ranked], most: int) -> TripCounts:
-    """Consecutive counts as one value; they are ``most`` pairs at most."""
+    """Return consecutive counts as one value; there are at most ``most`` pairs."""
     rank, before = np.empty(most, dtype=np.int64), np.empty(most + 1, dtype=np.int64)
     before[0] = end = 0
     for ranks, trips in pieces:
@@ -209,7 +210,7 @@ def _counts(pieces: Iterable[Ranked], most: int) -> TripCounts:
 
 
 def _nodes_above(counts: TripCounts, tree: FlowTree, level: int) -> Nodes:
-    """The nodes of a level that have trips, found as a pass without noise would find them."""
+    """Return the nodes of a level that have trips, found by the top-down pass without noise."""
     root = np.zeros(1 if counts.total else 0, dtype=np.int32)
     nodes = Nodes(0, root, root, np.full(len(root), counts.total, dtype=np.int64))
     while nodes.level < level:

@@ -1,10 +1,14 @@
-"""Confidential: from records to the trips at every rank, as one SQL text that DuckDB and Spark both run.
+"""Confidential: build one SQL text, run by DuckDB and by Spark, that turns records into the trips at every rank.
 
-The text reads these relations: ``records`` with the columns origin and destination (text), in_period, and where they
-are needed trips, weight, or person, which is the user id, NULL where it is none; the public ``origin_zones`` and
-``destination_zones`` of :func:`zone_tables`; under a user unit the ``secret`` of
-:func:`od_core.records.contribution_bound.secret_table`. What it says of a record follows from that record and public
-facts alone; but for the contribution bound, which looks at the other records of the same user.
+The text reads these relations:
+
+- ``records``, with the columns origin and destination (text), in_period and, if they are needed, trips, weight, or
+  person (the user id, NULL if it is not valid);
+- the public ``origin_zones`` and ``destination_zones`` of :func:`zone_tables`;
+- under a user unit, the ``secret`` of :func:`od_core.records.contribution_bound.secret_table`.
+
+The result for a record follows from that record and public facts alone, except for the contribution bound, which also
+depends on the other records of the same user.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from od_core.records.weights import counted_trips
 
 
 def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
-    """The public zones of both sides by the names of their relations: code, and what it brings to a rank.
+    """Return the public zones of both sides by relation name: their codes and the terms that they add to a rank.
 
     The rank of a leaf pair is the sum of the products of both sides' terms; see :meth:`FlowTree.rank_terms`.
     """
@@ -38,12 +42,13 @@ def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
 
 
 def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
-    """Of every record: rank, -1 where it is not counted; whether it is faulty; trips, for flows and weights.
+    """Return SQL for every record's rank, whether it is faulty, and, for flows and weights, its trips.
 
-    A record goes to the ``unknown`` zone, or has no rank, as in :func:`od_core.records.trip_counts.count_trips`.
+    The rank is -1 if the record is not counted. A record goes to the ``unknown`` zone, or has no rank, as in
+    :func:`od_core.records.trip_counts.count_trips`.
 
     Args:
-        tree, unit: see there.
+        tree, unit: as in :func:`od_core.records.trip_counts.count_trips`.
         is_flows: whether records have a column ``trips``; their counts are whole numbers from 0 to 2^53.
     """
     if unit.max_weight is not None:
@@ -57,11 +62,14 @@ def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
 
 
 def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
-    """Of every rank, in any order: rank, trips, and of what the share of faults counts: all (counted), and faulty ones.
+    """Return SQL for the rank, trips and faulty trips of every rank, in any order.
+
+    If the unit bounds weights, ``faulty`` is a number of records, and a further column ``counted`` is the number of all
+    records.
 
     Args:
         ranked: :func:`ranked_records` in brackets, or the name of its result.
-        unit, is_flows: as there.
+        unit, is_flows: as in :func:`ranked_records`.
     """
     each = "CAST(trips AS BIGINT)" if is_flows or unit.max_weight is not None else "1"
     trips = f"CAST(coalesce(sum({each}), 0) AS BIGINT)" if each != "1" else "count(*)"
@@ -73,17 +81,18 @@ def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
 
 
 class Tally:
-    """Confidential: what the share of faults is made of, summed up while the result of :func:`trips_by_rank` passes.
+    """Confidential: sums for the share of faults, updated while the result of :func:`trips_by_rank` passes through.
 
     Attributes:
-        counted, faulty: all, and those of faulty records: trips; of records with weights the records.
+        counted: number of trips; for records with weights, number of records.
+        faulty: those of them that are faulty.
     """
 
     def __init__(self) -> None:
         self.counted = self.faulty = 0
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
-        """Ranks that have trips, and these, batch by batch."""
+        """Yield the ranks that have trips, and these trips, batch by batch."""
         for batch in batches:
             columns = {name: batch[name].to_numpy() for name in batch.schema.names}
             self.counted += int(columns.get("counted", columns["trips"]).sum())
@@ -93,7 +102,7 @@ class Tally:
 
 
 def lost_zeros(tree: FlowTree) -> str:
-    """Whether most of the codes that are not listed would be, with zeros before them to the usual length."""
+    """Return SQL for whether most unlisted codes would be listed with zeros before them, up to the usual length."""
     unlisted = " UNION ALL ".join(
         f"""
         SELECT listed.code AS listed FROM (
@@ -116,7 +125,7 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
     )
     listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in _sides(tree) if geography.unknown is None]
     has_rank = " AND ".join([is_valid, *listed])
-    # The comment in the text is for Spark: to copy the zones to where the records are, and not the reverse.
+    # The hint in the SQL makes Spark copy the zones to the records, not the records to the zones.
     return f"""
         SELECT /*+ BROADCAST(origins, destinations) */
             coalesce(CASE WHEN {has_rank} THEN {rank or "CAST(0 AS BIGINT)"} END, -1) AS rank,
@@ -129,9 +138,9 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
 
 
 def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
-    """What a record's zone brings to its rank: a number where all zones bring the same.
+    """Return SQL for the terms that a record's zone adds to its rank; a number for a term that all zones share.
 
-    Where a record's zone is not listed, that is what the ``unknown`` zone brings; or it has no rank.
+    An unlisted zone has the terms of the ``unknown`` zone; without an ``unknown`` zone, the record has no rank.
     """
     unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
     brought = []
@@ -145,6 +154,6 @@ def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
 
 
 def _sides(tree: FlowTree) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
-    """Each side's name, its geography, and the terms of its zones; shape (zones, depth of the tree)."""
+    """Return each side's name, its geography, and the terms of its zones; shape (zones, depth of the tree)."""
     origins, destinations = tree.rank_terms(tree.depth)
     return ("origin", tree.origin, origins), ("destination", tree.destination, destinations)

@@ -1,4 +1,4 @@
-"""What is wrong with trips, said alike wherever they are counted; no message holds a value of a record."""
+"""Define the errors for faulty trips, the same wherever trips are counted; no message holds a value of a record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SUM_TOO_LARGE = "numbers that sum to more than 2^53"
 
 
 def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> OdError:
-    """The error for counts that are no counts.
+    """Return the error for counts that are not valid.
 
     Args:
         what: one of the texts above.
-        row, rows: the first row where it was found, from 0, and the number of rows; confidential.
+        row, rows: the first faulty row, from 0, and the number of rows; confidential.
     """
     return OdError(
         "OD-TRIPS-COUNT",
@@ -37,13 +37,13 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
 
 
 def usual_length(codes: Sequence[str]) -> int:
-    """How long most of the codes of a list are; the greater length where two are as usual."""
+    """Return the most frequent length of the codes of a list; of equally frequent lengths, the greatest."""
     lengths = Counter(map(len, codes))
     return max(lengths, key=lambda length: (lengths[length], length))
 
 
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
-    """A code of a column with zeros before it to the usual length of a list's codes, in SQL; NULL if it has that."""
+    """Return SQL for a code padded with zeros to the usual length of a list's codes; NULL if it is as long already."""
     length = usual_length(codes)
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 
@@ -51,15 +51,15 @@ def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
 def refuse_too_many_faults(
     faulty: int, trips: int, fault_threshold: Fraction, *, lost_zeros: Callable[[], bool] = lambda: False
 ) -> None:
-    """Raise OdError where more than the allowed share of the trips is faulty (spec 6, "Record-level faults").
+    """Raise OdError if more than the allowed share of the trips is faulty (``docs/records.md``).
 
     The message names no record.
 
     Args:
-        faulty, trips: faulty ones, and all.
-        fault_threshold: the share that is allowed.
-        lost_zeros: whether most of the codes that are not listed would be, with zeros before them; asked only once
-            the trips are refused.
+        faulty, trips: number of faulty trips and of all trips.
+        fault_threshold: the allowed share.
+        lost_zeros: tells whether most unlisted codes would be listed with zeros before them; called only if the trips
+            are refused.
     """
     if faulty <= fault_threshold * trips:
         return
@@ -74,7 +74,7 @@ def refuse_too_many_faults(
 
 
 def not_counted(error: Exception) -> OdError:
-    """The error for records that DuckDB could not count; what it says itself may quote a value."""
+    """Return the error for records that DuckDB could not count; DuckDB's own message may quote a value."""
     return OdError(
         "OD-TRIPS-NOT-COUNTED",
         "the loaded records cannot be read, or do not fit memory and disk while they are counted",

@@ -1,4 +1,4 @@
-"""What is wrong with a file of records, said alike by every reader; no message holds a value of a record."""
+"""Define the errors for faulty files of records, the same for every reader; no message holds a value of a record."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from od_core.records.format import RecordFormat
 CORRECT = "correct the file of records, or the columns named in the configuration"
 
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
-"""What a file in gzip that is cut short or damaged raises."""
+"""Exceptions that a truncated or damaged gzip file raises."""
 
 READING_ERRORS = (duckdb.Error, UnicodeError, csv.Error, *GZIP_ERRORS)
-"""What a file that cannot be read raises; what they say may quote it."""
+"""Exceptions that an unreadable file raises; their messages may quote it."""
 
 
 def file_fault(
@@ -31,12 +31,12 @@ def file_fault(
     next_step: str = CORRECT,
     detail: str | None = None,
 ) -> OdError:
-    """An error about a file.
+    """Return an error about a file.
 
     Args:
-        source, form: the file, and how its records should stand in it; both are named.
+        source, form: the file, and how its records should be written in it; the message names both.
         code, next_step: see OdError.
-        message: goes on after the name of the file: what it has, holds or is.
+        message: continues after the name of the file: what it has, holds or is.
         detail: confidential.
     """
     named = f"{source.name} (reader {form.name!r}) {message}"
@@ -44,7 +44,7 @@ def file_fault(
 
 
 def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
-    """The error for a file that cannot be read as what it should be."""
+    """Return the error for a file that cannot be read as its format says."""
     said = str(error)
     what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
     message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
@@ -59,9 +59,8 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
     return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step, detail=said)
 
 
-# What a file is by its first bytes: to refuse in plain words one that is not what it should be, and for nothing else.
-#
-# How a file is read is stated, or said by its name: a guess from its content would let one record change how others are
+# Kinds of files by their first bytes. They only serve to refuse a file of the wrong kind in plain words. How a file is
+# read follows from the declaration or the file's name: if its content decided, one record could change how others are
 # read.
 
 
@@ -77,19 +76,19 @@ _WHAT_TO_DO = {
 
 
 def is_compressed(source: Path) -> bool:
-    """Whether a file is compressed by gzip, by its name."""
+    """Return whether a file is compressed by gzip, judged by its name."""
     return source.suffix == ".gz"
 
 
 def open_bytes(source: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked where its name says that it is compressed."""
+    """Open a file for reading bytes, and decompress it if its name says that it is compressed."""
     return cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb")
 
 
 def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
-    """Raise OdError where a file is of another kind, or in another encoding, than it should be.
+    """Raise OdError if a file is of another kind, or in another encoding, than its format says.
 
-    A compressed file may also raise what gzip raises.
+    A compressed file may also raise any of ``GZIP_ERRORS``.
     """
     form.refuse_options_of_text(source)
     try:
@@ -118,9 +117,9 @@ def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str
 
 
 def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
-    """Raise OdError where a mark at the start says that the text has another encoding.
+    """Raise OdError if the byte order mark says that the text has another encoding.
 
-    UTF-16 must have its mark: DuckDB finds no record at all in big-endian text, and does not say so.
+    UTF-16 must have its mark: in big-endian text, DuckDB finds no record at all and reports no error.
     """
     mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
     wanted = form.text_encoding

@@ -1,4 +1,4 @@
-"""How an agency writes its records, and which of them are records of a release: public facts, none read off a file."""
+"""Define how agencies write their records and which rows are records of a release; nothing here is read from a file."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ from typing import Any, Literal, get_args
 from od_core.errors import OdError, nearest_known
 from od_core.records.weights import trips_and_weights
 
-# Which columns of a file of records hold what.
-
-
 ColumnName = str | tuple[str, ...]
-"""A column's name as it stands; or names that an agency publishes it under, of which a file has one, in any case."""
+"""A column's exact name; or published names of which a file has one, compared without case."""
 
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """Which columns of a file hold what.
+    """The columns of a file and what they hold.
 
     Attributes:
         origin, destination: zone codes, text.
-        date: when the trip was made; None where a file holds one period alone.
-        trips: number of trips of a row, for flows; None for one row a trip.
-        user: user id, text or a whole number; None where users are not the unit of privacy.
+        date: date of the trip; None if a file holds a single period.
+        trips: number of trips of a row, for flows; None for one row per trip.
+        user: user id, text or a whole number; None if users are not the unit of privacy.
         stops: zone codes of the places between origin and destination, in order.
-        weight: weight of a record, for one row a record; None where every record counts 1.
+        weight: weight of a record, for one row per record; None if every record counts 1.
 
     Raises:
-        OdError: columns of trips and of weights.
+        OdError: there are columns of both trips and weights.
     """
 
     origin: ColumnName = "origin"
@@ -46,13 +43,13 @@ class RecordColumns:
             raise trips_and_weights()
 
     def facts(self) -> dict[str, str | list[str]]:
-        """The columns that are stated, JSON-ready; of published names all of them."""
+        """Return the stated columns, JSON-ready; for published names, the list of all of them."""
         stated = {name: column for name, column in asdict(self).items() if column}
         return {name: column if isinstance(column, str) else list(column) for name, column in stated.items()}
 
     @property
     def codes(self) -> dict[str, ColumnName]:
-        """Columns of zone codes, by what they are called in the confidential folder."""
+        """Columns of zone codes, by their names in the confidential folder."""
         return {
             "origin": self.origin,
             "destination": self.destination,
@@ -61,12 +58,12 @@ class RecordColumns:
 
     @property
     def counts_rows(self) -> bool:
-        """Whether rows are counted, since no column says how many trips a row holds."""
+        """Whether rows are counted, because no column holds the number of trips or the weight of a row."""
         return self.trips is None and self.weight is None
 
     @property
     def row(self) -> str:
-        """What a row is, in words."""
+        """Description of what a row is."""
         if self.counts_rows:
             return "one row a trip"
         if self.trips is None:
@@ -81,7 +78,7 @@ class RecordColumns:
 
 
 def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
-    """How a column is called among those of a file; None where it is not there."""
+    """Return the name of a column as a file spells it, or None if the file does not have it."""
     if isinstance(name, str):
         return name if name in columns else None
     in_any_case = {column.casefold(): column for column in columns}
@@ -89,7 +86,7 @@ def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
 
 
 def shown(name: ColumnName) -> str:
-    """A column in a message; of many published names, the first."""
+    """Return a column's name for a message; of several published names, the first three."""
     if isinstance(name, str):
         return repr(name)
     return " or ".join(map(repr, name[:3])) + (", or as it is published elsewhere" if len(name) > 3 else "")
@@ -105,28 +102,30 @@ Categories = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """How records stand in files, as published, with what a declaration adds.
+    """The form of records in published files, together with what a declaration adds.
 
     Attributes:
-        name: of the reader.
-        container: ``csv``; ``parquet``; ``lines`` of fields between blanks, without a header; or ``named``: a table of
-            a DuckDB file where ``table`` is stated, else what the file's name says, Parquet or CSV.
-        columns: where records have what, if nothing else is stated.
+        name: name of the reader.
+        container: ``csv``; ``parquet``; ``lines`` of fields separated by blanks, without a header; or ``named``: a
+            table of a DuckDB file if ``table`` is stated, otherwise Parquet or CSV as the file's name says.
+        columns: columns to read, unless others are stated.
         takes: options that may be stated.
-        fields: names of the fields of a line, in order; for ``lines`` alone.
-        joined: columns that are made of other fields, by name; for ``lines`` alone.
-        estimates: columns that hold no counts, though they look like some.
-        one_row_a_trip: whether every row is one trip where no column holds the trips of a row; else a column that may
-            hold them, and is not named, is refused.
+        fields: names of the fields of a line, in order; for ``lines`` only.
+        joined: columns that are joined from other fields, by name; for ``lines`` only.
+        estimates: columns that look like counts but hold estimates.
+        one_row_a_trip: whether every row is one trip if no column holds the trips of a row; otherwise an unnamed column
+            that may hold them is refused.
         has_numbered_zones: whether zone codes are published as whole numbers, which never had leading zeros.
         delimiter, encoding, table: as stated; None for comma, UTF-8 and no DuckDB file.
-        categories: columns and values: rows with other values are no records of the release. "" is NULL too.
-        nowhere: codes of no place: abroad, unknown, not fixed. "" is a code that is missing or blank.
-        outside_period: whether records of other periods are faults (``refuse``), or left out, as rows of other
-            categories are (``drop``). A record without a date is a fault in any case.
+        categories: columns and their values: rows with other values are no records of the release. "" also matches
+            NULL.
+        nowhere: codes of no place: abroad, unknown, not fixed. "" stands for a missing or blank code.
+        outside_period: ``refuse`` counts records of other periods as faults; ``drop`` leaves them out, like rows of
+            other categories. A record without a date is a fault in any case.
 
     Raises:
-        OdError: an option is unknown, is not taken by this reader, or does not go with another.
+        OdError: an option is unknown, is not taken by this reader, or conflicts with another; or the categories name a
+            column twice, or no values.
     """
 
     name: str
@@ -168,16 +167,16 @@ class RecordFormat:
 
     @property
     def text_encoding(self) -> Encoding:
-        """The encoding of its text."""
+        """Encoding of the text."""
         return self.encoding or "utf-8"
 
     @property
     def text_delimiter(self) -> str:
-        """The sign between fields of a line of CSV."""
+        """Character between the fields of a line of CSV."""
         return self.delimiter or ","
 
     def container_of(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
-        """What a file of this format is, by its name and what is stated."""
+        """Return the kind of a file of this format, from its name and the stated options."""
         if self.container != "named":
             return self.container
         if self.table is not None:
@@ -185,7 +184,7 @@ class RecordFormat:
         return "parquet" if source.suffix == ".parquet" else "csv"
 
     def refuse_options_of_text(self, source: Path) -> None:
-        """Raise OdError for a delimiter or an encoding of files that by their name have none."""
+        """Raise OdError for a delimiter or an encoding if the file is Parquet by its name."""
         stated = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
         if stated and self.container_of(source) == "parquet":
             raise _fault(f"Parquet files, as {source.name} is by its name, have no {stated[0]}")
@@ -198,12 +197,12 @@ class RecordFormat:
         one_row_a_trip: bool = False,
         **options: str | None,
     ) -> RecordFormat:
-        """This format with what a declaration adds to it. Raises OdError as the class.
+        """Return this format with what a declaration adds to it. Raises OdError as the class.
 
         Args:
-            categories, nowhere: beside the format's own.
-            one_row_a_trip: see the class; of a format that has it, in any case.
-            options: delimiter, encoding, table, outside_period; None where nothing is stated.
+            categories, nowhere: added to the format's own.
+            one_row_a_trip: see the class; a format that has it keeps it.
+            options: delimiter, encoding, table, outside_period; None if not stated.
         """
         stated = {option: value for option, value in options.items() if value is not None}
         return replace(
@@ -215,13 +214,13 @@ class RecordFormat:
         )
 
     def columns_with(self, **stated: str | None) -> RecordColumns:
-        """The format's columns, but for those that are stated. Raises OdError as :meth:`refuse_estimates`."""
+        """Return the format's columns with the stated ones replaced. Raises OdError as :meth:`refuse_estimates`."""
         columns = replace(self.columns, **{name: value for name, value in stated.items() if value is not None})  # type: ignore[arg-type]  # not stops
         self.refuse_estimates(columns)
         return columns
 
     def facts(self, time_zone: str | None) -> dict[str, Any]:
-        """What a certificate says of it, JSON-ready; with the time zone in which days begin."""
+        """Return the facts for a certificate, JSON-ready, with the time zone in which days begin."""
         return {
             "reader": self.name,
             "categories": {column: list(values) for column, values in self.categories},
@@ -231,7 +230,7 @@ class RecordFormat:
         }
 
     def refuse_estimates(self, columns: RecordColumns) -> None:
-        """Raise OdError where the trips would be taken from a column of estimates."""
+        """Raise OdError if the column of trips is one of estimates."""
         if columns.trips in self.estimates:
             raise _fault(f"column {columns.trips!r} of reader {self.name!r} holds estimates, in fractions, not counts")
 

@@ -1,10 +1,9 @@
-"""Confidential: trip records or flows from the files of an agency, read out of core by DuckDB.
+"""Confidential: copy trip records or flows from an agency's files, read out of core by DuckDB.
 
-What comes out is a Parquet file in the confidential folder with the columns ``date``, ``origin``,
-``destination`` (text codes), ``in_period`` and, where they are asked for, ``stop_1``, ``stop_2`` and so on (text
-codes), ``trips``, ``weight`` (as it stands, NULL where it is no number) and ``user`` (text). Every
-record is read by fixed rules, from its own fields alone (nothing is guessed from a sample of the file), and no
-message quotes one.
+The result is a Parquet file in the confidential folder with the columns ``date``, ``origin``, ``destination`` (text
+codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``, ``weight``
+(unchanged, NULL if it is not a number) and ``user`` (text). Every record is read by fixed rules from its own fields
+alone: nothing is guessed from a sample of the file. No message quotes a record.
 """
 
 from __future__ import annotations
@@ -36,28 +35,28 @@ def load_records(
     destination_geography: Geography | None = None,
     time_zone: str | None = None,
 ) -> None:
-    """Copy the records of a file into the confidential folder, with their membership of the period.
+    """Copy the records of a file into the confidential folder, and mark those of the period.
 
-    Rows of other categories than the format's are left out, and so are records of another period where the format
-    drops them; they are neither records nor faults.
+    Rows of other categories than the format's are left out. So are records of another period, if the format drops them.
+    Rows left out are neither records nor faults.
 
     Args:
         source: the file.
         columns: names of the columns in the file.
         period: as :class:`od_core.periods.Period` writes it.
         target: Parquet file to write, durably and with mode 0600.
-        record_format: how records stand in the file: CSV or Parquet with any columns, if nothing else is stated.
-        geography: its ``unknown`` zone takes the codes that the format says are nowhere, unless they are zones; where
-            there is none they stay as they are.
-        destination_geography: that of the destinations, where it is another one.
-        time_zone: in whose days times with a zone count, as ``Europe/Rome``; without it they are refused. Local times
-            are taken as they stand.
+        record_format: how records are written in the file; by default CSV or Parquet with any columns.
+        geography: its ``unknown`` zone takes the codes that the format lists as no place, unless they are zones;
+            without an ``unknown`` zone they are kept.
+        destination_geography: geography of the destinations, if it is another one.
+        time_zone: zone in which times with a zone are assigned to days, such as ``Europe/Rome``; without it they are
+            refused. Local times are not converted.
 
     Raises:
-        OdError: the file is missing, may not be read, is unreadable, or of another kind than its name or the format
-            says; a column is missing, or holds numbers where codes belong, times with a zone, truth values where counts
-            belong, or fractions where user ids do; rows are counted, and a column that nobody has named may hold the
-            trips of a row; the time zone is unknown; the disk is full.
+        OdError: the file is missing, may not be read, is unreadable, or is of another kind than its name or the format
+            says; a column is missing; a column has the wrong type (numbers for codes, times with a zone and no
+            ``time_zone``, truth values for counts, fractions for user ids); rows are counted, and an unnamed column may
+            hold the trips of a row; the time zone is unknown; the disk is full.
     """
     form = record_format
     form.refuse_estimates(columns)

@@ -1,4 +1,4 @@
-"""Confidential: which fields of a file's rows are kept as what, and which rows, as one query; names are quoted."""
+"""Confidential: build the query that selects the rows of a file and the fields that are kept; all names are quoted."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS
 _ALL_MISSING = "NULL"
 _ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
-"""A date or a time without zone; any other text is no date (two zones in one column would mix two clocks)."""
+"""Pattern of a date or time without a zone; other text is no date, as two zones in a column would mix two clocks."""
 
 
 class RecordQuery:
-    """The query over an open file, called ``records`` in it.
+    """The query over an open file, which the query calls ``records``.
 
     Args:
         file: the file.
         columns: names of its columns.
-        time_zone: in whose days times with a zone count; None where there should be none.
+        time_zone: zone in which times with a zone are assigned to days; None refuses such times.
 
     Raises:
-        OdError: a column is missing, or cannot hold what it should; as :func:`refuse_unclear_rows`.
+        OdError: a column is missing; as :func:`refuse_unclear_rows`.
     """
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
@@ -49,7 +49,11 @@ class RecordQuery:
         refuse_unclear_rows(file, columns)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
-        """The query; see :func:`od_core.records.load.load_records`."""
+        """Return the query; see :func:`od_core.records.load.load_records`.
+
+        Raises:
+            OdError: a column cannot hold what it should.
+        """
         columns, form = self._columns, self._file.form
         date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else self._date(columns.date)
         is_inside = f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
@@ -73,7 +77,7 @@ class RecordQuery:
         return f"SELECT {', '.join(fields)} FROM records{rows}"  # noqa: S608  # checked types, quoted names and texts
 
     def _named(self, name: ColumnName) -> tuple[str, str]:
-        """How a column is called in the file, and its type."""
+        """Return the column's name in the file and its type."""
         column = str(column_in(name, list(self._types)))
         return column, self._types[column]
 
@@ -81,13 +85,13 @@ class RecordQuery:
         return file_fault(self._file.source, self._file.form, code, message, next_step=next_step)
 
     def _code(self, name: ColumnName) -> str:
-        """A zone code as text."""
+        """Return SQL for a zone code as text."""
         column, kind = self._named(name)
         code, form = quoted_name(column), self._file.form
         if kind in _TEXT_TYPES or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
             return f"{code}::VARCHAR"
         if form.has_numbered_zones and kind in _FLOAT_TYPES:
-            # Whole numbers that stand as floating-point ones because some are missing: 7.0 is zone 7, 7.5 is none.
+            # Whole numbers are stored as floats if some are missing: 7.0 is zone 7, and 7.5 is no zone.
             is_whole = f"isfinite({code}) AND {code} = floor({code}) AND abs({code}) <= {MAX_COUNT}"
             whole = f"CASE WHEN {is_whole} THEN {code}::BIGINT::VARCHAR ELSE {code}::VARCHAR END"
             return f"CASE WHEN NOT isnan({code}) THEN {whole} END"
@@ -97,7 +101,7 @@ class RecordQuery:
         )
 
     def _date(self, name: ColumnName) -> tuple[str, str]:
-        """A local time and its day, or NULL where a record has none that the calendar knows.
+        """Return SQL for a local time and for its day; both are NULL for a record without a valid date.
 
         The day is not taken from the time, whose microseconds may be rounded up into the next day.
         """
@@ -118,7 +122,7 @@ class RecordQuery:
         )
 
     def _count(self, name: ColumnName) -> str:
-        """The counts as they stand, for ``count_records`` to check one by one."""
+        """Return SQL for the counts unchanged; ``count_records`` checks each of them."""
         name, kind = self._named(name)
         if kind not in _COUNT_TYPES:
             raise self._fault("OD-TRIPS-COUNT", f"column {name!r} holds {kind}, not numbers of trips")
@@ -129,7 +133,7 @@ class RecordQuery:
         return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
 
     def _weight(self, name: str) -> str:
-        """The weights as they stand, for ``count_records`` to round and cut."""
+        """Return SQL for the weights unchanged; ``count_records`` rounds and limits them."""
         kind = self._types[name]
         if kind not in _COUNT_TYPES:
             raise no_weights(f"{self._file.source.name}: column {name!r} holds {kind}")
@@ -142,14 +146,14 @@ class RecordQuery:
         return f"{quoted_name(name)}::VARCHAR"
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
-        """Whether a row is a record of the release at all."""
+        """Return SQL for whether a row is a record of the release at all."""
         if self._types[name] not in _CATEGORY_TYPES:
             raise self._fault("OD-TRIPS-CATEGORY", f"column {name!r} holds {self._types[name]}, not categories")
         return f"coalesce({quoted_name(name)}::VARCHAR, '') IN ({', '.join(map(quoted_text, values))})"
 
 
 def _placed(code: str, form: RecordFormat, geography: Geography | None) -> str:
-    """A code; or the geography's unknown zone, which takes the codes that are nowhere and not its own."""
+    """Return SQL for a code, with the geography's unknown zone in place of codes of no place that are not its zones."""
     if geography is None or geography.unknown is None:
         return code
     nowhere = [quoted_text(one) for one in form.nowhere if one not in ("", *geography.zones)]

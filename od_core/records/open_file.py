@@ -1,4 +1,4 @@
-"""Confidential: the columns of a file of records, by DuckDB, whatever it is written in."""
+"""Confidential: open a file of records in DuckDB and give access to its columns, whatever its container."""
 
 from __future__ import annotations
 
@@ -21,29 +21,33 @@ _DIALECT = (
     "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
     " hive_partitioning = false"
 )
-"""A folder called ``origin=x`` is no column: ``hive_partitioning = false``.
+"""Options that every CSV file is read with.
 
-Not ``parallel = false``, which would take long files whose fields have line breaks: it drops all that follows a
-quote that is not closed, without a word. Several threads refuse both."""
+``hive_partitioning = false``: a folder called ``origin=x`` is not a column.
+
+``parallel = false`` is not set, although it would accept long files whose fields contain line breaks: it silently drops
+everything after a quote that is not closed. With several threads, DuckDB refuses both.
+"""
 
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
 
 _DELIMITERS = (",", ";", "\t", "|", ":")
-"""Those that are looked for, for a message, where the stated one finds no column."""
+"""Delimiters tried, for the error message only, if the stated one finds no expected column."""
 
 _NO_SUCH_SIGN = "\1"
-"""A delimiter for lines that are read whole; a line that has it makes the file unreadable."""
+"""Delimiter for lines that are read whole; a line that contains it makes the file unreadable."""
 
 _SHOWN_COLUMNS = 10
-"""So many columns of a file are listed in a message at most, each by its first 40 signs."""
+"""Number of columns that a message lists at most, with the first 40 characters of each."""
 
 
 class OpenFile(NamedTuple):
-    """A file that is being read.
+    """A file of records that is open in DuckDB.
 
     Attributes:
-        source, form: the file, and how its records stand in it.
-        relation: its columns, by DuckDB.
+        source: path of the file.
+        form: how the records are written in it.
+        relation: its columns, as a DuckDB relation.
     """
 
     source: Path
@@ -52,15 +56,15 @@ class OpenFile(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """DuckDB's type of every column by its name alone: a whole type has an enumeration's values, or fields."""
+        """DuckDB type of every column, by name, without parameters such as fields or the values of an enumeration."""
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
         return {name: str(kind.id).upper() for name, kind in kinds}
 
     def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """The error for a column that is not there.
+        """Return the error for a missing column.
 
-        The columns of a CSV file are listed only where one of the expected ones is among them: without a header its
-        first line is a record.
+        For a CSV file, the message lists the columns only if it has at least one of the expected columns: if the header
+        is missing, the first line is a record.
         """
         columns = self.relation.columns
         if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
@@ -78,7 +82,7 @@ class OpenFile(NamedTuple):
         other = next((one for one in _DELIMITERS if _has_any(expected, _first_line(source, form, one))), None)
         if other is not None:
             message += f", but has with {other!r} between the fields"
-            next_step = f"write delimiter: {json.dumps(other)}"  # as YAML writes a tab too
+            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which YAML reads, also for a tab
             next_step += " beside the path of the files" if "delimiter" in form.takes else " with reader: table"
         detail = f"first line: {self.relation.columns!r}"
         return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
@@ -89,16 +93,16 @@ def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
 
 
 def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> OpenFile:
-    """The columns of a file of records.
+    """Open a file of records and return its columns.
 
     Args:
-        connection: that may read the files of :func:`files_read`.
+        connection: a connection that may read the paths of :func:`files_read`.
         source: the file.
-        form: how its records stand in it.
+        form: how its records are written.
 
     Raises:
-        OdError: the file is something else; it has no header, or a column twice; the DuckDB file has no such table.
-        READING_ERRORS: it cannot be read, which may show only while its rows are read.
+        OdError: the file is of another kind; it has no header, or a column twice; the DuckDB file has no such table.
+        READING_ERRORS: it cannot be read; this may show only while its rows are read.
     """
     refuse_other_kinds(source, form)
     match form.container_of(source):
@@ -114,21 +118,24 @@ def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: Reco
 
 
 def files_read(source: Path) -> list[Path]:
-    """The source, and what DuckDB looks for beside a database of its own."""
+    """Return the source and the write-ahead log that DuckDB looks for beside a database file."""
     return [source, source.with_name(f"{source.name}.wal")]
 
 
 def _first_line(source: Path, form: RecordFormat, delimiter: str) -> list[str]:
-    """Fields of the first line of a CSV file."""
+    """Return the fields of the first line of a CSV file."""
     opened = gzip.open if is_compressed(source) else open
     with opened(source, "rt", encoding=_CODECS[form.text_encoding], newline="") as file:
         return next(csv.reader(file, delimiter=delimiter), [])
 
 
 def _csv_query(source: Path, form: RecordFormat) -> str:
-    """Every part of the dialect is stated: a guess from a sample would let one record change how others are read."""
+    """Return the query of a CSV file, with the whole dialect stated.
+
+    DuckDB would guess missing options from a sample, and one record could then change how others are read.
+    """
     names = _first_line(source, form, form.text_delimiter)
-    if not names or len({name.lower() for name in names}) < len(names):  # DuckDB tells no cases apart
+    if not names or len({name.lower() for name in names}) < len(names):  # DuckDB ignores case
         what = "has a column twice, in whatever case" if names else "is empty, without even a header line"
         raise file_fault(source, form, "OD-FILE-UNREADABLE", what, next_step="correct the file of records")
     columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)
@@ -137,7 +144,7 @@ def _csv_query(source: Path, form: RecordFormat) -> str:
 
 
 def _lines_query(source: Path, form: RecordFormat) -> str:
-    """The fields of every line; a line with more or fewer makes the file unreadable, as a row of a CSV file does."""
+    """Return the query for the fields of every line; a line with more or fewer makes the file unreadable, as in CSV."""
     whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
     place = {name: f"fields[{number}]" for number, name in enumerate(form.fields, start=1)}
     joined = {name: " || ".join(place[part] for part in parts) for name, parts in form.joined}
@@ -160,7 +167,7 @@ def _read_csv(source: Path, form: RecordFormat, columns: str, fields: str) -> st
 
 
 def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> duckdb.DuckDBPyRelation:
-    """A table or view of a DuckDB file; a view reaches no other file either."""
+    """Return a table or view of a DuckDB file; a view cannot reach another file either."""
     connection.execute(f"ATTACH {quoted_text(str(source))} AS source (TYPE duckdb, READ_ONLY)")
     found = connection.sql(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
@@ -174,13 +181,13 @@ def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordForm
 
 
 def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
-    """The name of DuckDB's type of every column, by name; the names of a CSV file are confidential.
+    """Return the DuckDB type name of every column, by column name; the names are confidential for a CSV file.
 
-    The first line of a CSV file may be a record, where somebody has left out the header: its fields are confidential
-    until one of them is known to be a column.
+    If somebody has left out the header, the first line of a CSV file is a record. So its fields are confidential until
+    one of them is known to be a column.
 
     Raises:
-        OdError: the file cannot be opened as it should stand.
+        OdError: the file cannot be opened as its format says.
     """
     try:
         with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:

@@ -1,7 +1,9 @@
-"""Whether a row is one trip or many, where nothing says it: counted as one trip, a row of a hundred loses 99 of them.
+"""Decide whether a row of records is one trip or several, where no declaration says so.
 
-Columns that nobody has named are looked at by name and type alone: those are the schema. What the records themselves
-say of it is confidential, and no release depends on it.
+A row of 100 trips that is counted as one trip loses 99 of them. Unnamed columns are those that no declaration reads or
+filters on. A release judges them by name and type alone, that is, by the schema: the content of the records is
+confidential, and no release depends on it. Only commands that declare or check an input look at the content
+(:func:`unclear_records`).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _COUNT_WORDS = frozenset(
         "workers",
     ]
 )
-"""Words in the names of columns that hold numbers of trips, or weights."""
+"""Words in the names of columns that hold numbers of trips or weights."""
 
 _NUMBER_TYPES = frozenset(
     [
@@ -66,13 +68,13 @@ _NUMBER_TYPES = frozenset(
         "decimal",
     ]
 )
-"""Types of numbers as DuckDB and Spark name them."""
+"""Names of the number types of DuckDB and Spark."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
 
 
 def is_count_name(name: str) -> bool:
-    """Whether a column's name says that it holds numbers of trips.
+    """Return whether a column's name says that the column holds numbers of trips.
 
     >>> [is_count_name(name) for name in ("count", "Trips_2001", "tripCount", "n", "trip_id", "country", "discount")]
     [True, True, True, True, False, False, False]
@@ -81,16 +83,16 @@ def is_count_name(name: str) -> bool:
 
 
 def is_number_type(kind: str) -> bool:
-    """Whether a type of DuckDB or Spark, by its name without what it is made of, is one of numbers."""
+    """Return whether a DuckDB or Spark type, named without its parameters, is a number type."""
     return kind.casefold() in _NUMBER_TYPES
 
 
 def unclear_columns(is_number: Mapping[str, bool], named: Iterable[str]) -> list[str]:
-    """Columns that nobody has named and that may hold the trips of a row; those whose names say so first.
+    """Return the unnamed columns that may hold the trips of a row; those with a telling name come first.
 
     Args:
-        is_number: of every column, whether its type is one of numbers.
-        named: columns that are read, or choose rows.
+        is_number: for every column, whether its type is a number type.
+        named: columns that are read or that select rows.
     """
     unnamed = [name for name in is_number if name not in set(named)]
     by_name = [name for name in unnamed if is_count_name(name)]
@@ -98,12 +100,12 @@ def unclear_columns(is_number: Mapping[str, bool], named: Iterable[str]) -> list
 
 
 def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> None:
-    """Raise OdError where there are columns that may hold the trips of a row.
+    """Raise OdError if a column may hold the trips of a row.
 
     Args:
-        columns: see :func:`unclear_columns`.
-        table: what has them, in words.
-        next_step: how to say what a row is.
+        columns: the result of :func:`unclear_columns`.
+        table: description of the table that has them.
+        next_step: how to declare what a row is.
     """
     if columns:
         more = f" (and {len(columns) - 1} more)" if len(columns) > 1 else ""
@@ -115,29 +117,25 @@ def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> No
         )
 
 
-# Columns of a file of records that nobody has named, where rows are counted: one of them may hold the trips of a row.
-#
-# At a release they are judged by the schema alone. What the records themselves say is looked at only before it, for
-# whoever declares or checks an input.
-
-
 _FIRST_ROWS = 100_000
-"""So many rows are looked at."""
+"""Number of rows that :func:`unclear_records` reads at most."""
 
 _MANY_ROWS = 100
-"""Of fewer rows each pair of places may well stand once."""
+"""Smallest number of rows that says something: in a shorter file, each pair of places may occur once by chance."""
 
 _NUMBER = r"\s*-?(0|[1-9]\d*|[1-9]\d{0,2}([ ,.'\x{00A0}]\d{3})+)([.,]\d+)?\s*"
-"""A number, in groups of three digits too; no code that begins with a zero. In the language of RE2."""
+"""RE2 pattern of a number, possibly in groups of three digits, but not of a code with a leading zero."""
 
 
 def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Columns that nobody has named and that may hold the trips of a row, by the schema alone; none where it is said.
+    """Return the unnamed columns that, by the schema alone, may hold the trips of a row.
+
+    The list is empty if a column of trips or weights is named, or if the format says that a row is one trip.
 
     Args:
-        types: of every column, without what they are made of.
-        columns: those that are named.
-        form: how the records stand in the file.
+        types: type of every column, without its parameters.
+        columns: the named columns.
+        form: how the records are written in the file.
     """
     if form.one_row_a_trip or not columns.counts_rows:
         return []
@@ -145,28 +143,28 @@ def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: Reco
 
 
 def refuse_unclear(columns: list[str], table: str) -> None:
-    """Raise OdError where there are such columns."""
+    """Raise OdError if the list of :func:`unnamed_columns` is not empty."""
     name = columns[0] if columns else ""
     step = f"write columns: {{trips: {name}}} if it holds the trips of a row, or one_row_a_trip: true,"
     refuse_unclear_columns(columns, table, f"{step} beside the path of the files")
 
 
 def refuse_unclear_rows(file: OpenFile, columns: RecordColumns) -> None:
-    """Raise OdError as :func:`refuse_unclear`, of an open file whose named columns are there."""
+    """Raise OdError as :func:`refuse_unclear` does, for an open file that has all its named columns."""
     refuse_unclear(unnamed_columns(file.types, columns, file.form), f"{file.source.name} (reader {file.form.name!r})")
 
 
 def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) -> tuple[list[str], bool]:
-    """Confidential: what the first records of a file say of the meaning of a row.
+    """Confidential: judge from the first records of a file what a row may mean.
 
     Args:
         source: the file.
         columns, form: how it is read.
 
     Returns:
-        Columns that nobody has named and that may hold the trips of a row, by the schema or as texts that are numbers;
-        and whether there are many rows, each of another pair of places, as in a table of flows. Neither where what a
-        row is has been said, or a column that is named is not there.
+        The unnamed columns that may hold the trips of a row, judged by the schema or because they are text that holds
+        numbers only; and whether there are many rows with a different pair of places each, as in a table of flows. An
+        empty list and False if it is declared what a row is, or if a named column is missing.
 
     Raises:
         OdError: the file cannot be read.
@@ -200,6 +198,6 @@ def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) ->
 
 
 def _named(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Columns that are read, or choose rows, as the file calls them."""
+    """Return the columns that are read or that select rows, as the file spells them."""
     names = (*columns.names, *(column for column, _ in form.categories))
     return [str(column_in(name, list(types))) for name in names]

@@ -1,7 +1,7 @@
-"""True leaf counts in tree order: the only confidential value of the library.
+"""Count trips by leaf pair in tree order; these counts are the only confidential values of the library.
 
-From here to ``estimation.top_down.measure`` values are confidential: they are not printed, not put into
-messages, and held in memory or in the confidential folder alone.
+Values stay confidential from here to ``estimation.top_down.measure``: they are not printed or put into messages, and
+they are held only in memory or in the confidential folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
 from od_core.records.weights import check_weight_column, weighed
 
 FEW_PAIRS = 16
-"""Up to so many leaf pairs a child, each is placed for itself; else the ends of the children's runs are searched."""
+"""Largest number of leaf pairs per child for which each pair is added alone; above it, ends of runs are searched."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,7 +47,11 @@ class TripCounts:
 
     Attributes:
         rank: rank of each leaf pair; strictly ascending; shape (pairs,).
-        before: trips of all pairs before each position, and of all at the end; shape (pairs + 1,).
+        before: number of trips before each position, and of all trips at the end; strictly ascending; shape (pairs +
+            1,).
+
+    Raises:
+        OdError: the arrays do not have these shapes, or do not ascend.
     """
 
     rank: NDArray[np.int64]
@@ -61,7 +65,7 @@ class TripCounts:
         return "TripCounts(confidential)"
 
     def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Both arrays."""
+        """Yield both arrays, as one piece."""
         yield self.rank, self.before
 
     @property
@@ -72,13 +76,13 @@ class TripCounts:
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, families: Families) -> None:
         """Add the true trips of every child to its noise, in place: from here on the values are measurements.
 
-        The leaf pairs below a parent are one run of ranks, in order of its children. Where they are few, each is
-        added to its child; where they are many, the end of each child's run is searched.
+        The leaf pairs below a parent are one run of ranks, in the order of its children. If there are few pairs, each
+        is added to its child; if there are many, the end of each child's run is searched.
 
         Args:
-            noise: noise of the families' children, in tree order; shape (children,).
+            noise: noise of the children of the measured nodes, in tree order; shape (children,).
             tree: the flow tree that the trips were counted in.
-            families: the measured nodes.
+            families: the measured nodes with their children.
         """
         level, side = families.level, 0 if families.splits_origin else 1
         sides = (tree.origin, families.origin), (tree.destination, families.destination)
@@ -99,12 +103,12 @@ class TripCounts:
 
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
-        """Counts from leaf pairs in any order, equal pairs summed; pairs without trips are left out."""
+        """Return the counts of leaf pairs in any order, with equal pairs summed and pairs without trips left out."""
         return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
     def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Counts from ranks in any order, equal ones summed, those without trips left out; the array is used up."""
+        """Return the counts of ranks in any order, equal ones summed, zeros left out; ``rank`` is overwritten."""
         rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
         pairs = _merge_equal(rank, trips)
         before = np.zeros(pairs + 1, dtype=np.int64)
@@ -124,25 +128,26 @@ def count_trips(
 ) -> TripCounts:
     """Place records in the public geographies, one by one, and count them in tree order.
 
-    Under a user unit a record without user id (missing or blank) is a fault, and dropped; of what is placed, at most
-    m records of a user are counted, so that the rest of them is cut before anything is counted.
+    Under a user unit, a record without a user id (missing or blank) is a fault and is dropped. Of the placed records of
+    a user, at most m are counted; the others are cut before anything is counted.
 
-    Where the unit bounds weights, a record counts as many trips as :mod:`od_core.records.weights` says.
+    If the unit bounds weights, a record counts as many trips as :mod:`od_core.records.weights` says.
 
     Args:
-        flows: as :func:`place_trips`; under a user unit one row a trip, with the unit's column of user ids (text, or
-            whole numbers); where the unit bounds weights, one row a record, with column ``weight``.
-        tree, fault_threshold: as :func:`place_trips`.
+        flows: as in :func:`place_trips`; under a user unit one row per trip, with the unit's column of user ids (text
+            or whole numbers); if the unit bounds weights, one row per record, with column ``weight``.
+        tree, fault_threshold: as in :func:`place_trips`.
         unit: what is protected.
-        key: chooses which trips of a user are counted: 32 bytes, secret, chosen without a look at the data. Not
-            used under unit ``trip``.
-        period: elementary period of the records, so that the same trips of a user are not chosen in all of them.
-        one_row_a_trip: whether each row is one trip, though there are columns of numbers, or of a name such as
-            ``count``, that are not read; else they are refused where rows are counted.
+        key: secret of 32 to 64 bytes that decides which trips of a user are counted; chosen without a look at the data.
+            Not used under unit ``trip``.
+        period: elementary period of the records, so that a user's selection of trips differs between periods.
+        one_row_a_trip: accept that each row is one trip. Otherwise, if rows are counted, unread columns of numbers or
+            with a name such as ``count`` are refused.
 
     Raises:
         OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
-            or whose records have weights; a user unit without a key; weights without a bound, or the reverse.
+            or whose records have weights; a user unit without a key; weights without a bound, or a bound without
+            weights; a column that may hold the trips of a row.
     """
     names = [str(name) for name in flows.columns]
     check_weight_column(unit, names)
@@ -169,20 +174,20 @@ def count_trips(
 def place_trips(
     flows: pd.DataFrame, tree: FlowTree, *, fault_threshold: Fraction = FAULT_THRESHOLD
 ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-    """Confidential: (origin zone, destination zone, trips) of every valid record; shape (valid records,) each.
+    """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
 
-    A record whose zone is not listed goes to the geography's ``unknown`` zone where there is one, else it is
-    dropped; both are decided record by record, so one record never changes what happens to another (spec 6).
+    A record whose zone is not listed goes to the geography's ``unknown`` zone if there is one; otherwise it is dropped.
+    Both are decided record by record, so one record never changes what happens to another (``docs/privacy.md``).
 
     Args:
-        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row a trip;
-            optionally ``in_period`` (true or false): records of another period are faults, and dropped.
+        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row per trip;
+            optionally ``in_period`` (true or false): records of another period are faults and are dropped.
         tree: the public flow tree.
-        fault_threshold: refuse the input when a larger share of its trips is faulty.
+        fault_threshold: refuse the input if a larger share of its trips is faulty.
 
     Raises:
-        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53;
-            too many faulty records. No message holds a value of a record.
+        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; there are
+            too many faulty trips. No message holds a value of a record.
     """
     origin, destination, trips, placed = _placed(flows, tree, fault_threshold)
     return origin[placed], destination[placed], trips[placed]
@@ -191,9 +196,9 @@ def place_trips(
 def _placed(
     flows: pd.DataFrame, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | None = None
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
-    """Origin zone, destination zone and trips of every record, and whether it has a place; shape (records,) each.
+    """Return each record's origin zone, destination zone, trips and whether it counts; shape (records,) each.
 
-    ``is_whole`` says which records have what the unit needs of them.
+    ``is_whole`` says which records have what the unit requires (a user id or a weight).
     """
     _check_columns(flows)
     trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
@@ -201,7 +206,7 @@ def _placed(
     destination = tree.destination.zone_numbers(flows["destination"])
     valid = np.ones(len(flows), dtype=bool) if is_whole is None else is_whole
     if "in_period" in flows.columns:
-        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # missing is not in the period
+        valid = valid & flows["in_period"].eq(True).fillna(False).to_numpy(dtype=bool)  # a missing value is False
     faulty = int(trips[(origin < 0) | (destination < 0) | ~valid].sum())
     lost_zeros = partial(_lost_zeros, flows, (origin, tree.origin), (destination, tree.destination))
     refuse_too_many_faults(faulty, int(trips.sum()), fault_threshold, lost_zeros=lost_zeros)
@@ -213,11 +218,11 @@ def _placed(
 def _lost_zeros(
     flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
 ) -> bool:
-    """Whether most of the codes that are not listed would be, with zeros before them to the usual length.
+    """Return whether most unlisted codes would be listed with zeros before them, up to the usual length.
 
     Args:
         flows: the records.
-        origins, destinations: the zone of each, -1 where it is not listed; and the zones.
+        origins, destinations: the zone of each record, -1 if it is not listed; and the geography.
     """
     unlisted = listed = 0
     for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
@@ -249,7 +254,7 @@ def _check_columns(flows: pd.DataFrame) -> None:
 
 
 def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
-    """Raise OdError where rows are counted, and a column that is not read may hold the trips of a row."""
+    """Raise OdError if rows are counted and an unread column may hold the trips of a row."""
     if "trips" in flows.columns or unit.max_weight is not None:
         return
     kind = pd.api.types
@@ -263,7 +268,7 @@ def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
-    """The counts as int64, each a whole number from 0 to 2^53."""
+    """Return the counts as int64. Raises OdError unless each is a whole number from 0 to 2^53, and so is their sum."""
     kind = pd.api.types
     is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
     if kind.is_bool_dtype(column.dtype) or not is_number:
@@ -287,7 +292,7 @@ def _refuse_any(faulty: NDArray[np.bool_], what: str) -> None:
 
 
 def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:
-    """Unlisted zones (-1) replaced by the geography's unknown zone, where it has one."""
+    """Replace unlisted zones (-1) by the geography's unknown zone, if it has one."""
     if geography.unknown is None:
         return numbers
     return np.where(numbers < 0, np.int32(geography.zones.index(geography.unknown)), numbers).astype(np.int32)
@@ -296,10 +301,10 @@ def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:
 def _sorted_by_rank(
     rank: NDArray[np.int64], trips: NDArray[np.int64], ranks: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both in order of rank, the trips as a new array; ``ranks`` is the number of possible ranks.
+    """Return both arrays in order of rank, the trips as a new array; ``ranks`` is the number of possible ranks.
 
-    Rank and position go into one word where they fit: NumPy sorts words several times as fast as it finds an order.
-    The words take the place of the ranks, since a nation's pairs fill half a gigabyte an array.
+    Rank and position are packed into one 64-bit word if they fit: NumPy sorts words several times as fast as it finds a
+    sort order. The words overwrite the ranks, since each array takes half a gigabyte for a nation's pairs.
     """
     bits = len(rank).bit_length()
     if (ranks - 1).bit_length() + bits > 63:
@@ -313,20 +318,20 @@ def _sorted_by_rank(
 
 
 def _ascends(values: NDArray[np.int64]) -> bool:
-    """Whether every value is above the one before it."""
+    """Return whether every value is larger than the one before it."""
     return bool(np.all(values[1:] > values[:-1]))
 
 
 @kernel
 def _append_position(rank, bits):  # type: ignore[no-untyped-def]  # compiled
-    """Rank and position as one word, in place."""
+    """Pack rank and position into one word, in place."""
     for i in range(len(rank)):
         rank[i] = (rank[i] << bits) | i
 
 
 @kernel
 def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyped-def]  # compiled
-    """The trips of every word's position; the words become ranks again."""
+    """Write the trips at every word's position, and turn the words back into ranks."""
     for i in range(len(words)):
         trips_out[i] = trips[words[i] & ((1 << bits) - 1)]
         words[i] >>= bits
@@ -334,7 +339,7 @@ def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyp
 
 @kernel
 def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Sum the trips of equal ranks and close the gaps, in place; returns how many pairs with trips there are."""
+    """Sum the trips of equal ranks and close the gaps, in place; return the number of pairs with trips."""
     pairs = 0
     for i in range(len(rank)):
         if trips[i] == 0:
@@ -349,7 +354,7 @@ def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
-    """Add the trips below every child; ``first_zone`` and ``area_of`` are those of the areas that are divided."""
+    """Add the trips below every child; ``first_zone`` and ``area_of`` belong to the side that is divided."""
     start = 0
     for parent in range(len(first_rank)):
         base, width, child = first_rank[parent], whole_zones[parent], first_child[parent]
@@ -374,7 +379,7 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
 
 @kernel
 def _position(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
-    """First position from ``start`` on whose rank is at least ``wanted``: in steps that double, then by halves."""
+    """Return the first position from ``start`` on whose rank is at least ``wanted``: doubling steps, then bisection."""
     low, high, step = start, start, 1
     while high < len(rank) and rank[high] < wanted:
         low = high + 1

@@ -1,9 +1,12 @@
-"""Weights of records: how many trips a record counts, at most the bound that is declared for it (spec 6).
+"""Convert the weights of records to numbers of trips, limited by the declared bound.
 
-A weight is rounded to the nearest whole number, halves up, and cut at the bound. One that is missing, negative, not
-finite or no number is a fault of its record, which is then not counted, whatever the neighbours: no zone for unknown
-places can take a record that says no number of trips, and n, which a dropped record moves, is noised where there are
-weights. The share of faults counts each record once, since a faulty one has no weight to count by.
+A weight is rounded to the nearest whole number, halves up, and limited to the bound. A missing, negative or infinite
+weight, or one that is not a number, is a fault of its record, which is then not counted, under either relation of
+neighbours. No ``unknown`` zone can take such a record, since it states no number of trips. Dropping it changes n, which
+is noised if there are weights. The share of faults counts each record once, since a faulty record has no weight to
+count by.
+
+See ``docs/privacy.md``.
 """
 
 from __future__ import annotations
@@ -23,26 +26,26 @@ from od_core.records.contribution_bound import texts
 from od_core.records.faults import not_counted
 
 WEIGHT = "weight"
-"""The column of weights, in frames and in the confidential folder."""
+"""Name of the column of weights, in frames and in the confidential folder."""
 
 IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), false)"
-"""Whether a record has a weight, in SQL of DuckDB and Spark, to which NaN is the greatest of all numbers."""
+"""SQL condition, for DuckDB and Spark, that a record has a valid weight; both order NaN above all other numbers."""
 
 
 def counted_trips(max_weight: int) -> str:
-    """The trips that a record counts, in SQL, from its weight as DOUBLE; NULL where it has none."""
+    """Return SQL for the trips that a record counts, from its weight as DOUBLE; NULL if the weight is not valid."""
     return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
 
 
 def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Confidential: the trips that each record counts, and whether it has a weight; shape (records,) each.
+    """Confidential: return the trips that each record counts, and whether its weight is valid; shape (records,) each.
 
     Args:
-        flows: with column ``weight``: numbers, or text as a file of records has them.
-        max_weight: W.
+        flows: frame with column ``weight``: numbers, or text as in a file of records.
+        max_weight: the bound W.
 
     Raises:
-        OdError: the column stands twice, or holds neither numbers nor text.
+        OdError: the column occurs twice, or holds neither numbers nor text.
     """
     if list(map(str, flows.columns)).count(WEIGHT) > 1:
         raise OdError("OD-TRIPS-COLUMN", f"the records have column {WEIGHT!r} twice", next_step="keep one of them")
@@ -96,7 +99,7 @@ def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
 
 
 def trips_and_weights() -> OdError:
-    """The error for rows of several trips that have a weight: each trip is a record, and a weight is of one record."""
+    """Return the error for rows with both a number of trips and a weight: a weight belongs to a single record."""
     return OdError(
         "OD-TRIPS-WEIGHTS",
         f"records have columns 'trips' and {WEIGHT!r}: a row of several trips is no single record with a weight",
@@ -105,7 +108,7 @@ def trips_and_weights() -> OdError:
 
 
 def no_weights(what: str) -> OdError:
-    """The error for a column whose type is not that of a weight."""
+    """Return the error for a column whose type cannot be that of weights."""
     return OdError("OD-TRIPS-WEIGHTS", f"{what}, not weights", next_step="give the weights as numbers")
 
 

@@ -1,4 +1,4 @@
-"""Public zone lists from CSV or Parquet, and how an agency's list says its hierarchy; codes stay text."""
+"""Read public zone lists from CSV or Parquet files, with codes kept as text, and build their geographies."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True)
 class ZoneList:
-    """Where a public zone list is, and how it says its hierarchy.
+    """The location of a public zone list and how it states its hierarchy.
 
     Attributes:
         file: path of a CSV (also .csv.gz) or Parquet file.
-        levels: coarse to fine, the last one that of the zones; columns of that name, but for what follows.
-        prefixes: levels whose areas are the first characters of the zone's code: how many.
-        joined: levels whose codes are those of several columns, joined: which.
+        levels: names from coarse to fine, ending with the zones; columns of these names, except for prefixes, joined
+            and parents.
+        prefixes: for levels whose areas are the first characters of the zone's code, the number of characters.
+        joined: for levels whose codes are joined from several columns, the columns.
         parents: columns of an area and of its parent, for a list of all areas; the levels then name the depths.
         unknown: listed zone that takes records from unlisted places, or None.
         unknown_area: code of an area that is added at every level for such records, or None.
-        version: what its owner calls this list, or None; published.
+        version: the owner's name for this list, or None; published.
         coordinates: columns of latitude and longitude, or None; published.
     """
 
@@ -69,17 +70,21 @@ class ZoneList:
                 check_codes([getattr(self, name)], name)
 
     def geography(self, folder: Path) -> Geography:
-        """The geography in the file, whose path is relative to a folder. Raises OdError naming file and fault."""
+        """Return the geography in the file, whose path is relative to a folder.
+
+        Raises:
+            OdError: as :func:`read_zones` and :func:`geography_from`; the message names the file and the fault.
+        """
         path = folder / self.file
         return _geography(self, path, file_digest(path) if path.is_file() else None)
 
     @property
     def has_unknown(self) -> bool:
-        """Whether the list has an area for records from places that are not in it."""
+        """Whether the list has an area for records from places that it does not list."""
         return self.unknown is not None or self.unknown_area is not None
 
     def kept_as(self, file: str) -> ZoneList:
-        """How a geography of this list is read again once it is kept, by ``Geography.to_frame``, in another file."""
+        """Return the zone list that reads this list's geography back from a file of ``Geography.to_frame``."""
         return ZoneList(
             file,
             self.levels,
@@ -90,7 +95,7 @@ class ZoneList:
 
 
 def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
-    """The geography that a table holds, read as the zone list says; its file is not looked at.
+    """Return the geography in a table, read as the zone list says; the file of the list is not read.
 
     Raises:
         OdError: as :func:`od_core.geography.hierarchy.with_prefixes`, :func:`od_core.geography.hierarchy.with_joined`,
@@ -109,7 +114,7 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
 
 
 def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
-    """The columns of areas and parents by their own names; a blank parent is none, as a CSV file writes it."""
+    """Return the two columns as ``area`` and ``parent``; a blank parent, as CSV files write it, becomes None."""
     missing = [name for name in (area, parent) if name not in areas.columns]
     if missing:
         columns = list(map(str, areas.columns))
@@ -119,8 +124,8 @@ def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=8)
-def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # tells one content of the file from another
-    """The geography in a file with this digest: every step of a run asks for it, and a large one takes its time."""
+def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # part of the cache key: the file's content
+    """Return the geography in a file with this digest; cached, since every step needs it and a large one is slow."""
     zones = read_zones(path)
     try:
         return geography_from(zones, listed)
@@ -129,13 +134,13 @@ def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  
 
 
 def read_zones(path: Path) -> pd.DataFrame:
-    """A public table as it stands: CSV columns all as text, blanks kept as blanks; Parquet with its own types.
+    """Return a public table unchanged: CSV columns as text, with blanks kept; Parquet columns with their own types.
 
     Args:
-        path: of a file .csv (commas, UTF-8), .csv.gz (the same, packed by gzip) or .parquet.
+        path: a .csv file (commas, UTF-8), a .csv.gz file (the same, compressed by gzip) or a .parquet file.
 
     Raises:
-        OdError: the file is missing, may not be read, is not UTF-8, is separated by other signs than commas, or is no
+        OdError: the file is missing, may not be read, is not UTF-8, uses a delimiter other than the comma, or is not a
             table.
     """
     if (absent := absence(path)) is not None:
@@ -159,7 +164,7 @@ def read_zones(path: Path) -> pd.DataFrame:
 
 
 def _refuse_other_text(path: Path) -> None:
-    """Refuse UTF-16, and a first line that other signs than commas divide. Raises OdError; as reading the file does."""
+    """Raise OdError for UTF-16, or if the first line uses another delimiter; may also raise what reading raises."""
     with open_bytes(path) as file:
         first = file.readline()
     if first.startswith(_UTF16):
@@ -179,6 +184,6 @@ def _declared(message: str) -> OdError:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """A detail quotes the file, which may be that of the records where its path is wrong; so it is confidential."""
+    """Return the error; its detail quotes the file, and is confidential since a wrong path may lead to the records."""
     next_step = "correct the geography's file or its path"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)

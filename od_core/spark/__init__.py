@@ -1,1 +1,1 @@
-"""Run counting and parts on Spark: the only package that imports PySpark."""
+"""Run counting and parts on Spark; this is the only package that imports PySpark."""

@@ -1,8 +1,10 @@
-"""Confidential: the trips of every leaf pair, counted by Spark where the records may not leave the lake (spec 8).
+"""Confidential: count the trips of every leaf pair in Spark, for records that may not leave the lake.
 
-The text that finds ranks and counts them is that of DuckDB (:mod:`od_core.records.count_query`), and so are the files
-that it ends in. What Spark is asked to do holds nothing of the records: no literal of theirs stands in a plan, key and
-period come as a relation, tasks write files and give back one word, and what goes wrong in one is caught there.
+DuckDB runs the same SQL to find ranks and count them (:mod:`od_core.records.count_query`) and writes the same files. No
+request to Spark contains anything of the records: plans hold no literal of theirs, the key and the period are passed as
+a relation, tasks write files and return one word, and exceptions are caught inside the task.
+
+See ``docs/spark.md``.
 """
 
 from __future__ import annotations
@@ -64,24 +66,25 @@ def count_in_spark(
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
 ) -> CountFiles:
-    """Read the records of a period from the lake and count them in tree order, as ``count_records`` would.
+    """Read the records of a period from the lake and count them in tree order, as ``count_records`` does.
 
-    The session is the operator's, classic or of Spark Connect; its executors have this package installed and reach the
-    store. ``spark.sql.shuffle.partitions`` says into how many parts the ranks are cut. Its logs, event log and user
-    interface may tell true counts, and so are confidential (spec 8, section 5).
+    The operator provides the session, classic or Spark Connect; its executors have this package installed and reach the
+    store. ``spark.sql.shuffle.partitions`` sets the number of parts that the ranks are cut into. The session's logs,
+    event log and user interface may show true counts, so they are confidential (``docs/spark.md``).
 
     Args:
-        session: of Spark.
-        source: a folder or file of Parquet, which is what has a slash in it; or the name of a table of the lake.
+        session: the Spark session.
+        source: path of a folder or file of Parquet, recognised by a slash; or the name of a table of the lake.
         columns: names of its columns: codes STRING, the date DATE, TIMESTAMP_NTZ, STRING as ISO 8601 writes it, or
             TIMESTAMP with a time zone; counts whole numbers, weights numbers, the user id STRING or whole numbers.
-        period: as :class:`od_core.periods.Period` writes it; under a user unit, part of what chooses trips.
+        period: as :class:`od_core.periods.Period` writes it; under a user unit, it also affects which trips are chosen.
         tree: the public flow tree.
-        store, folder: where the counts are written, into a new folder at every attempt; nothing is left there where
-            the records are refused. Details of what goes wrong in a task stand in its folder ``errors``.
-        unit, key, fault_threshold: as :func:`od_core.records.count_duckdb.count_records`.
-        record_format: categories, codes that are nowhere, what is done with records of other periods; nothing else.
-        time_zone: in whose days instants count.
+        store, folder: where the counts are written, in a new folder at every attempt; the folder is removed if the
+            records are refused. Details of task failures are kept in the store's folder ``errors``.
+        unit, key, fault_threshold: as in :func:`od_core.records.count_duckdb.count_records`.
+        record_format: categories, codes of no place and the treatment of records of other periods; nothing else is
+            used.
+        time_zone: zone in which instants are assigned to days.
 
     Raises:
         OdError: as ``count_records``; a column is missing or of another type; the source cannot be read; Spark fails.
@@ -118,7 +121,7 @@ def count_in_spark(
 
 
 class _Relations:
-    """The relations that the shared text reads, under names that no other query of the session has."""
+    """The relations that the shared SQL reads, under view names that no other query of the session has."""
 
     def __init__(self, session: SparkSession, records: DataFrame, tree: FlowTree, secret: pa.Table | None) -> None:
         self._session, self._prefix = session, f"od_{secrets.token_hex(8)}"
@@ -140,22 +143,22 @@ class _Relations:
                 self._session.catalog.dropTempView(view)
 
     def named(self, name: str, frame: DataFrame) -> str:
-        """Give a data frame a name in the session."""
+        """Register a data frame as a view, and return the view's name."""
         view = f"{self._prefix}_{name}"
         frame.createOrReplaceTempView(view)
         self._views.append(view)
         return view
 
     def sql(self, text: str) -> DataFrame:
-        """A query that reads them by the names that the text knows."""
+        """Return the result of a query that reads the relations by the names in the shared SQL."""
         return self._session.sql(f"{self._with} {text}")
 
 
 @dataclass(frozen=True, repr=False)
 class _WriteCounts:
-    """The task: writes the counts of one partition, and gives back one word.
+    """The task that writes the counts of one partition and returns one word.
 
-    The summary comes last and once: of two attempts, the files of the one that kept it count.
+    The summary is written last and only once: of two attempts, the files of the one whose summary was kept count.
     """
 
     store: Store
@@ -184,7 +187,7 @@ class _WriteCounts:
 
 
 def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[CountFile], Tally]:
-    """What all tasks have written, and the sums of what they counted. Raises OdError where one has failed."""
+    """Return the files that all tasks wrote, and their tallies summed. Raises OdError if a task failed."""
     summaries = store.list(f"{folder}/{_SUMMARIES}/")
     if any(outcome != _DONE for outcome in outcomes) or len(summaries) != len(outcomes):
         raise OdError(
@@ -203,7 +206,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
 
 
 def _check_counts(records: DataFrame) -> None:
-    """Raise OdError where a count is no count; Spark says of each fault alone whether there is one."""
+    """Raise OdError for an invalid count; Spark only returns which of the faults occur."""
     from pyspark.sql import functions as F  # noqa: N812
 
     trips = F.col("trips")
@@ -217,7 +220,7 @@ def _check_counts(records: DataFrame) -> None:
 
 @contextmanager
 def _spark_errors_stay_inside() -> Iterator[None]:
-    """Turn what Spark raises into an error without values: it quotes the rows that it stumbled over."""
+    """Turn an exception of Spark, which quotes the rows it failed on, into an error whose message holds no values."""
     try:
         yield
     except OdError:

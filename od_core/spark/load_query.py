@@ -1,7 +1,7 @@
-"""Confidential: the columns of a table of the lake, as ``load_records`` would leave them.
+"""Confidential: select the columns of a table of the lake, with the values that ``load_records`` would give.
 
-Each record is read from its own fields alone, by conversions that fail for none: what cannot be read is NULL, a fault
-of its record. Names of columns and what a declaration says are all that stands in a plan.
+Each record is read from its own fields alone. Conversions do not fail: a value that cannot be read becomes NULL, and
+its record a fault. Query plans hold only names of columns and the content of the declaration.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TEXT = "string"
-"""As Spark writes the type of text that is compared byte by byte; of other collations it writes more."""
+"""Spark's type name of text that is compared byte by byte; names of other collations are longer."""
 
 _LOCAL_TIME = r"\A\d{4}-\d{2}-\d{2}([ T](([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?|24:00(:00(\.0+)?)?))?\z"
-"""A date or a time without zone, as :mod:`od_core.records.load_query` takes them."""
+"""Pattern of a date or a time without a zone, as in :mod:`od_core.records.load_query`."""
 
 _EPOCH = datetime.date(1970, 1, 1)
 _MICROSECONDS = 86_400_000_000
@@ -33,17 +33,17 @@ _CORRECT = "correct the table of records, or the columns named in the configurat
 
 
 class SparkQuery:
-    """The query over a data frame of Spark.
+    """The query over a Spark data frame.
 
     Args:
         frame: the table.
         columns: names of its columns.
-        form: categories, codes that are nowhere, and what is done with records of other periods.
-        time_zone: in whose days instants count; None where there should be none.
+        form: categories, codes of no place, and the treatment of records of other periods.
+        time_zone: zone in which instants are assigned to days; None refuses instants.
 
     Raises:
-        OdError: a column is missing; a column that nobody has named may hold the trips of a row; the time zone is not
-            one of an area.
+        OdError: a column is missing; the trips are a column of estimates; an unnamed column may hold the trips of a
+            row.
     """
 
     def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
@@ -58,9 +58,12 @@ class SparkQuery:
         refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
-        """The records: origin, destination, in_period, and trips, weight and person where they are named.
+        """Return the records: origin, destination, in_period, and trips, weight and person if they are named.
 
-        ``person`` is the user id as text; NULL where it is none.
+        ``person`` is the user id as text, or NULL if it is not valid.
+
+        Raises:
+            OdError: a column has a type that cannot hold what it should.
         """
         from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
@@ -85,7 +88,7 @@ class SparkQuery:
         return frame.select(*fields)
 
     def _column(self, name: ColumnName) -> tuple[Column, str, str]:
-        """A column, its name and its type."""
+        """Return a column, its name and its type."""
         from pyspark.sql import functions as F  # noqa: N812
 
         found = str(column_in(name, list(self._types)))
@@ -93,7 +96,7 @@ class SparkQuery:
         return F.col(f"`{quoted}`"), found, self._types[found]
 
     def _placed(self, name: ColumnName, geography: Geography) -> Column:
-        """A zone code; or the geography's unknown zone, which takes the codes that are nowhere and not its own."""
+        """Return a zone code, with the geography's unknown zone for codes of no place that are not its zones."""
         from pyspark.sql import functions as F  # noqa: N812
 
         code, found, kind = self._column(name)
@@ -108,12 +111,12 @@ class SparkQuery:
         return F.when(is_nowhere, F.lit(geography.unknown)).otherwise(code)
 
     def _is_inside(self, name: ColumnName, period: Period) -> Column:
-        """Whether a record is of the period; NULL where it has no date that the calendar knows."""
+        """Return whether a record is of the period; NULL if it has no valid date."""
         from pyspark.sql import functions as F  # noqa: N812
 
         column, found, kind = self._column(name)
         if kind == "timestamp" and self._time_zone is not None:
-            # The local time as though it were that of Greenwich: the session's own time zone plays no part.
+            # The local time is treated as UTC, so that the session's own time zone has no effect.
             local = F.unix_micros(F.from_utc_timestamp(column, self._time_zone))
             first, end = ((day - _EPOCH).days * _MICROSECONDS for day in (period.first, period.end))
             return (local >= F.lit(first)) & (local < F.lit(end))

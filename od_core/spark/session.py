@@ -1,6 +1,6 @@
-"""Sessions of Spark that may be handed parts of a release.
+"""Open and check Spark sessions that may run parts of a release.
 
-No task is repeated, and nothing is written where others read.
+In such a session no task is repeated, and nothing is written where others can read it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NO_DUMPS = "-XX:-HeapDumpOnOutOfMemoryError -XX:-CreateCoredumpOnCrash -XX:+SuppressFatalErrorMessage"
-"""A dying machine of Java writes its memory nowhere."""
+"""Options that keep a crashing Java virtual machine from writing its memory to disk."""
 
 _REMOTE = {"spark.sql.session.timeZone": "UTC"}
 
@@ -41,27 +41,31 @@ _SAFE = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
     **_REMOTE,
 }
-"""Of a session of our own: its event log and its interface tell true counts, its files and logs values (spec 8, 5)."""
+"""Settings of a session opened here; event log and interface would show true counts, and files and logs values."""
 
 _SCRATCH = "spark-"
 
 _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""By which PySpark writes the text of an error, and the value in it, to this process's standard error."""
+"""Loggers through which PySpark writes error messages, with the values in them, to standard error."""
 
 
 @contextmanager
 def open_session(address: str, folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session by the address of a Spark Connect server (``sc://host:port``), or a classic one on a master.
+    """Open a session of Spark Connect by a server's address (``sc://host:port``), or a classic one on a master.
 
     Args:
-        address: of the server; else the master, as ``local[4]`` or ``spark://host:port``.
-        folder: confidential; what a classic session puts on the disk of this machine is in a folder of mode 0700
-            in it, which is removed in the end, or by the next session where this process is killed.
-        settings: of Spark, instead of or beside the safe ones. Operators see to what these do not reach: interface,
-            event log, encryption and logs of a server, and what executors on other machines write to their logs.
+        address: address of the server; else the master, such as ``local[4]`` or ``spark://host:port``.
+        folder: confidential; a classic session writes its files on this machine to a folder of mode 0700 in it. That
+            folder is removed at the end, or by the next session if this process is killed.
+        settings: Spark settings that add to or replace the safe ones. Operators are responsible for what these do not
+            cover: the interface, event log, encryption and logs of a server, and what executors on other machines write
+            to their logs.
+
+    Yields:
+        The session; it is stopped at the end.
 
     Raises:
-        OdError: PySpark is absent, the session cannot be had, this process has another, or it repeats tasks.
+        OdError: PySpark is absent, the session cannot be opened, this process has another one, or it repeats tasks.
     """
     _require_spark()
     chosen = (_REMOTE if address.startswith("sc://") else _SAFE | _of_master(address)) | dict(settings or {})
@@ -77,15 +81,15 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A new folder of mode 0700; those of processes that were killed, whose locks went with them, are removed."""
+    """Yield a new folder of mode 0700, removed at the end; also remove folders that killed processes left unlocked."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in folder.glob(f"{_SCRATCH}*"):
-        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or another removes it
+        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or already removed
             shutil.rmtree(left, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
     with exclusive(new):
-        scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before it can be taken for left
+        scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before others can see it
         try:
             yield scratch
         finally:
@@ -93,10 +97,10 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse a session that repeats tasks by itself, as far as it says so.
+    """Refuse a session that repeats tasks by itself, as far as its settings can be read.
 
-    The protocol of :mod:`od_core.flows.parts` keeps a repeated task from drawing again; but then the part is lost, and
-    a lost draw costs budget (spec 8, section 3).
+    The protocol of :mod:`od_core.flows.parts` keeps a repeated task from drawing again. But the part is then lost, and
+    a lost draw costs budget (``docs/parts.md``).
 
     Raises:
         OdError: ``OD-SPARK-SPECULATION`` or ``OD-SPARK-RETRIES``.
@@ -106,9 +110,9 @@ def check_session(session: SparkSession) -> None:
 
 
 def quiet_spark() -> None:
-    """Keep PySpark from what it writes to standard error of itself.
+    """Stop what PySpark writes to standard error by itself.
 
-    Texts of errors, which quote values; and the advice to use an older pandas, which is used by none of our jobs.
+    These are error messages, which quote values, and the advice to use an older pandas, which none of our jobs uses.
     """
     from pyspark.logger import PySparkLogger
 
@@ -128,7 +132,7 @@ def _require_spark() -> None:
 
 
 def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
-    """A session of our own."""
+    """Start a session."""
     from pyspark.sql import SparkSession
 
     remote = address.startswith("sc://")
@@ -141,7 +145,7 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
     try:
         if remote:
             return SparkSession.builder.remote(address).config(map={**settings}).create()
-        os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it goes before spark.local.dir
+        os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it takes precedence over spark.local.dir
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         places = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": _driver_options(scratch)}
         return SparkSession.builder.config(map={**places, **settings}).getOrCreate()
@@ -155,7 +159,7 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
 
 
 def _of_master(address: str) -> dict[str, str]:
-    """The master itself; a session on this machine alone listens to this machine alone."""
+    """Return the settings of the master; a session on this machine alone accepts only local connections."""
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {"spark.master": address} | (here if address.startswith("local") else {})
 
@@ -165,13 +169,13 @@ def _driver_options(scratch: Path) -> str:
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
-    """The settings that the application runs with, None for those that have no value or are not told."""
+    """Return a function that gives a setting of the application, or None if it has no value or cannot be read."""
     from pyspark.errors import PySparkException
 
     def setting(name: str) -> str | None:
         try:
             value: str | None = session.conf.get(name, None)
-        except PySparkException:  # some platforms tell nothing of the cluster
+        except PySparkException:  # some platforms hide the cluster's settings
             return None
         return value
 
@@ -194,7 +198,11 @@ def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
 
 
 def _attempts(setting: Callable[[str], str | None]) -> int:
-    """Times that a task is tried: one on a local master unless it names more, else Spark's own default of 4."""
+    """Return how often a task is tried.
+
+    This is 1 on a local master unless it names more. Otherwise it is the setting, by default Spark's own 4, or 1 if the
+    master cannot be read.
+    """
     master = setting("spark.master")
     if master is None:
         return int(setting("spark.task.maxFailures") or 1)

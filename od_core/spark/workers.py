@@ -1,8 +1,9 @@
-"""The executors of Spark as workers: they are handed short texts and give short texts back.
+"""Run tasks on Spark executors; tasks take short texts and return short texts.
 
-A data frame never holds noise: Spark works one out anew whenever it is asked twice, loses an executor, or tries again,
-and then it holds other noise (spec 8, section 2). So the relation of descriptors, one exchange and one function are
-the whole of every job, and what the function makes it keeps in a :class:`od_core.ledger.object_store.Store`.
+A data frame never holds noise. Spark recomputes a frame that is used twice, that an executor loses, or whose task is
+retried, and the frame would then hold other noise (``docs/parts.md``). So every job consists of the relation of
+descriptors, one exchange and one function, and the function keeps its results in a
+:class:`od_core.ledger.object_store.Store`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_FAILED = "OD-TASK-FAILED"
-"""The outcome of a task that raised, which it must not: its text stays where it was raised."""
+"""Outcome of a task that raised, which a task must not do; the message stays where it was raised."""
 
 _Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class SparkWorkers:
-    """The executors of a session, classic or of Spark Connect, that have this package installed.
+    """The executors of a session, classic or Spark Connect, that have this package installed.
 
     Attributes:
         session: checked by :func:`od_core.spark.session.check_session`.
@@ -44,10 +45,12 @@ class SparkWorkers:
         check_session(self.session)
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """As :meth:`od_core.flows.parts.work.Workers.map`; one Spark task a descriptor, each on one thread.
+        """Run a task on every descriptor, as :meth:`od_core.flows.parts.work.Workers.map`.
+
+        Each descriptor is one Spark task, which runs on one thread.
 
         Raises:
-            OdError: ``OD-SPARK-JOB``, the job failed. What Spark says of it may quote a value: it is confidential.
+            OdError: ``OD-SPARK-JOB``, the job failed. Spark's own message may quote a value, so it is confidential.
         """
         if not descriptors:
             return []
@@ -66,7 +69,7 @@ class SparkWorkers:
 
 
 def _each(task: Task) -> Callable[[_Batches], _Batches]:
-    """The function that executors run."""
+    """Return the function that executors run."""
 
     def outcomes(batches: _Batches) -> _Batches:
         for batch in batches:
@@ -77,7 +80,7 @@ def _each(task: Task) -> Callable[[_Batches], _Batches]:
 
 
 def _outcome(task: Task, descriptor: str) -> pa.Scalar:
-    """A text in any case: what leaves the function as an exception is in Spark's logs, with the values it quotes."""
+    """Return a text in any case: Spark logs an exception that leaves the function, with the values that it quotes."""
     try:
         with on_one_thread():
             return pa.scalar(task(descriptor), pa.string())

@@ -1,4 +1,4 @@
-"""HTML and SVG as text: whatever is not markup already is escaped, so that no code or name can be any."""
+"""Build HTML and SVG as text; anything that is not already markup is escaped, so no code or name can be markup."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import html
 
 
 class Markup(str):
-    """Text that is markup."""
+    """A string that is markup, so it is not escaped again."""
 
     __slots__ = ()
 
 
 def escaped(content: object) -> str:
-    """Markup as it is; anything else as text, safe between tags and in attributes."""
+    """Return markup unchanged, and anything else as text that is safe between tags and in attributes."""
     return content if isinstance(content, Markup) else html.escape(str(content))
 
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
-    """An element of HTML or SVG.
+    """Return an element of HTML or SVG.
 
     Args:
         tag: its name.
-        content: text, numbers, or markup.
-        attributes: ``class_`` is ``class``, ``stroke_width`` is ``stroke-width``; None leaves one out.
+        content: text, numbers or markup.
+        attributes: ``class_`` becomes ``class``, ``stroke_width`` becomes ``stroke-width``; None leaves one out.
     """
     stated = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escaped(value)}"'
@@ -34,11 +34,11 @@ def element(tag: str, *content: object, **attributes: object) -> Markup:
 
 
 def data_address(picture: Markup) -> str:
-    """An SVG picture as an address that holds it whole, for what shows pictures by address alone."""
+    """Return an address that contains a whole SVG picture, for programs that show pictures by address only."""
     alone = picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
 
 
 def joined(*parts: object) -> Markup:
-    """Parts one after the other."""
+    """Return parts joined in order."""
     return Markup("".join(map(escaped, parts)))

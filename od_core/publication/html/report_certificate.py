@@ -1,4 +1,4 @@
-"""What a report of any kind says out of its certificate: what is protected, checks, spend, how to cite."""
+"""Write the sections of a report that follow from its certificate: protection, checks, spending, citation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from od_core.publication.html.report_page import bar, number, paragraph, table
 
 
 def protected(certificate: dict[str, Any]) -> Markup:
-    """The certificate's sentences."""
+    """Return the certificate's sentences on the guarantee."""
     names = {
         "protected": "Protected",
         "public": "Public",
@@ -36,7 +36,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
 
 
 def checks(certificate: dict[str, Any]) -> Markup:
-    """What was checked before the release was made public."""
+    """Return the checks that were made before the release was published."""
     outcomes: dict[str, Counter[bool]] = {}
     for check in certificate["checks"]:
         outcomes.setdefault(check["check"], Counter())[check["passed"]] += 1
@@ -54,7 +54,7 @@ def checks(certificate: dict[str, Any]) -> Markup:
 
 
 def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
-    """What was charged, and what is left of the cap."""
+    """Return what was charged, and what remains of the cap."""
     spent = certificate["spent"]
     rho = Fraction(spent["rho_exact"])
     rest = around.cap - around.left - rho
@@ -88,7 +88,7 @@ def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
 
 
 def citation(certificate: dict[str, Any]) -> Markup:
-    """How to name the release, so that another finds the same numbers."""
+    """Return how to cite the release, so that another person finds the same numbers."""
     key = ReleaseKey.parse(certificate["release"])
     spent = certificate["spent"]
     promise = f"epsilon = {_short(spent['epsilon'])}" + (
@@ -111,12 +111,12 @@ def citation(certificate: dict[str, Any]) -> Markup:
 
 
 def limitations(certificate: dict[str, Any]) -> Markup:
-    """What nobody has shown."""
+    """Return the known limitations."""
     return element("ul", *(element("li", _sentence(line)) for line in certificate["known_limitations"]))
 
 
 def common_sections(certificate: dict[str, Any], around: Circumstances[Any]) -> list[tuple[str, Markup]]:
-    """What the report of any release ends with."""
+    """Return the last sections of the report of any release."""
     return [
         ("Checks", checks(certificate)),
         ("What was spent, and what is left", spending(certificate, around)),
@@ -126,13 +126,13 @@ def common_sections(certificate: dict[str, Any], around: Circumstances[Any]) -> 
 
 
 def promise_figures(certificate: dict[str, Any]) -> list[tuple[str, object]]:
-    """Epsilon, and delta where there is one."""
+    """Return epsilon, and delta if it is not 0."""
     spent = certificate["spent"]
     return [("epsilon", _short(spent["epsilon"])), *([("delta", _short(spent["delta"]))] if spent["delta"] else [])]
 
 
 def under_title(certificate: dict[str, Any]) -> str:
-    """When it was measured, and of which data set."""
+    """Return the line below the title: when and from which data set the release was measured."""
     return (
         f"Revision {certificate['revision']}, measured {certificate['measured_at'][:10]} from data set"
         f" {certificate['data_set']}, with mechanism {certificate['mechanism']['name']}.{_versions(certificate)} All"
@@ -141,7 +141,7 @@ def under_title(certificate: dict[str, Any]) -> str:
 
 
 def _versions(certificate: dict[str, Any]) -> str:
-    """Which version of the areas they are, where they have any."""
+    """Return the version of the areas, if they have any."""
     versions: dict[str, str | None] = certificate.get("geography_versions", {})
     stated = [version for version in versions.values() if version is not None]
     if not stated:
@@ -157,7 +157,7 @@ def _sentence(text: str) -> str:
 
 
 def _short(value: float) -> str:
-    """An upper bound, rounded up; the float above a short decimal number is that number."""
+    """Return an upper bound, rounded up; a float just above a short decimal number is written as that number."""
     return text_above(Fraction(value) * Fraction(10**12 - 1, 10**12))
 
 

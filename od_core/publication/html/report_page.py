@@ -1,7 +1,7 @@
-"""The page of a report: its looks and its tables.
+"""Lay out the page of a report, with its styles and tables.
 
-One file of plain HTML, with nothing to run and nothing to load. It says nothing of the software that made it, and no
-library lays it out, so that the bytes are the same whenever it is made.
+The page is one file of plain HTML, without scripts or external resources. It does not mention the software that made
+it, and no library lays it out, so its bytes are the same whenever it is made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import count, takewhile
 from od_core.publication.html.markup import Markup, element, joined
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
-"""From light to dark; what is written on them is legible (:func:`ink_on`)."""
+"""Shades from light to dark; text on them is legible in the colour of :func:`ink_on`."""
 
 INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
 
@@ -82,12 +82,12 @@ tr,figure,.figures,blockquote{break-inside:avoid}.scroll{overflow:visible}.pictu
 
 
 def page(title: str, under: str, figures: Sequence[tuple[str, object]], sections: Sequence[tuple[str, Markup]]) -> str:
-    """A whole page.
+    """Return a whole page.
 
     Args:
-        title, under: what it is of, and of when.
-        figures: the numbers to see first, by name.
-        sections: headings and what stands below them.
+        title, under: what the page is about, and of when.
+        figures: the most important numbers, by name.
+        sections: headings and their content.
     """
     names = [f"part-{number}" for number in range(1, len(sections) + 1)]
     links = [
@@ -118,22 +118,22 @@ def page(title: str, under: str, figures: Sequence[tuple[str, object]], sections
 
 
 def paragraph(*content: object, note: bool = False) -> Markup:
-    """Text."""
+    """Return a paragraph of text."""
     return element("p", *content, class_="note" if note else None)
 
 
 def number(value: int) -> str:
-    """A whole number with thousands apart."""
+    """Return a whole number with thousands separators."""
     return f"{int(value):,}"
 
 
 def signed(value: int) -> str:
-    """A change, with its sign."""
+    """Return a change with its sign."""
     return f"{int(value):+,}".replace("-", "\u2212") if value else "0"
 
 
 def rounded(value: float) -> str:
-    """Three digits that matter, or all of the whole part."""
+    """Return a number with three significant digits, its whole part in full, and at most three decimal places."""
     size = abs(value)
     if size == 0:
         return "0"
@@ -142,7 +142,7 @@ def rounded(value: float) -> str:
 
 
 def between(lower: int, upper: int) -> str:
-    """An interval in words."""
+    """Return an interval in words."""
     return f"{number(lower)} to {number(upper)}"
 
 
@@ -154,14 +154,14 @@ def table(
     numbers: Collection[int] = (),
     bars: Collection[int] = (),
 ) -> Markup:
-    """A table whose first column names its rows; a narrow screen scrolls it by itself.
+    """Return a table whose first column names its rows; it scrolls by itself on a narrow screen.
 
     Args:
-        caption: what it is of.
-        headers: of the columns.
+        caption: what it shows.
+        headers: headers of the columns.
         rows: cells, one for each header.
-        numbers: columns that are set to the right.
-        bars: columns with bars, which repeat what numbers beside them say.
+        numbers: columns that are aligned right.
+        bars: columns with bars, which repeat the numbers beside them.
     """
 
     def kind(column: int) -> str | None:
@@ -195,14 +195,14 @@ def table(
 def heat_table(
     caption: str, corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[int], int]], unit: str
 ) -> Markup:
-    """A table of numbers, shaded the darker the larger, each row with its sum; and what the shades mean.
+    """Return a table of numbers whose shade grows with the number, with row sums and a legend of the shades.
 
     Args:
-        caption: what it is of.
+        caption: what it shows.
         corner: what rows and columns are.
-        columns: their names.
-        rows: name, numbers and sum of each.
-        unit: of the numbers.
+        columns: names of the columns.
+        rows: name, numbers and sum of each row.
+        unit: unit of the numbers.
     """
     scale = Scale.up_to(max((value for _, values, _ in rows for value in values), default=0))
     head = [element("th", name, scope="col") for name in (corner, *columns)]
@@ -230,12 +230,12 @@ def _shaded(shade: int) -> str:
 
 
 def scrolled(label: str, content: Markup) -> Markup:
-    """What may be wider than the screen, reached by the keyboard too."""
+    """Return content that may be wider than the screen, in a scrolling region that the keyboard can reach."""
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def bar(value: float, most: float, reach: tuple[float, float] | None = None) -> Markup:
-    """A bar as long as its part of the most, with a line over its interval, if any."""
+    """Return a bar whose length is the share of the largest value, with a line over its interval, if any."""
     scale = 100 / most if most > 0 else 0
     drawn = [element("rect", x="0", y="2", width=f"{scale * value:.2f}", height="10", fill=SHADES[4])]
     if reach is not None:
@@ -249,13 +249,13 @@ def bar(value: float, most: float, reach: tuple[float, float] | None = None) -> 
 
 
 def one_three_ten() -> Iterator[int]:
-    """1, 3, 10, 30, 100 and so on."""
+    """Yield 1, 3, 10, 30, 100 and so on."""
     for power in count():
         yield from (10**power, 3 * 10**power)
 
 
 def size_classes(most: int) -> list[tuple[int, int]]:
-    """First and last number of classes from 1 up to the most: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
+    """Return first and last number of classes from 1 to the largest: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
     steps = one_three_ten()
     classes = [(1, next(steps))]
     while classes[-1][1] < most:
@@ -264,33 +264,33 @@ def size_classes(most: int) -> list[tuple[int, int]]:
 
 
 def class_text(low: int, high: int) -> str:
-    """A class of numbers in words."""
+    """Return a class of numbers in words."""
     return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Shades of numbers up to the most: one darker at 1, 3, 10, 30 and so on, at most eight times.
+    """A scale of shades up to the largest number: one shade darker at each of 1, 3, 10, 30 and so on, at most eight.
 
     Attributes:
-        steps: from which number on each darker shade is used.
+        steps: numbers from which each darker shade is used.
     """
 
     steps: tuple[int, ...]
 
     @classmethod
     def up_to(cls, most: float) -> Scale:
-        """The scale of numbers of which this is the largest."""
+        """Return the scale for numbers up to the largest one."""
         steps = list(takewhile(lambda step: step <= max(most, 1), one_three_ten()))
         return cls(tuple(steps[-(len(SHADES) - 1) :]))
 
     def shade(self, value: float) -> int:
-        """Which of the shades a number has; what is a step but for a float's last digits is one."""
+        """Return the index of a number's shade; rounding errors in the last digits of a float do not matter."""
         reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
         return reached * (len(SHADES) - 1) // len(self.steps)
 
     def key(self, unit: str) -> Markup:
-        """What the shades mean."""
+        """Return the legend of the shades."""
         words = [f"below {number(self.steps[0])} {unit}", *(f"from {number(step)}" for step in self.steps)]
         values = [0, *self.steps]
         return element(
@@ -304,18 +304,15 @@ class Scale:
 
 
 def ink_on(shade: int) -> str:
-    """What can be read on a shade."""
+    """Return the text colour that is legible on a shade."""
     return PAPER if shade >= len(SHADES) - _DARK_SHADES else INK
-
-
-# A picture of bars, for where a table cannot draw them itself.
 
 
 _ROW, _NAME, _LENGTH, _VALUE = 26, 130, 420, 130
 
 
 def bars(title: str, rows: Sequence[tuple[str, int]]) -> Markup:
-    """One bar a row, with its name and its number."""
+    """Return a picture with one bar per row, for pages where a table cannot draw bars; each has its name and number."""
     most = max((value for _, value in rows), default=0) or 1
     drawn = []
     for place, (name, value) in enumerate(rows):

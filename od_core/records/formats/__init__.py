@@ -1,4 +1,4 @@
-"""The readers of records, by name."""
+"""List the readers of records, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS: dict[str, RecordFormat] = {one.name: one for one in (TABLE, LODES, TLC,
 
 
 def format_named(name: str) -> RecordFormat:
-    """How the records of that reader are published. Raises OdError for an unknown name."""
+    """Return the format of the reader with this name. Raises OdError for an unknown name."""
     if name not in FORMATS:
         raise OdError(
             "OD-READER-UNKNOWN",

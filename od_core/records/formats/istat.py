@@ -1,6 +1,7 @@
-"""ISTAT: commuters by municipality of residence and of work or study, of Italy (matrice del pendolarismo, 2011).
+"""Describe the commuter records of ISTAT, Italy, by municipality of home and of work or study (pendolarismo, 2011).
 
-``matrix_pendo2011_10112014.txt`` has no header; its fields stand between blanks, in 15 columns of fixed width:
+``matrix_pendo2011_10112014.txt`` (matrice del pendolarismo) has no header. Its 15 columns have fixed widths and are
+separated by blanks:
 
 1. record: S, or L where means, departure and duration are given too
 2. household: 1 family, 2 institution
@@ -19,7 +20,8 @@
 15. count, the number of persons; ND in L
 
 The 988,625 records S hold all 28,871,447 commuters. The records L are estimates of the same commuters, so they are not
-read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file", https://www.istat.it/it/archivio/139381.
+read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file",
+https://www.istat.it/it/archivio/139381.
 """
 
 from __future__ import annotations
@@ -55,4 +57,4 @@ ISTAT = RecordFormat(
     categories=(("record", ("S",)),),
     nowhere=("000000",),
 )
-"""A municipality's code is its province's and its own, six digits."""
+"""Format of the 2011 file; a municipality's code is the province's code followed by its own, six digits."""

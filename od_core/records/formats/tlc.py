@@ -1,10 +1,10 @@
-"""TLC: monthly Parquet files of trips by yellow and green taxi and for-hire vehicle, of New York City.
+"""Describe the monthly Parquet files of taxi and for-hire vehicle trips of New York City (TLC).
 
-The places of a trip are PULocationID and DOLocationID (PUlocationID and DOlocationID of for-hire vehicles), whole
-numbers from 1 to 263, stored as integers or, where some are missing, as floating-point numbers; of for-hire vehicles
-most may be missing. 264 is an unknown place, 265 one outside the city. The trip began at tpep_pickup_datetime (yellow),
-lpep_pickup_datetime (green) or pickup_datetime (for-hire, also Pickup_DateTime), a local time without zone. Source:
-NYC Taxi and Limousine Commission, data dictionaries of the trip records and the taxi zone lookup table,
+The places of a trip are PULocationID and DOLocationID (PUlocationID and DOlocationID for for-hire vehicles): whole
+numbers from 1 to 263, stored as integers, or as floating-point numbers if some are missing. For for-hire vehicles, most
+may be missing. 264 is an unknown place, and 265 a place outside the city. The trip began at tpep_pickup_datetime
+(yellow), lpep_pickup_datetime (green) or pickup_datetime (for-hire, also Pickup_DateTime), a local time without a zone.
+Source: NYC Taxi and Limousine Commission, data dictionaries of the trip records and the taxi zone lookup table,
 https://www.nyc.gov/site/tlc/about/tlc-trip-record-data.page.
 """
 
@@ -24,4 +24,4 @@ TLC = RecordFormat(
     has_numbered_zones=True,
     nowhere=("", "264", "265"),
 )
-"""One row a trip. The first of the columns of times that a file has is the one that is read."""
+"""Format with one row per trip; of the listed time columns, the first one that the file has is read."""
