@@ -28,7 +28,7 @@ from od_core.kernels import kernel
 
 
 class MergedLevels:
-    """The guarantees of a mechanism without options that measures every level and merges the levels."""
+    """A mixin with the guarantees of a mechanism that has no options and measures and merges every level."""
 
     options: ClassVar[dict[str, str]] = {}
     leaves_alone: ClassVar[bool] = False
