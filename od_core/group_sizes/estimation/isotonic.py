@@ -20,7 +20,7 @@ from od_core.kernels import kernel
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The non-decreasing rows of values, stored as steps: adjacent values of a row are equal exactly if they share a step.
+    """The non-decreasing rows of values as steps: adjacent values of a row are equal exactly if they share a step.
 
     Attributes:
         first: steps ``first[r]:first[r + 1]`` belong to row r; shape (rows + 1,).
