@@ -1,4 +1,4 @@
-"""Group-size tables: for every area, how many groups have j members (spec 4)."""
+"""Release group-size tables: for every area, the number of groups with j members, for each size j."""
 
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.metrics import evaluate_group_sizes

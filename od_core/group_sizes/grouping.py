@@ -1,4 +1,4 @@
-"""What the groups of a table are: a public rule that says which there are, and where."""
+"""Define the groups of a table by a public rule, and count the records of each group."""
 
 from __future__ import annotations
 
@@ -25,56 +25,52 @@ from od_core.records.zone_lists import read_zones
 
 
 class Grouping(Protocol):
-    """Public groups, each in one leaf area; a record is a member of the group that its code says."""
+    """A set of public groups, each in one leaf area; the code of a record decides its group."""
 
     def codes(self, geography: Geography) -> Sequence[str]:
-        """Public: the codes that a record may have."""
+        """Return the public codes that a record may have."""
         ...
 
     def per_area(self, geography: Geography, period: str) -> Counts:
-        """Public: the number of groups of every leaf area; shape (leaf areas,)."""
+        """Return the public number of groups of every leaf area; shape (leaf areas,)."""
         ...
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
-        """Confidential: the number of records of every group of a period.
+        """Count the records of every group of a period. The result is confidential.
 
-        A record of a code that is not listed, or of another period, is a fault; records are decided one by one.
+        A record with an unlisted code, or from another period, is faulty. Each record is judged on its own.
 
         Args:
-            records: Parquet file as :func:`od_core.records.load.load_records` leaves it, with the code in
-                ``origin``.
+            records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
             geography: public.
             period: a year, month or day.
-            fault_threshold: refuse the records when a larger share of them is faulty.
+            fault_threshold: largest accepted share of faulty records.
 
         Raises:
-            OdError: too many faulty records; the records cannot be read.
+            OdError: Too many records are faulty, or the records cannot be read.
         """
         ...
-
-
-# Confidential: the number of records of each group of a public list, counted by DuckDB.
 
 
 def count_by_group(
     records: Path, codes: pa.Table, groups: int, fault_threshold: Fraction, *, group: str = "number"
 ) -> Counts:
-    """The number of records of every group; groups without records have 0.
+    """Count the records of every group with DuckDB. The result is confidential.
 
-    A record of an unlisted code is dropped, or goes where ``codes`` has a code that is missing (NULL); so is one of
-    another period dropped. Records are decided one by one.
+    Groups without records have 0. A record with an unlisted code is dropped, unless ``codes`` has a NULL code, which
+    takes such records. A record of another period is always dropped. Each record is judged on its own.
 
     Args:
-        records: Parquet file as :func:`od_core.records.load.load_records` leaves it, with the code in ``origin``.
-        codes: public: ``code`` and its ``number``; the number of the missing code takes records of unlisted ones.
-        groups: number of groups; shape of the result is (groups,).
-        fault_threshold: refuse the records when a larger share of them is faulty.
-        group: SQL for a record's group, from 0, of the code's ``number`` and the record's ``date``.
+        records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
+        codes: public columns ``code`` and ``number``; records with unlisted codes get the number of the NULL code.
+        groups: number of groups; the result has shape (groups,).
+        fault_threshold: largest accepted share of faulty records.
+        group: SQL expression for the group of a record, from 0, in terms of ``number`` and ``date``.
 
     Raises:
-        OdError: too many faulty records; the records cannot be read.
+        OdError: Too many records are faulty, or the records cannot be read.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -86,7 +82,7 @@ def count_by_group(
                         coalesce(listed.number, (SELECT number FROM codes WHERE code IS NULL)) AS number
                     FROM {parquet_rows(records)} AS records
                     LEFT JOIN codes AS listed ON records.origin = listed.code)
-            """  # noqa: S608  # SQL of our own, and the checked name of the file
+            """  # noqa: S608  # our own SQL, and the checked file name
             counted, faulty = connection.sql(
                 f"SELECT count(*), count(*) FILTER (WHERE unlisted OR NOT in_period) FROM ({placed})"  # noqa: S608  # our own
             ).fetchall()[0]
@@ -102,35 +98,33 @@ def count_by_group(
     return sizes
 
 
-# Groups that are an area and a day each: how busy are its days.
-
-
 @dataclass(frozen=True)
 class AreasByDay:
-    """Every leaf area has one group a day of the period; a record's code is that of its area.
+    """A grouping with one group per leaf area and day of the period; the code of a record is that of its area.
 
-    Records of an unlisted area count for the geography's ``unknown`` area, where it has one, and are dropped elsewhere.
+    The table then tells how busy the days of an area are. Records of an unlisted area count for the geography's
+    ``unknown`` area, or are dropped if the geography has none.
     """
 
     def codes(self, geography: Geography) -> Sequence[str]:
-        """As :meth:`od_core.group_sizes.grouping.Grouping.codes`."""
+        """Return the codes of the leaf areas; see :meth:`Grouping.codes`."""
         return geography.zones
 
     def per_area(self, geography: Geography, period: str) -> Counts:
-        """As :meth:`od_core.group_sizes.grouping.Grouping.per_area`."""
+        """Return the number of days of the period for every leaf area; see :meth:`Grouping.per_area`."""
         return np.full(len(geography.zones), Period(period).days, dtype=np.int64)
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
-        """As :meth:`od_core.group_sizes.grouping.Grouping.count`."""
+        """Count the records of every area and day; see :meth:`Grouping.count`."""
         first, days = Period(period).first, Period(period).days
         areas = len(geography.zones)
         codes, numbers = list[str | None](geography.zones), list(range(areas))
         if geography.unknown is not None:
             codes.append(None)
             numbers.append(geography.zones.index(geography.unknown))
-        # A time just before midnight, with more digits than a time has here, may stand as that of the next day.
+        # A time just before midnight may have been rounded up to the next day, so the day is limited to the period.
         day = f"least(greatest(date_diff('day', DATE '{first.isoformat()}', date::DATE), 0), {days - 1})"
         sizes = count_by_group(
             records,
@@ -143,16 +137,15 @@ class AreasByDay:
         return GroupSizes(np.repeat(np.arange(areas, dtype=np.int32), days), by_area.ravel())
 
 
-# Groups of a public list: households, licensed taxis, employers, each in one area.
-
-
 @dataclass(frozen=True)
 class ListedGroups:
-    """The groups of a public file, the same in every period; a record's code is that of its group.
+    """A grouping by a public list, such as households, licensed taxis or employers, each in one area.
+
+    The list is the same in every period. The code of a record is that of its group.
 
     Attributes:
-        file: CSV or Parquet with one row a group, those without members included; all columns text.
-        group, area: its columns: code of the group, each once; code of its leaf area.
+        file: CSV or Parquet file with one row per group, including groups without members; all columns are text.
+        group, area: columns of the file: the unique code of the group, and the code of its leaf area.
     """
 
     file: Path
@@ -160,25 +153,33 @@ class ListedGroups:
     area: str = "area"
 
     def codes(self, geography: Geography) -> Sequence[str]:
-        """As :meth:`od_core.group_sizes.grouping.Grouping.codes`. Raises OdError for a list that does not fit."""
+        """Return the codes of the groups; see :meth:`Grouping.codes`. Raises OdError if the list does not fit."""
         return self._listed(geography)[0]
 
-    def per_area(self, geography: Geography, period: str) -> Counts:  # the list is of all periods
-        """As :meth:`od_core.group_sizes.grouping.Grouping.per_area`. Raises OdError for a list that does not fit."""
+    def per_area(self, geography: Geography, period: str) -> Counts:  # the list is the same in every period
+        """Count the listed groups of every area; see :meth:`Grouping.per_area`.
+
+        Raises:
+            OdError: The list does not fit the geography.
+        """
         area = self._listed(geography)[1]
         return GroupSizes.of(area, np.zeros(len(area), dtype=np.int64)).per_area(geography)
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
-        """As :meth:`od_core.group_sizes.grouping.Grouping.count`. Raises OdError for a list that does not fit, too."""
+        """Count the records of every listed group; see :meth:`Grouping.count`.
+
+        Raises:
+            OdError: As in :meth:`Grouping.count`, or the list does not fit the geography.
+        """
         codes, area = self._listed(geography)
         numbers = pa.array(np.arange(len(codes), dtype=np.int64))
         table = pa.table({"code": pa.array(codes, pa.string()), "number": numbers})
         return GroupSizes.of(area, count_by_group(records, table, len(codes), fault_threshold))
 
     def _listed(self, geography: Geography) -> tuple[list[str], Numbers]:
-        """Code and leaf area number of each group, in the order of the list. Raises OdError naming the fault."""
+        """Return the code and leaf area number of each group, in list order. Raises OdError that names the fault."""
         listed = read_zones(self.file)
         missing = [name for name in (self.group, self.area) if name not in listed.columns]
         if missing:

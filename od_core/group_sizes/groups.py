@@ -1,4 +1,4 @@
-"""Groups, the public areas that they are in, and their confidential sizes."""
+"""Hold groups, their public areas and their confidential sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.geography.geography import Geography, Numbers
 
-# What is public of a group-size table before anything is measured.
+# Public facts of a group-size table, known before anything is measured.
 
 
 Counts = NDArray[np.int64]
@@ -20,12 +20,12 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The areas, how many groups each has, and the largest size that is told apart.
+    """The public areas, the number of groups in each, and the top code.
 
     Attributes:
-        geography: its levels 1 to L are measured, the whole space is not (a geography with several areas at its first
-            level is a forest); children of an area are contiguous.
-        groups: G_r, the public number of groups of every leaf area, those of size 0 included; shape (leaf areas,).
+        geography: levels 1 to L are measured, the whole space is not. A geography with several areas at its first
+            level is a forest. The children of an area are contiguous.
+        groups: G_r, the public number of groups of every leaf area, including groups of size 0; shape (leaf areas,).
         top_code: K; larger sizes count as K.
     """
 
@@ -41,15 +41,15 @@ class Frame:
 
     @property
     def levels(self) -> range:
-        """Levels that are measured, top first."""
+        """Measured levels, top first."""
         return range(1, self.geography.depth + 1)
 
     def totals(self, level: int) -> Counts:
-        """G_r of every area of a level; shape (areas,)."""
+        """Return G_r of every area of a level; shape (areas,)."""
         return self.sums(self.groups, level)
 
     def sums(self, of_leaves: Counts, level: int) -> Counts:
-        """Sums over the leaf areas of every area of a level; shape (areas, ...) from (leaf areas, ...)."""
+        """Sum values of leaf areas into the areas of a level; shape (areas, ...) from (leaf areas, ...)."""
         first = self.geography.first_zone[level][:-1]
         summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
         return summed
@@ -60,19 +60,19 @@ def _frame_fault(message: str) -> OdError:
 
 
 MAX_SIZE = 1 << 53
-"""A size above this is no count."""
+"""Largest size that is accepted as a count."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSizes:
-    """Groups in order of area and, in an area, of size.
+    """The groups in order of area and, within an area, of size.
 
-    Which groups there are, and in which areas, is public: a group without members is listed with size 0. Who belongs to
-    which group is confidential, and so is everything in here but the numbers of groups.
+    The list of groups and their areas is public: a group without members is listed with size 0. Membership is
+    confidential, and so is everything in this class except the numbers of groups.
 
     Attributes:
         area: leaf area number of each group, ascending; shape (groups,).
-        size: members of each group, ascending within an area; shape (groups,).
+        size: number of members of each group, ascending within an area; shape (groups,).
     """
 
     area: Numbers
@@ -87,25 +87,25 @@ class GroupSizes:
 
     @property
     def total(self) -> int:
-        """Confidential: number of members of all groups."""
+        """Confidential: total number of members of all groups."""
         return int(self.size.sum())
 
     def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Both arrays."""
+        """Yield both arrays as one piece."""
         yield self.area.astype(np.int64), self.size
 
     @classmethod
     def from_frame(cls, groups: pd.DataFrame, geography: Geography) -> GroupSizes:
-        """Of a table with one row a group.
+        """Create the groups from a table with one row per group.
 
         Args:
-            groups: columns ``group`` (its name, each once), ``area`` (code of a leaf area, text) and ``size`` (its
-                members, a whole number of at least 0).
+            groups: columns ``group`` (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of
+                members, an integer of at least 0).
             geography: public.
 
         Raises:
-            OdError: a missing column; a group twice, or without a name; an area that is not listed; a size that is no
-                whole number of at least 0. No message quotes a size.
+            OdError: A column is missing, a group is listed twice or has no name, an area is not listed, or a size is
+                not an integer from 0 to 2^53. No message quotes a size.
         """
         missing = [name for name in ("group", "area", "size") if name not in groups.columns]
         if missing:
@@ -125,12 +125,12 @@ class GroupSizes:
 
     @classmethod
     def of(cls, area: Numbers, size: Counts) -> GroupSizes:
-        """Of groups in any order: leaf area number and members of each, both of shape (groups,)."""
+        """Create the groups from their leaf area numbers and sizes, in any order; both of shape (groups,)."""
         order = np.lexsort((size, area))
         return cls(area[order], size[order])
 
     def per_area(self, geography: Geography) -> Counts:
-        """Public: the number of groups of every leaf area; shape (leaf areas,)."""
+        """Count the groups of every leaf area, which is public; shape (leaf areas,)."""
         return np.bincount(self.area, minlength=len(geography.zones)).astype(np.int64)
 
 
@@ -153,5 +153,5 @@ def _in_order(area: Numbers, size: Counts) -> bool:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    """Create an error whose detail is confidential: it quotes the list, which may be the records if a path is wrong."""
     return OdError(code, message, next_step="correct the list of groups", confidential_detail=detail)

@@ -1,4 +1,7 @@
-"""Errors of a group-size table against the truth, area by area (spec 4, "Metric")."""
+"""Measure the errors of a group-size table against the true groups, area by area.
+
+The main measure is the earth mover's distance [kuo2018countofcounts, section 3.1].
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,34 @@ from od_core.group_sizes.release import GroupSizeRelease
 
 
 def evaluate_group_sizes(release: GroupSizeRelease, groups: pd.DataFrame) -> pd.DataFrame:
-    """Errors of every area of every level. NOT private: it compares with the truth.
+    """Compute the errors of every area of every level. The result is NOT private: it compares with the truth.
 
     Args:
         release: the table to judge.
-        groups: the groups that it was made of, as :func:`od_core.group_sizes.release_group_sizes` takes them.
+        groups: the released groups, in the form that :func:`od_core.group_sizes.release_group_sizes` takes.
 
     Returns:
-        One row an area, see :func:`errors_by_area`.
+        One row per area, see :func:`errors_by_area`.
 
     Raises:
-        OdError: the groups are not those of the release.
+        OdError: The groups are not those of the release.
     """
     return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography))
 
 
 def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
-    """Errors of every area of every level. NOT private: it compares with the truth, in which sizes above K count as K.
+    """Compute the errors of every area of every level. The result is NOT private: it compares with the truth.
+
+    True sizes above K count as K.
 
     Returns:
-        One row an area: level, area, groups, earth_movers_distance (members to move from group to group, or to add and
-        take away, until both tables agree: the L1 distance of the cumulative histograms; missing where the totals
-        differ), l1_error (of the histograms), total_error (of the number of groups), and child_error (sum over the
-        sizes of the difference to the sum of the children; 0 at the leaves).
+        One row per area with these columns: level; area; groups; earth_movers_distance (number of members to add or
+        remove until both tables agree, which is the L1 distance of the cumulative histograms; missing where the totals
+        differ); l1_error (of the histograms); total_error (of the number of groups); child_error (L1 distance of the
+        histogram from the sum of the children's; 0 at the leaves).
 
     Raises:
-        OdError: the groups are not those of the release.
+        OdError: The groups are not those of the release.
     """
     frame = release.frame
     if not np.array_equal(true.per_area(frame.geography), frame.groups):
@@ -67,7 +72,7 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
 
 
 def true_histograms(frame: Frame, groups: GroupSizes) -> Counts:
-    """Confidential: H of every leaf area; shape (leaf areas, K + 1)."""
+    """Return the confidential histogram H of every leaf area; shape (leaf areas, K + 1)."""
     cells = groups.area.astype(np.int64) * (frame.top_code + 1) + np.minimum(groups.size, frame.top_code)
     width = len(frame.geography.zones) * (frame.top_code + 1)
     return np.bincount(cells, minlength=width).astype(np.int64).reshape(-1, frame.top_code + 1)

@@ -1,4 +1,4 @@
-"""The report of a group-size table, from the release, its certificate and the ledger alone."""
+"""Write the report of a group-size table from the release, its certificate and the ledger alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from od_core.publication.html.report_page import (
 )
 
 MOST_AREAS = 24
-"""Areas up to which a level is fine enough to be shown area by area."""
+"""Largest number of areas that the report shows one by one."""
 
 _MEASURED: dict[Query, str] = {
     "histogram": "the number of groups of each size",
@@ -40,7 +40,7 @@ _MEASURED: dict[Query, str] = {
 def group_size_report(
     release: GroupSizeRelease, certificate: dict[str, Any], around: Circumstances[GroupSizeRelease]
 ) -> str:
-    """The report as HTML; see ``Kind.report``."""
+    """Return the report as HTML; see ``Kind.report``."""
     frame = release.frame
     sections = [
         ("What is protected", protected(certificate)),
@@ -60,13 +60,13 @@ def group_size_report(
 
 
 def group_size_pictures(release: GroupSizeRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Groups of the whole space by size. See ``Kind.pictures``."""
+    """Draw the groups of the whole space by size; see ``Kind.pictures``."""
     title = "Groups by their size"
     return {title: bars(title, _classed(_whole(release)))}
 
 
 def _whole(release: GroupSizeRelease) -> Counts:
-    """H of all areas of the first level together; shape (K + 1,)."""
+    """Return the histogram H of the whole space, the sum over the first level; shape (K + 1,)."""
     whole: Counts = release.histograms[0].sum(axis=0)
     return whole
 
@@ -76,7 +76,7 @@ def _members(histogram: Counts) -> int:
 
 
 def _classed(histogram: Counts) -> list[tuple[str, int]]:
-    """Groups by class of size, those without members first."""
+    """Count the groups by class of size, groups without members first."""
     summed = np.concatenate([[0], np.cumsum(histogram)])
     top = len(histogram) - 1
     return [
@@ -110,7 +110,7 @@ def _distribution(release: GroupSizeRelease) -> Markup:
 
 
 def _by_area(release: GroupSizeRelease) -> Markup:
-    """The areas of the finest level that is not too long for a table, shaded."""
+    """Return a shaded table of the finest level that has at most ``MOST_AREAS`` areas."""
     geography = release.frame.geography
     fitting = [level for level in release.frame.levels if geography.size(level) <= MOST_AREAS]
     level = max(fitting, default=1)
@@ -169,7 +169,7 @@ def _errors(release: GroupSizeRelease) -> Markup:
 
 
 def reach(scale: Fraction) -> int:
-    """The least h such that discrete Laplace noise of this scale is within -h to h in nine draws of ten.
+    """Return the least h such that discrete Laplace noise of this scale lies within [-h, h] in nine draws out of ten.
 
     With q = exp(-1 / scale), the noise is outside with probability 2 q^(h + 1) / (1 + q).
     """

@@ -1,9 +1,9 @@
-"""The top code K as an estimate from the data, whose epsilon is charged (after Kuo et al., section 4.3, footnote 6).
+"""Estimate the top code K from the data and charge its epsilon, after [kuo2018countofcounts, section 4.3, footnote 6].
 
-One discrete Laplace draw on the largest size, and a public margin on top. The largest size has sensitivity 1, for
-unbounded neighbours and for bounded ones: a member more or less moves one size by one, and a replaced member lowers one
-size by one and raises another by one. Sizes that move by at most one each move their maximum by at most one. So does
-the maximum capped at a public bound.
+K is the largest size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1
+for both unbounded and bounded neighbours. Adding or removing a member changes one size by one. Replacing a member
+lowers one size by one and raises another by one. If each size changes by at most one, so does their maximum, and so
+does the maximum capped at a public bound.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.stability import least_reach
 
 MAX_TOP_CODE = 1 << 31
-"""Cells of an area's histogram must be countable."""
+"""Exclusive upper bound of a top code, so that the cells of a histogram can be numbered."""
 
 SENSITIVITY_OF_LARGEST = 1
-"""Of the largest size, to one member more, less, or replaced."""
+"""Largest change of the largest size when one member is added, removed or replaced."""
 
 MISSED = Fraction(1, 1000)
-"""Probability, at most, that the largest size is above the estimate (while it is within the public bound)."""
+"""Largest probability that the largest size exceeds the estimate, if it is within the public bound."""
 
 
 @dataclass(frozen=True)
 class TopCodeEstimate:
-    """K is estimated: the noisy largest size and a margin, within 1 to ``most``.
+    """A rule that estimates K: the noisy largest size plus a margin, clipped to the range from 1 to ``most``.
 
     Attributes:
-        share: of the budget's epsilon, for the one draw; numbers are read as decimal.
-        most: public bound of K, and so of memory; larger sizes count as it in any case.
+        share: share of the budget's epsilon that the draw costs; numbers are read as decimals.
+        most: public upper bound of K, which also bounds memory; larger sizes always count as this size.
 
     Raises:
-        OdError: a share that is not between 0 and 1; a bound that is no number of members.
+        OdError: The share is not between 0 and 1, or the bound is not an integer from 1 to 2^31 - 1.
     """
 
     share: Fraction = Fraction(1, 20)
@@ -61,29 +61,29 @@ class TopCodeEstimate:
 
     @property
     def facts(self) -> dict[str, str | int]:
-        """The estimate as JSON-ready public facts; see :meth:`from_facts`."""
+        """Public facts of the estimate, ready for JSON; see :meth:`from_facts`."""
         return {"estimated_with_share": str(self.share), "most": self.most, "missed": str(MISSED)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, str | int]) -> TopCodeEstimate:
-        """The estimate behind its facts."""
+        """Create the estimate from its public facts."""
         return cls(Fraction(facts["estimated_with_share"]), int(facts["most"]))
 
     def top_code(self, noisy_largest: int, scale: Fraction) -> int:
-        """K by the noisy largest size and the scale of its noise: a function of public values alone."""
+        """Return K from the noisy largest size and its noise scale, which are both public."""
         return min(max(noisy_largest + margin(scale), 1), self.most)
 
 
 def margin(scale: Fraction) -> int:
-    """The least whole number m such that noise Z of this scale has P(Z < -m) <= ``MISSED``.
+    """Return the least integer m such that noise Z of this scale has P(Z < -m) <= ``MISSED``.
 
-    The law is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
+    The noise distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
     """
     return least_reach(scale, 1, MISSED) - 1
 
 
 def as_top_code(value: object) -> int | None:
-    """A value as a top code; None where it is no number of members that one can be."""
+    """Return the value as a top code, or None if it is not an integer from 1 to 2^31 - 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         return None
     return int(value) if 1 <= value < MAX_TOP_CODE else None

@@ -1,4 +1,4 @@
-"""Trips with stops, as points of a public grid: disjoint boxes with noisy counts that answer range queries (spec 5)."""
+"""Release trips with stops as disjoint boxes of a public grid, whose noisy counts answer range queries."""
 
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid

@@ -1,4 +1,4 @@
-"""Errors of range queries on released boxes against the true trips (spec 5, "Evaluation")."""
+"""Measure the errors of range queries on released boxes against the true trips."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from od_core.stops.geometry.grid import Counts, Points
 from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges
 
 HEADLINE_SHARE = 1000
-"""The headline floor is the number of trips over this: below it, a query mostly asks for empty boxes."""
+"""Divisor of the number of trips that gives the headline floor. Lower floors mostly measure queries of empty space."""
 
 
 class ReleasedBoxes(Protocol):
-    """What has a table of boxes: lower_1, .. lower_d, upper_1, .. upper_d, count (whole, at least 0) and noisy."""
+    """A release with a table of boxes."""
 
     @property
     def boxes(self) -> pd.DataFrame:
-        """One row a box."""
+        """Table of boxes: lower_1, .. lower_d, upper_1, .. upper_d, count (an integer of at least 0) and noisy."""
         ...
 
 
 def evaluate_stops(
     release: ReleasedBoxes, points: ArrayLike, ranges: ArrayLike, *, floors: Sequence[float] | None = None
 ) -> pd.DataFrame:
-    """Mean relative errors of range queries. NOT private: it compares with the truth.
+    """Compute the mean relative errors of range queries. The result is NOT private: it compares with the truth.
 
     Args:
         release: the boxes to judge.
-        points: cell of each trip that they were made of; shape (trips, dimensions).
-        ranges: the queries, as :func:`od_core.stops.geometry.queries.answers` takes them.
-        floors: least true answers that errors are divided by, above 0; a thousandth of the trips and 1 where left out.
+        points: cell of each released trip; shape (trips, dimensions).
+        ranges: the queries, in the form that :func:`od_core.stops.geometry.queries.answers` takes.
+        floors: lower limits of the true answers that errors are divided by, above 0. The default is a thousandth of the
+            number of trips, and 1.
 
     Returns:
-        One row for each floor and each of three answers: answered_by (``noisy`` counts as they were drawn, ``count``
-        after post-processing, ``zero``: the answer 0 to every query), floor, mean_relative_error (a ratio; the paper
-        has it in percent).
+        One row for each floor and each of three answers, with these columns: answered_by (``noisy`` for the drawn
+        counts, ``count`` for the counts after post-processing, ``zero`` for the answer 0 to every query); floor;
+        mean_relative_error (a ratio, while [shaham2022stops, equation 3] has it in percent).
 
     Raises:
-        OdError: points that are not cells of the space, no query, a floor of 0; as ``answers``.
+        OdError: The points are not cells of the space, there is no query, a floor is not above 0, or a query is invalid
+            (see ``answers``).
     """
     boxes = release.boxes
     dimensions = sum(column.startswith("lower_") for column in boxes.columns)
@@ -67,15 +69,17 @@ def evaluate_stops(
 
 
 def headline_floors(trips: int) -> tuple[float, float]:
-    """A thousandth of the trips (of one, where there is none), and 1."""
+    """Return a thousandth of the number of trips (of 1 if there are none), and 1."""
     return max(trips, 1) / HEADLINE_SHARE, 1.0
 
 
 def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
-    """Mean over the queries of |answered - true| / max(true, floor); shape (queries,) each, one at least.
+    """Return the mean over the queries of |answered - true| / max(true, floor).
+
+    Both arrays have shape (queries,), with at least one query.
 
     Raises:
-        OdError: the floor is not above 0.
+        OdError: The floor is not above 0.
     """
     if not floor > 0:
         raise _fault("a floor is above 0")
@@ -83,7 +87,7 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
 
 
 def true_answers(points: Points, ranges: Ranges) -> Counts:
-    """Confidential: how many points lie in each range; shape (queries,)."""
+    """Count the points in each range; shape (queries,). The result is confidential."""
     if not len(points):
         return np.zeros(len(ranges), dtype=np.int64)
     inside: Counts = BoxIndex.of(points, points).answers(np.ones(len(points)), ranges).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The public list of the places that trips have, each with its cell on the map."""
+"""Hold the public list of places with their cells on the map, and place the records on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from od_core.stops.trajectories import Trajectories
 
 @dataclass(frozen=True)
 class PlaceColumns:
-    """Columns of a list of places: code (text), longitude and latitude (degrees)."""
+    """The columns of a list of places: code (text), longitude and latitude (degrees)."""
 
     code: str = "zone"
     longitude: str = "longitude"
@@ -34,13 +34,13 @@ class PlaceColumns:
 
 @dataclass(frozen=True, eq=False)
 class PlaceList:
-    """Places and the map that they are on; all of it public.
+    """The public places and their map.
 
     Attributes:
-        table: code, longitude and latitude of each place, as they are listed.
-        columns: of the table.
-        map: on which they lie.
-        cells: of the places, in the order of the list; shape (places, 2).
+        table: code, longitude and latitude of each place, as listed.
+        columns: names of the columns of the table.
+        map: the map that the places lie on.
+        cells: cells of the places, in the order of the list; shape (places, 2).
     """
 
     table: pd.DataFrame
@@ -58,17 +58,18 @@ class PlaceList:
         stages: Sequence[str],
         edges: tuple[float, float, float, float] | None = None,
     ) -> PlaceList:
-        """Of a table with one row a place.
+        """Create the list from a table with one row per place.
 
         Args:
-            places: public.
-            columns: of that table.
-            side: cells of each side of the map.
-            stages: names of a trip's places in order, as ``origin``, ``stop``, ``destination``.
-            edges: west, east, south and north of the map; the least map around the places where left out.
+            places: the public table.
+            columns: names of its columns.
+            side: number of cells of each side of the map.
+            stages: names of a trip's places in order, such as ``origin``, ``stop``, ``destination``.
+            edges: west, east, south and north of the map. The default is the smallest map around the places.
 
         Raises:
-            OdError: a missing column; a code twice, or without text; no coordinates, or off the map.
+            OdError: A column is missing, a code is listed twice or is not text, or a place has no coordinates or is not
+                on the map.
         """
         for name in (columns.code, columns.longitude, columns.latitude):
             if name not in places.columns:
@@ -98,36 +99,33 @@ class PlaceList:
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """Number of places."""
+        """Number of places, by name of the count."""
         return {"places": len(self.table)}
 
     def to_frame(self) -> pd.DataFrame:
-        """Code, longitude and latitude of each place."""
+        """Return the code, longitude and latitude of each place."""
         return self.table.copy()
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    """Create an error whose detail is confidential: it quotes the list, which may be the records if a path is wrong."""
     next_step = "correct the list of places or the configuration"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)
 
 
-# Confidential: records placed on the map, those that have no place dropped one by one, by DuckDB.
-
-
 def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = FAULT_THRESHOLD) -> Trajectories:
-    """The cells of every record on the map.
+    """Place every record on the map with DuckDB. The result is confidential.
 
-    A record with a place that is not listed, or of another period, is dropped. Records are decided one by one.
+    A record with an unlisted place, or from another period, is dropped. Each record is judged on its own.
 
     Args:
-        records: Parquet file as :func:`od_core.records.load.load_records` leaves it, with as many stops as the map
-            has places between the first and the last.
+        records: Parquet file written by :func:`od_core.records.load.load_records`, with as many stops as the map has
+            places between the first and the last.
         places: public.
-        fault_threshold: refuse the records when a larger share of them is faulty.
+        fault_threshold: largest accepted share of faulty records.
 
     Raises:
-        OdError: too many faulty records; the records cannot be read.
+        OdError: Too many records are faulty, or the records cannot be read.
     """
     stops = [f"stop_{number}" for number in range(1, len(places.map.places) - 1)]
     stages = ["origin", *stops, "destination"]

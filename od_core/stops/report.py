@@ -1,4 +1,4 @@
-"""The report of trips with stops, from the release, its certificate and the ledger alone."""
+"""Write the report of trips with stops from the release, its certificate and the ledger alone."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.release import StopsRelease
 
 LISTED = 20
-"""Boxes that a report lists."""
+"""Number of boxes that a report lists."""
 
 _PIXELS = 64
-"""Most pixels of each side of a map."""
+"""Largest number of fields on each side of a map."""
 
 _WIDTH, _PIECE = 480, 1 << 16
 
 
 def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Circumstances[StopsRelease]) -> str:
-    """The report as HTML; see ``Kind.report``."""
+    """Return the report as HTML; see ``Kind.report``."""
     grid, on_map = release.plan.grid, release.plan.map
     sections = [
         ("What is protected", protected(certificate)),
@@ -56,7 +56,7 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Cir
 
 
 def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
-    """A map for each place of a trip; none where the grid is of no map. See ``Kind.pictures``."""
+    """Draw a map for each place of a trip, or nothing if the grid has no map; see ``Kind.pictures``."""
     on_map = release.plan.map
     return {} if on_map is None else _drawn(on_map, _densities(release, on_map))
 
@@ -66,12 +66,12 @@ def _densities(release: StopsRelease, on_map: MapGrid) -> list[NDArray[np.float6
 
 
 def _scale(densities: Sequence[NDArray[np.float64]]) -> Scale:
-    """The same shades on all maps."""
+    """Return one scale of shades for all maps."""
     return Scale.up_to(max(float(density.max()) for density in densities))
 
 
 def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[str, Markup]:
-    """The maps, in the order of the places, by title."""
+    """Draw the maps in the order of the places, by title."""
     middle = math.radians((on_map.south + on_map.north) / 2)
     shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
     scale = _scale(densities)
@@ -82,7 +82,7 @@ def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[st
 
 
 def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
-    """A map for each place, and its fields with the most trips."""
+    """Return a map for each place, and the fields with the most trips."""
     densities = _densities(release, on_map)
     pixels = len(densities[0])
     wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
@@ -115,7 +115,7 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
 
 
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
-    """Trips by field of the map of one place, those of a box spread evenly over it; shape (east, north)."""
+    """Return the trips by field of one place's map, with each box spread evenly over it; shape (east, north)."""
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]
     pixels = min(_PIXELS, side)
@@ -131,7 +131,7 @@ def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
 
 
 def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
-    """Which part of each range of cells lies in each of some equal parts of a side; shape (ranges, parts)."""
+    """Return the share of each range of cells in each of ``pixels`` equal parts of a side; shape (ranges, parts)."""
     edges = np.arange(pixels + 1) * (side / pixels)
     first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
     overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])
@@ -140,7 +140,7 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
 
 
 def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
-    """Fields of one shade that lie side by side are drawn as one."""
+    """Draw a map; adjacent fields of one shade in a row become one rectangle."""
     pixels = len(density)
     shades = [[scale.shade(value) for value in row] for row in density.T[::-1].tolist()]
     wide, high = _WIDTH / pixels, height / pixels
@@ -175,7 +175,7 @@ def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) 
 
 
 def _largest(release: StopsRelease) -> Markup:
-    """The boxes with the most trips, in degrees where the grid is of a map, else in cells."""
+    """Return a table of the boxes with the most trips, in degrees if the grid has a map, else in cells."""
     boxes, counts, on_map = release.measured, release.counts, release.plan.map
     order = np.argsort(-counts, kind="stable")[:LISTED]
     if on_map is None:

@@ -1,4 +1,4 @@
-"""Trips with stops as points of a grid, validated; no message holds a value of a trip."""
+"""Hold trips with stops as validated points of a grid; no error message contains a value of a trip."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from od_core.errors import OdError
 from od_core.stops.geometry.grid import Counts, Grid, Points, cells_of, keys
 
 MAX_TRIPS = (1 << 31) - 1
-"""Trips of a cell are counted in 32 bits, and a product of two such counts in 64."""
+"""Largest number of trips. Trips per cell are counted in 32 bits, and products of two such counts in 64 bits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectories:
-    """Confidential: one cell of the grid for each trip.
+    """The confidential trips, each one cell of the grid.
 
     Attributes:
         points: cell of each trip in each dimension; shape (trips, dimensions).
-        grid: public.
+        grid: the public grid.
 
     Raises:
-        OdError: not one whole number a dimension; a cell that is not on the grid; more than 2^31 - 1 trips.
+        OdError: The points do not have one 32-bit integer per dimension, a cell is not on the grid, or there are more
+            than 2^31 - 1 trips.
     """
 
     points: Points
@@ -44,11 +45,11 @@ class Trajectories:
 
     @property
     def total(self) -> int:
-        """Confidential: number of trips."""
+        """Confidential number of trips."""
         return len(self.points)
 
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """The cells in order, whatever order the trips are given in; see :class:`od_core.ledger.protocols.Counted`."""
+        """Yield the sorted cells, for any order of the trips; see :class:`od_core.ledger.protocols.Counted`."""
         words = keys(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]
@@ -58,10 +59,10 @@ class Trajectories:
 
     @classmethod
     def from_cells(cls, points: ArrayLike | pd.DataFrame, grid: Grid) -> Trajectories:
-        """Of cell numbers, one row a trip, one column a dimension.
+        """Create the trips from cell numbers, with one row per trip and one column per dimension.
 
         Raises:
-            OdError: not so many columns of whole numbers; a missing value; a cell that is not on the grid.
+            OdError: The number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid.
         """
         table = _table(points, grid)
         if len(table) == 0:
@@ -76,15 +77,16 @@ class Trajectories:
     def from_coordinates(
         cls, coordinates: ArrayLike | pd.DataFrame, grid: Grid, bounds: Sequence[tuple[float, float]]
     ) -> Trajectories:
-        """Of coordinates on a map whose bounds are public; each dimension has cells of equal width.
+        """Create the trips from coordinates on a map with public bounds; the cells of a dimension have equal width.
 
         Args:
-            coordinates: one row a trip, one column a dimension.
-            grid: public.
-            bounds: public: least and greatest coordinate of each dimension; the greatest lies in the last cell.
+            coordinates: one row per trip, one column per dimension.
+            grid: the public grid.
+            bounds: public least and greatest coordinate of each dimension; the greatest lies in the last cell.
 
         Raises:
-            OdError: not so many columns of numbers; a missing or infinite one; one beyond the bounds; bad bounds.
+            OdError: The number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
+                or the bounds are invalid.
         """
         limits = np.array(bounds, dtype=np.float64)
         one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
@@ -104,17 +106,19 @@ class Trajectories:
 
     @classmethod
     def from_zones(cls, trips: pd.DataFrame, zones: Sequence[str]) -> Trajectories:
-        """Of codes of zones, one row a trip, one column a place: origin, stops in order, destination.
+        """Create the trips from zone codes, with one row per trip and one column per place.
 
-        The grid has one dimension a column, and in each the number of a zone is its place in the list: zones that lie
-        near each other should stand near each other there, for ranges are of numbers.
+        The columns are the origin, the stops in order and the destination. The grid has one dimension per column, in
+        which the number of a zone is its position in the list. Ranges are ranges of these numbers, so nearby zones
+        should have nearby positions.
 
         Args:
             trips: columns of text.
             zones: public list of all zones, each once.
 
         Raises:
-            OdError: no column; a zone listed twice; a code that is not listed, or is missing.
+            OdError: There is no column, the list is empty, a zone is listed twice or is not text, or a code is missing
+                or not listed.
         """
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
         if not number or len(number) < len(zones):
@@ -129,13 +133,13 @@ class Trajectories:
 
 
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
-    """The values as one array of one type."""
+    """Return the values as an array of one type with one column per dimension. Raises OdError if they do not fit."""
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
             raise _fault("OD-STOPS-MISSING", "a value is missing")
         kind = pd.api.types
         if all(kind.is_integer_dtype(dtype) for dtype in values.dtypes):
-            values = values.to_numpy(dtype=np.int64)  # also of columns that could hold missing values
+            values = values.to_numpy(dtype=np.int64)  # also for nullable columns
         elif all(kind.is_numeric_dtype(dtype) and not kind.is_complex_dtype(dtype) for dtype in values.dtypes):
             values = values.to_numpy(dtype=np.float64)
         else:

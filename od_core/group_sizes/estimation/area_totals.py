@@ -1,11 +1,15 @@
-"""The nearest consistent histograms in which every area has its number of groups (Fioretto et al., H2 of Model 1).
+"""Find the nearest consistent histograms in which every area has its public number of groups.
 
-The totals of all areas couple all sizes, so the cost tables do not serve. The problem is a flow of convex cost: groups
-flow from the leaf areas (G_r each) through their cells, and up the tree of each size. At scale it is solved over the
-reals and apportioned: the answer keeps the promise and is near the optimum. On small trees it is then made exact by
-integer programming: as long as changes of one unit a cell at the most make it better, the best of them are made. Where
-none does, it is optimal, since the difference of two flows is a sum of cycles that change each cell by one unit, all of
-one sign in each cell, and of costs that are convex those of all cycles together are at least their sum.
+This is constraint H2 of [fioretto2019hierarchical, Model 1]. The totals of all areas couple all sizes, so the cost
+tables cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
+and up the tree of each size. The problem is first solved over the reals and then apportioned to integers. The result
+keeps all totals and is near the optimum.
+
+On small trees, integer programming then makes the result exact. It repeatedly applies the best change of at most one
+unit per cell while such a change reduces the cost. When no such change is left, the result is optimal: the difference
+of two flows is a sum of cycles, each cycle changes a cell by at most one unit, and all cycles change a given cell in
+the same direction. Since the costs are convex, the cost change of all cycles together is at least the sum of the cost
+changes of the single cycles.
 """
 
 from __future__ import annotations
@@ -25,25 +29,27 @@ from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 MOST_EXACT_CELLS = 10_000
-"""Cells (areas of all levels times sizes) up to which the answer is optimal: HiGHS takes up to about a second."""
+"""Largest number of cells (areas of all levels times sizes) that is solved exactly; HiGHS takes about a second."""
 
 _LIMIT = 1 << 24
-"""Bound of noisy values and totals for the solver: costs of a unit are whole in floating point, and its tolerance of
-1e-7, over all cells, is below the whole number that a change can gain at the least."""
+"""Bound on noisy values and totals for the exact solver. Below it, unit costs are exact in floating point, and the
+solver's tolerance of 1e-7, over all cells, is smaller than 1, the least possible gain of a change."""
 
 
 def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
-    """Histograms of all levels that keep the total of every area: optimal on small trees, else near the optimum.
+    """Find the histograms of all levels that keep the total of every area.
+
+    They are optimal on small trees, and near the optimum on others.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: of every level, top first; shape (areas, K + 1).
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
 
     Returns:
-        Histograms of every level, top first; shape (areas, K + 1); whole numbers of at least 0 that add up.
+        Histograms of every level, top first; shape (areas, K + 1); integers of at least 0 that add up.
 
     Raises:
-        OdError: values beyond 2^40; the solver did not find an optimum of a small tree.
+        OdError: Values are beyond 2^40, or the solver finds no optimum of a small tree.
     """
     refuse_too_large(frame, noisy)
     near = apportioned(frame, noisy, relaxed_prices(frame, noisy))
@@ -57,11 +63,12 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
 @dataclass(frozen=True)
 class WithAreaTotals:
-    """What both programs of Fioretto et al. have in common: the option, and what is promised with it.
+    """The common base of both integer programs of [fioretto2019hierarchical]: the option, and its guarantees.
 
     Attributes:
-        area_totals: whether every area keeps its number of groups (optimal on small trees, near the optimum on large
-            ones); without it only the top areas do, and the program is optimal, as published.
+        area_totals: true if every area keeps its number of groups; the result is then optimal on small trees and near
+            the optimum on large ones. If false, only the top areas keep theirs, and the result is optimal, as
+            published.
     """
 
     area_totals: bool = True
@@ -74,7 +81,7 @@ class WithAreaTotals:
 
     @property
     def keeps_totals(self) -> bool:
-        """Of every area, if it was asked for."""
+        """True if every area keeps its number of groups."""
         return self.area_totals
 
     @property
@@ -83,14 +90,14 @@ class WithAreaTotals:
         return {"area_totals": str(self.area_totals).lower()}
 
     def nearest(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """The histograms nearest to the noisy ones; raises OdError for values beyond 2^40."""
+        """Find the histograms nearest to the noisy ones. Raises OdError for values beyond 2^40."""
         if self.area_totals:
             return nearest_with_area_totals(frame, noisy)
         return nearest_histograms(frame, noisy, first_cut(scale))
 
 
 def _truth_value(option: object) -> bool:
-    """The option ``area_totals``, as it is given or as it is written down. Raises OdError for anything else."""
+    """Return the option ``area_totals`` from a truth value or its text. Raises OdError for anything else."""
     values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
     if not isinstance(option, bool | str) or option not in values:
         raise OdError(
@@ -99,26 +106,20 @@ def _truth_value(option: object) -> bool:
     return values[option]
 
 
-# Whole numbers near the relaxation, from the top down: each area's histogram shared among its children.
-#
-# A parent's histogram is given, and so is the number of groups of each child: a table with given sums of its rows
-# (children) and columns (sizes), whose cells should be near given real values y. Each cell begins at floor(y), or 0;
-# what a column or row has too much is taken from the cells furthest above y; then units go to the cells furthest below
-# y whose row and column still lack some. Since rows and columns lack the same in sum, some cell can always take a unit
-# while any row lacks one: whatever y is, the sums are met.
+# Integers near the relaxation, from the top down: each area's histogram is shared among its children.
 
 
 _STEPS = 1024
-"""Buckets a unit in which cells are sorted by their distance from y."""
+"""Number of buckets per unit when cells are sorted by their distance from y."""
 
 
 def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
-    """Histograms of all levels by their relaxation: whole, at least 0, with all totals, and they add up.
+    """Round the relaxation to integers of at least 0 that add up and have the total of every area.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: what the prices were found for; of every level, top first, shape (areas, K + 1).
-        prices: of the relaxation. They decide how near the answer is, not whether it keeps its promise.
+        noisy: noisy histograms that the prices belong to, of every level, top first; shape (areas, K + 1).
+        prices: prices of the relaxation. They affect how near the result is, not whether it meets the constraints.
 
     Returns:
         Histograms of every level, top first; shape (areas, K + 1).
@@ -132,7 +133,7 @@ def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[C
 
 
 def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, above: Counts) -> Counts:
-    """Histograms of level k + 1 by those of level k."""
+    """Compute the histograms of level k + 1 from those of level k, ``above``."""
     first_child, totals, below = frame.geography.first_child[k], frame.totals(k + 1), np.empty_like(noisy[k])
 
     def work(area: int) -> None:
@@ -146,10 +147,10 @@ def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices
 
 
 def largest_remainders(y: Reals, total: int) -> Counts:
-    """Whole numbers of at least 0 near y, of any sign, with the given sum of at least 0; shape of ``y``."""
+    """Return integers of at least 0 near y that have the given sum; y may have any sign, the sum is at least 0."""
     shared: Counts = np.maximum(np.floor(y), 0).astype(np.int64)
     while missing := total - int(shared.sum()):
-        step = max(1, abs(missing) // len(y))  # more than 1 only where y is far from that sum
+        step = max(1, abs(missing) // len(y))  # more than 1 only if y is far from the sum
         if missing > 0:
             shared[np.argsort(shared - y, kind="stable")[: missing // step]] += step
         else:
@@ -161,7 +162,13 @@ def largest_remainders(y: Reals, total: int) -> Counts:
 
 @kernel
 def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
-    """Write whole numbers of at least 0 near y with the sums ``rows`` and ``columns`` (which is used up)."""
+    """Write integers of at least 0 near y with the sums ``rows`` (children) and ``columns`` (sizes).
+
+    ``columns`` is overwritten. Each cell starts at floor(y), or 0. Columns and rows that have too much give up units
+    from the cells furthest above y. Then units go to the cells furthest below y whose row and column still lack some.
+    Rows and columns lack the same sum, so some cell can take a unit while any row lacks one. The sums are therefore met
+    for every y.
+    """
     children, sizes = y.shape
     rows = rows.copy()
     for child in range(children):
@@ -176,7 +183,7 @@ def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compile
                     farthest < 0 or y[child, j] - shared[child, j] < y[farthest, j] - shared[farthest, j]
                 ):
                     farthest = child
-            taken = min(shared[farthest, j], max(1, -columns[j] // children))  # 1, but where y is far from the sums
+            taken = min(shared[farthest, j], max(1, -columns[j] // children))  # 1, unless y is far from the sums
             shared[farthest, j] -= taken
             columns[j] += taken
     for child in range(children):
@@ -197,10 +204,11 @@ def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compile
 
 @kernel
 def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
-    """Give units to the cells furthest below y whose row and column still lack some, in rounds of one unit a cell.
+    """Give units to the cells furthest below y whose row and column still lack some.
 
-    The distances are sorted by _STEPS buckets a unit, ties by position. What a round leaves, its own cells alone can
-    take: from the third round on, all that they can.
+    The first two rounds give at most one unit to a cell. Only the cells of a round can take what the round leaves, so
+    from the third round on a cell takes as much as its row and column lack. Distances are sorted into _STEPS buckets
+    per unit, with ties in order of position.
     """
     children, sizes = y.shape
     buckets = 4 * _STEPS
@@ -236,5 +244,5 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _bucket(distance):  # type: ignore[no-untyped-def]  # compiled
-    """From 0, for cells a unit below y or more, to the last, for those 3 units above it or more."""
+    """Return the bucket of a cell: 0 if it is at least one unit below y, the last if it is at least 3 units above."""
     return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), 4.0 * _STEPS - 1.0))

@@ -1,19 +1,20 @@
-"""The nearest consistent histograms with given grand totals, exactly (Fioretto et al., sections 6 and 7; spec 4).
+"""Find the nearest consistent histograms with given grand totals, exactly [fioretto2019hierarchical, sections 6 and 7].
 
-For every top area: minimise the sum over its areas r and sizes j of (x_rj - noisy_rj)^2 subject to whole x >= 0,
-x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G at the top. Each size is a tree of its own below the
-total, and each node of a tree has a cost table, cost(k) = least cost of its branch where its value is k. A table is
-convex, so it is kept as the sorted list of its slopes, cost(k) - cost(k - 1), all whole numbers: the slopes of the sum
-of children are theirs merged, and the node's own term adds 2k - 1 - 2 noisy to slope k. Leaves need no list: slope k is
+For every top area, minimise the sum over its areas r and sizes j of (x_rj - noisy_rj)^2, subject to integers x >= 0,
+x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G at the top. Each size has its own tree below the total.
+Each node of a tree has a cost table: cost(k) is the least cost of its subtree if its value is k. A table is convex, so
+it is stored as the sorted list of its integer slopes, cost(k) - cost(k - 1). The slopes of the sum of the children are
+their merged slopes, and the node's own term adds 2k - 1 - 2 noisy to slope k. Leaves need no list, because slope k is
 the own term alone.
 
-A table is cut to some values either side of its own least. The answer below cut tables is optimal where no value stands
-on an end that was cut (0 and G are real ends): a sum of convex functions over nested sets of variables (an M-natural
-convex function) is least where no step of one unit between two leaf cells, or into or out of one, makes it less, and
-such a step changes each node by one unit at most. Else the cuts of those sizes are doubled, and all is solved again.
+A table is cut to some values on either side of its minimum. The result is optimal if no value lies on a cut end; 0 and
+G are real ends. The reason is that a sum of convex functions over nested sets of variables (an M-natural convex
+function) is minimal where no step of one unit between two leaf cells, or into or out of one, reduces it, and such a
+step changes each node by at most one unit. If a value lies on a cut end, the cuts of those sizes are doubled, and the
+problem is solved again.
 
-Ties are frequent, and any choice is optimal. Rule: of equal slopes the one of the smallest size is taken first, and in
-a tree that of the first child.
+Ties are frequent, and any choice is optimal. Of equal slopes, the one of the smallest size is taken first, and within a
+tree the one of the first child.
 """
 
 from __future__ import annotations
@@ -33,34 +34,34 @@ from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 CUT_IN_SCALES = 16
-"""Values kept either side of a table's least, in scales of the noise, before any is doubled."""
+"""Initial number of values kept on either side of a table's minimum, in noise scales."""
 
 _PIECE = 128
-"""Columns that one thread solves at a time."""
+"""Number of columns that one thread solves at a time."""
 
 _LIMIT = 1 << 40
-"""Bound of every noisy value and total: slopes, sums of values, and what is bisected on then fit 64 bits."""
+"""Bound on noisy values and totals. Below it, slopes, sums of values and bisection bounds fit 64 bits."""
 
 
 def first_cut(scale: Fraction) -> int:
-    """The cut to start with, by the scale of the noise."""
+    """Return the initial cut for a noise scale, at least 1."""
     return max(1, -(-CUT_IN_SCALES * scale.numerator // scale.denominator))
 
 
 def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
-    """Optimal histograms of all levels, with the total of every top area and of no other area.
+    """Find the optimal histograms of all levels that keep the totals of the top areas, and of no other areas.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: of every level, top first; shape (areas, K + 1).
-        cut: values kept either side of a table's least, at least 1, before any is doubled. The cost of the answer
-            does not depend on it; which of several optimal answers is found may.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
+        cut: initial number of values kept on either side of a table's minimum, at least 1. The cost of the result
+            does not depend on it, but the choice among several optimal results may.
 
     Returns:
-        Histograms of every level, top first; shape (areas, K + 1); whole numbers of at least 0 that add up.
+        Histograms of every level, top first; shape (areas, K + 1); integers of at least 0 that add up.
 
     Raises:
-        OdError: values beyond 2^40.
+        OdError: Values are beyond 2^40.
     """
     refuse_too_large(frame, noisy)
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)
@@ -73,7 +74,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
 
 
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
-    """Raise OdError for values or numbers of groups beyond 2^40."""
+    """Refuse noisy values and numbers of groups beyond 2^40. Raises OdError."""
     if frame.groups.sum() >= _LIMIT or any(max(values.max(), -values.min()) >= _LIMIT for values in noisy):
         raise OdError(
             "OD-GROUPS-OVERFLOW",
@@ -84,10 +85,10 @@ def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
 
 
 class Tree(NamedTuple):
-    """The areas below one top area, numbered from it down, level by level; those with children come first.
+    """The tree of one top area, with its areas numbered from the top, level by level; areas with children come first.
 
     Attributes:
-        rows: of every level, which of its areas they are.
+        rows: range of the tree's areas at every level.
         first_child: number of the first child of each area with children, and one entry more.
     """
 
@@ -96,7 +97,7 @@ class Tree(NamedTuple):
 
 
 def tree_below(frame: Frame, top: int) -> Tree:
-    """The tree of a top area."""
+    """Build the tree of a top area."""
     rows, first_child, nodes = [slice(top, top + 1)], [], 1
     for level in frame.levels[:-1]:
         first = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
@@ -107,7 +108,7 @@ def tree_below(frame: Frame, top: int) -> Tree:
 
 
 def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64]]:
-    """Distinct noisy columns, one row each, all levels behind one another; and which of them each size has."""
+    """Return the distinct noisy columns, one per row with all levels joined, and the column number of each size."""
     sizes = levels[0].shape[1]
     which, numbers, found = np.empty(sizes, dtype=np.int64), dict[bytes, int](), list[Counts]()
     for first in range(0, sizes, _PIECE):
@@ -121,7 +122,7 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
 
 
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
-    """Leaf values of one tree for every size; shape (leaves, sizes)."""
+    """Solve one tree for every size, and return the leaf values; shape (leaves, sizes)."""
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
@@ -148,7 +149,7 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
 def _by_cut(
     first_child: NDArray[np.int64], columns: Counts, cuts: Counts, wanted: NDArray[np.int64], total: int
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Counts, list[Counts]]]]:
-    """Root tables of the wanted columns, a piece of columns of one cut at a time: their numbers, lows and slopes."""
+    """Yield the root tables of the wanted columns, in pieces of one cut: column numbers, lows and slopes."""
     pieces = [
         same[first : first + _PIECE]
         for cut in np.unique(cuts[wanted])
@@ -171,7 +172,7 @@ def _solve_at(
     total: int,
     solved: dict[tuple[int, int], Counts],
 ) -> list[tuple[int, int]]:
-    """Put the leaf values of each pair (column, root value) into ``solved``; return the pairs that stand on a cut."""
+    """Put the leaf values of each pair (column, root value) into ``solved``, and return the pairs that touch a cut."""
     asked = sorted(asked, key=lambda pair: (cuts[pair[0]], pair))
     steps = np.flatnonzero(np.diff([cuts[column] for column, _ in asked])) + 1
     edges = sorted({*range(0, len(asked), _PIECE), *steps.tolist(), len(asked)})
@@ -195,9 +196,16 @@ def _solve_at(
 def share_out(
     lows: Counts, tables: list[Counts], which: NDArray[np.int64], total: int
 ) -> tuple[Counts | None, list[int]]:
-    """Values of the roots that sum to the total, at least cost; or None, and the columns whose tables are cut too near.
+    """Share the total among the roots at least cost.
 
-    ``tables`` are the slopes of each distinct column, ``lows`` where they begin, ``which`` the column of every size.
+    Args:
+        lows: value at which the table of each distinct column begins.
+        tables: slopes of each distinct column.
+        which: column number of every size.
+        total: sum of the root values of all sizes.
+
+    Returns:
+        The root value of every size and an empty list; or None and the columns whose cut is too narrow for the total.
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)
@@ -217,7 +225,7 @@ def share_out(
 
 @kernel
 def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
-    """The value of each column where it takes all slopes up to the price, and whether the next is one above."""
+    """Return the value of each column if it takes all slopes up to the price, and mark next slopes of price + 1."""
     counts, tied = np.empty_like(lows), np.zeros(len(lows), dtype=np.bool_)
     for column in range(len(lows)):
         table = slopes[offsets[column] : offsets[column + 1]]
@@ -229,7 +237,7 @@ def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # com
 
 @kernel
 def _price(lows, slopes, offsets, often, total):  # type: ignore[no-untyped-def]  # compiled
-    """The largest price at which the columns, each as often as it is there, take no more than the total."""
+    """Return the largest price at which the columns, weighted by ``often``, take no more than the total."""
     low, high = np.int64(-1), np.int64(1)
     for slope in slopes:
         low, high = min(low, slope - 1), max(high, slope + 1)

@@ -13,23 +13,23 @@ from od_core.group_sizes.groups import Counts, Frame
 
 
 def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """The best changes of up to one unit a cell, as long as there are any.
+    """Apply the best change of up to one unit per cell until no change reduces the cost.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: of every level, top first; shape (areas, K + 1).
-        histograms: to begin with, which add up and have the total of every area; of the same shapes.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
+        histograms: starting point, which adds up and has the total of every area; same shapes.
 
     Returns:
         The nearest such histograms of every level.
 
     Raises:
-        OdError: the solver found no optimum, or none in whole numbers.
+        OdError: The solver finds no optimum, or its optimum does not hold in integers.
     """
     flat, target = _flat(histograms), _flat(noisy)
     conditions = _conditions(frame)
     while True:
-        more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # what a unit more costs, and a unit less
+        more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # costs of adding and removing a unit
         result = milp(
             np.concatenate([more, less]).astype(np.float64),
             integrality=np.ones(2 * len(flat)),
@@ -60,7 +60,10 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
 
 
 def _conditions(frame: Frame) -> sparse.csc_array:
-    """Rows that are 0 for a change (units more, then units less) that keeps sums of children and of leaf areas."""
+    """Return the constraint matrix of a change (units added, then units removed).
+
+    Its product with a change is 0 if the change keeps the sums of children and the totals of leaf areas.
+    """
     sizes = frame.top_code + 1
     blocks = []
     for level in frame.levels[:-1]:

@@ -1,10 +1,11 @@
-"""Isotonic regression: the non-decreasing values nearest to noisy ones, for many rows at once, in whole numbers.
+"""Fit non-decreasing values to noisy ones (isotonic regression), for many rows at once, in integer arithmetic.
 
-Bounds cost nothing: the best values within bounds are the best ones without them, clipped. For every cut, the places
-whose value lies above it are found by themselves, whatever the other cuts, and a bound only removes the cuts beyond
-it. The same argument shows that the least and the greatest of all optimal answers are clipped one by one.
+Bounds need no extra work: the best values within bounds are the best values without bounds, clipped. The reason is that
+the places with a value above a threshold can be found for each threshold independently, and a bound only removes the
+thresholds beyond it. By the same argument, the least and the greatest optimal solutions can be clipped separately.
 
-Source: Barlow & Brunk (1972) for pooling; Kuo et al., sections 4.2 and 4.3, for its use.
+References:
+    [barlow1972isotonic] for pooling; [kuo2018countofcounts, sections 4.2 and 4.3] for its use.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from od_core.kernels import kernel
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Ascending rows of values as steps: neighbours of one row are equal exactly where they share a step.
+    """The non-decreasing rows of values as steps: adjacent values of a row are equal exactly if they share a step.
 
     Attributes:
-        first: steps ``first[r]:first[r + 1]`` are those of row r; shape (rows + 1,).
-        lengths: how many values a step holds, at least 1; shape (steps,).
-        totals: their sum, so that each is ``totals / lengths``; shape (steps,).
+        first: steps ``first[r]:first[r + 1]`` belong to row r; shape (rows + 1,).
+        lengths: number of values of a step, at least 1; shape (steps,).
+        totals: sum of the values of a step, so that each value is ``totals / lengths``; shape (steps,).
     """
 
     first: Counts
@@ -33,14 +34,14 @@ class Steps:
 
 
 def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> Steps:
-    """The ascending values within bounds with the least sum of squared distances, as exact fractions.
+    """Fit ascending values within bounds that minimise the sum of squared distances, as exact fractions.
 
-    Pool adjacent violators, linear in the number of values.
+    The method is pool adjacent violators, which is linear in the number of values.
 
     Args:
-        noisy: whole numbers, one row after the other; the absolute values of a row sum to less than 2^63.
+        noisy: integers, one row after the other; the absolute values of a row sum to less than 2^63.
         offsets: values ``offsets[r]:offsets[r + 1]`` are row r, which may be empty and is shorter than 2^31.
-        lower, upper: one of each a row, lower <= upper; times the length of the row they fit 64 bits.
+        lower, upper: bounds of each row, lower <= upper; a bound times the length of its row fits 64 bits.
 
     >>> least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([0]), np.array([8])).totals
     array([5, 8])
@@ -52,17 +53,18 @@ def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) 
 
 
 def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts]:
-    """The ascending values within bounds with the least sum of distances: the least and the greatest such answer.
+    """Fit ascending values within bounds that minimise the sum of absolute distances.
 
-    Every optimal answer lies between the two, and their midpoint is one. O(n log n) a row, with a heap.
+    Every optimal solution lies between the least and the greatest one, and their midpoint is optimal too. A row of n
+    values takes O(n log n) time, with a heap.
 
     Args:
-        noisy: whole numbers, one row after the other.
+        noisy: integers, one row after the other.
         offsets: values ``offsets[r]:offsets[r + 1]`` are row r, which may be empty.
-        lower, upper: one of each a row, lower <= upper.
+        lower, upper: bounds of each row, lower <= upper.
 
     Returns:
-        Two arrays of whole numbers, of the shape of ``noisy``.
+        The least and the greatest optimal solution, integers in the shape of ``noisy``.
 
     >>> least_absolute(np.array([3, 1, 9]), np.array([0, 3]), np.array([0]), np.array([8]))
     (array([1, 1, 8]), array([3, 3, 8]))
@@ -75,7 +77,7 @@ def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts)
 
 @kernel
 def _pool_all(noisy, offsets, lower, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
-    """Steps of every row: a value joins the step before it, and that one the next, until the means ascend."""
+    """Compute the steps of every row: merge a value with the steps before it until the means ascend."""
     end = 0
     for row in range(len(offsets) - 1):
         begin = end
@@ -93,7 +95,7 @@ def _pool_all(noisy, offsets, lower, upper, first, lengths, totals):  # type: ig
 
 @kernel
 def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
-    """Whether a mean is below another, exactly: by whole parts, then by remainders, whose products fit 64 bits."""
+    """Compare two means exactly: first the integer parts, then the remainders, whose products fit 64 bits."""
     if length == 1 and other_length == 1:
         return total < other_total
     whole, other_whole = total // length, other_total // other_length
@@ -104,7 +106,7 @@ def _below(total, length, other_total, other_length):  # type: ignore[no-untyped
 
 @kernel
 def _clip(begin, end, lower, upper, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
-    """Clip the steps of a row in place, those at one bound together; the new end."""
+    """Clip the steps of a row in place, merge the steps at a bound, and return the new end."""
     kept = begin
     for k in range(begin, end):
         length, total = lengths[k], totals[k]
@@ -121,7 +123,7 @@ def _clip(begin, end, lower, upper, lengths, totals):  # type: ignore[no-untyped
 
 @kernel
 def _extremes_of_all(noisy, offsets, lower, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
-    """Both extremes of every row. The greatest is the least of the row read backwards with its signs turned."""
+    """Compute both extremes of every row. The greatest is the least one of the reversed row with opposite signs."""
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
         _least(noisy, first, 1, last - first, 1, lower[row], upper[row], heap, least)
@@ -130,11 +132,12 @@ def _extremes_of_all(noisy, offsets, lower, upper, heap, least, greatest):  # ty
 
 @kernel
 def _least(noisy, start, stride, size, sign, lower, upper, heap, least):  # type: ignore[no-untyped-def]  # compiled
-    """The least answer for ``sign * noisy[start + k * stride]``, k below ``size``.
+    """Write the least solution for ``sign * noisy[start + k * stride]``, k below ``size``.
 
-    Let f_k(z) be the least cost of the first k values with all answers at most z: convex, falling, and flat in the
-    end. The heap holds the z at which its slope changes by 1, the largest on top, where f_k becomes flat. From the
-    last value backwards the answer is the top as it was then, or the answer that follows it, whichever is less.
+    Let f_k(z) be the least cost of the first k values if the solution is at most z. It is convex, non-increasing and
+    finally constant. The heap holds the points z at which its slope changes by 1. The largest is on top, where f_k
+    becomes constant. From the last value backwards, each value of the solution is the minimum of the top at that step
+    and the next value.
     """
     for k in range(size):
         at = start + k * stride
@@ -152,7 +155,7 @@ def _least(noisy, start, stride, size, sign, lower, upper, heap, least):  # type
 
 @kernel
 def _push(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
-    """Add a value to a heap of so many, the largest on top."""
+    """Add a value to a heap of ``size`` values with the largest on top."""
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -165,7 +168,7 @@ def _push(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _replace_top(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
-    """Put a smaller value in the place of the largest."""
+    """Replace the largest value of the heap by a smaller one."""
     at, below = 0, 1
     while below < size:
         if below + 1 < size and heap[below + 1] > heap[below]:

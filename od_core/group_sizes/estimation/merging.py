@@ -1,15 +1,16 @@
-"""Consistency of group sizes that were estimated by area and level (Kuo et al., Algorithms 1 and 2; spec 4).
+"""Merge the group sizes that were estimated for each area and level [kuo2018countofcounts, Algorithms 1 and 2].
 
-Top down, the groups of an area are matched to those of its children, smallest with smallest. Matched groups are one
-group with two estimates of its size; the child takes their average, weighted by the inverse of their variances, and
-the sum of the weights. Sizes stay fractions until the leaf areas, whose histograms are then summed. All is whole
-numbers: the sum of ``Runs.totals`` and that of ``Runs.weights`` are the numerator and the denominator of the average.
+From the top down, the groups of an area are matched to those of its children, smallest with smallest. Two matched
+groups are one group with two estimates of its size. The child takes their average, weighted by the inverse variances,
+and the sum of the weights. Sizes remain fractions down to the leaf areas, whose histograms are then summed. All
+arithmetic is in integers: the sums of ``Runs.totals`` and ``Runs.weights`` are the numerator and the denominator of the
+average.
 
-What the paper leaves open is settled here:
+The source leaves two points open:
 
-- It matches all groups of one size at once. After a merge, groups of one size may differ in weight; then those of less
-  weight come first, each weight by itself.
-- Equal remainders: the child that comes first in tree order rounds up.
+- The source matches all groups of one size at once. After a merge, groups of one size may differ in weight. Here they
+  are matched one weight at a time, smallest weight first.
+- Of equal remainders, the child that comes first in tree order rounds up.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from od_core.kernels import kernel
 
 
 class MergedLevels:
-    """Defaults of a mechanism without options that measures every level and merges them: what it promises."""
+    """A mixin with the guarantees of a mechanism that has no options and measures and merges every level."""
 
     options: ClassVar[dict[str, str]] = {}
     leaves_alone: ClassVar[bool] = False
@@ -36,14 +37,14 @@ class MergedLevels:
 
 
 def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
-    """Sizes of the groups at the leaf areas, with what all levels say of them.
+    """Merge the estimates of all levels into the sizes of the groups of the leaf areas.
 
     Args:
-        frame: what is public.
-        levels: of every measured level, top first: the sizes estimated from it alone, G_r groups an area.
+        frame: the public facts of the table.
+        levels: sizes estimated from each measured level alone, top first, with G_r groups per area.
 
     Raises:
-        OdError: an area with another number of groups; the matching would have no end.
+        OdError: An area does not have its public number of groups, so that the matching would not end.
     """
     for level, runs in zip(frame.levels, levels, strict=True):
         groups = np.zeros(len(runs.first) - 1, dtype=np.int64)
@@ -56,21 +57,21 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
                 spent="what was drawn stays charged",
             )
     merged = levels[0]
-    for level, children in zip(frame.levels[:-1], levels[1:], strict=True):  # `merged` is of this level
+    for level, children in zip(frame.levels[:-1], levels[1:], strict=True):  # `merged` belongs to `level`
         merged = _merge_level(merged, children, frame.geography.first_child[level].astype(np.int64))
     return merged
 
 
 def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
-    """Sizes of the children's groups with what their parents say; p has ``first_child[p]:first_child[p + 1]``."""
+    """Merge the parents' sizes into their children's; the children of p are ``first_child[p]:first_child[p + 1]``."""
     fan_out = np.diff(first_child)
     area = children.areas
     part, whole = size_keys(children.totals, children.weights)
     of_parent = np.repeat(np.arange(len(fan_out)), fan_out)[area]
     order = np.lexsort((part, whole, of_parent))  # stable: equal sizes in tree order
     tied = np.zeros(len(order), dtype=np.bool_)
-    tied[1:] = (np.diff(part[order]) == 0) & (np.diff(whole[order]) == 0)  # read below one parent only
-    # A child's run ends in one piece at most; any other piece is a share of a parent's run.
+    tied[1:] = (np.diff(part[order]) == 0) & (np.diff(whole[order]) == 0)  # only read within one parent
+    # Each child's run ends in at most one piece. Every other piece is a share of a parent's run.
     most = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
     most = min(most, int(children.groups.sum()))
     pieces = tuple(np.empty(most, dtype=np.int64) for _ in range(4))
@@ -86,10 +87,10 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
 
 @kernel
 def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-untyped-def]  # compiled
-    """Match and merge below every parent; the number of pieces.
+    """Match and merge the groups below every parent, and return the number of pieces.
 
-    ``children`` are runs by ascending size below one parent after the other (``child_runs[p]:child_runs[p + 1]``);
-    ``tied`` says which have the size of the run before. Their numbers of groups are counted down to 0.
+    ``children`` holds the runs below parent p at ``child_runs[p]:child_runs[p + 1]``, by ascending size. ``tied`` marks
+    the runs that have the size of the run before. The numbers of groups of the children are counted down to 0.
     """
     first, groups, totals, weights = parents
     area, left, child_totals, child_weights = children
@@ -97,7 +98,7 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
     found = 0
     for parent in range(len(first) - 1):
         begin = end = child_runs[parent]
-        unmatched_below = np.int64(0)  # groups left in runs begin:end, the smallest size that has any
+        unmatched_below = np.int64(0)  # remaining groups in runs begin:end, the smallest size that has any
         for run in range(first[parent], first[parent + 1]):
             unmatched = groups[run]
             while unmatched > 0:
@@ -123,9 +124,9 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
 
 @kernel
 def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
-    """Share so many groups in proportion to ``left`` with sum ``total``, by largest remainders.
+    """Share ``matched`` groups in proportion to ``left``, which has the sum ``total``, by largest remainders.
 
-    No share exceeds what is left there: a quota that is no whole number is less than the whole number ``left``.
+    No share exceeds its entry of ``left``: a fractional quota is less than this integer.
     """
     if matched == total:
         return left.copy()
@@ -141,11 +142,13 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
     return shares
 
 
-# What every mechanism asks of noisy values before it reads them: their shapes, and sums that fit 64 bits.
-
-
 def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequence[Counts]) -> None:
-    """Raise where the noisy values are not those of the query at these levels, or too large to add up."""
+    """Check the shape, type and size of noisy values before a mechanism reads them.
+
+    Raises:
+        OdError: The values do not have the shape of the query at these levels, their sums may exceed 64 bits, or the
+            table is too large.
+    """
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 31:
         raise OdError(
             "OD-GROUPS-SIZE",

@@ -1,9 +1,9 @@
-"""Curves of many areas given their noisy values, by a chain fitted to these values (empirical Bayes).
+"""Estimate the curves of many areas from their noisy values, with a Markov chain fitted to these values.
 
-The probabilities of the chain (:mod:`od_core.group_sizes.estimation.smoothing`) are the same for all areas and differ
-by class of
-size: 0, 1, 2, 3, and from 4 on two classes an octave. They raise the likelihood of the noisy values, by expectation
-maximisation (Baum & Welch): nothing is read but what was measured, so no privacy is spent.
+This is an empirical Bayes method. The probabilities of the chain (:mod:`od_core.group_sizes.estimation.smoothing`) are
+the same for all areas and differ by class of size: 0, 1, 2, 3, and from 4 on two classes per doubling of the size. They
+are fitted by expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The
+fit reads only noisy values, so it spends no budget.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from od_core.group_sizes.groups import Counts
 from od_core.parallel import in_order
 
 _ROUNDS = ((4, 64), (3, 256))
-"""Rounds of the fit, and how many areas each reads, at equal distances in tree order: few first, then more."""
+"""Rounds of the fit, with the number of areas that each round reads, at equal distances in tree order."""
 
 _PIECE = 1 << 16
-"""Values of curves that a thread works on at once; counts of events are added up piece by piece."""
+"""Number of curve values that a thread works on at a time; counts of events are summed piece by piece."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyAreas:
-    """What was measured of some areas.
+    """The noisy values of some areas.
 
     Attributes:
-        noisy: of one area after the other.
-        offsets: values ``offsets[a]:offsets[a + 1]`` are those of area a: K noisy cumulative counts, or G noisy sizes.
+        noisy: noisy values of one area after the other.
+        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a: K noisy cumulative counts, or G noisy sizes.
         totals: G of every area.
         top_code: K.
-        of_sizes: whether they are noisy sizes.
-        scale: of the noise.
+        of_sizes: true if the values are noisy sizes.
+        scale: scale of the noise.
     """
 
     noisy: Counts
@@ -46,7 +46,7 @@ class NoisyAreas:
     scale: Fraction
 
     def histograms(self) -> Counts:
-        """Whole numbers of groups by size: posterior means of C_j, rounded to the nearest; shape (areas, K + 1)."""
+        """Return the histograms by the posterior means of C_j, rounded half up; shape (areas, K + 1)."""
         histograms, done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
         for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
             some = slice(done, done + len(smoothed.means))
@@ -55,9 +55,10 @@ class NoisyAreas:
         return histograms
 
     def fitted_chain(self) -> Reals:
-        """Probabilities by class. Each is events over chances, expected under those before; shape (classes, 4).
+        """Fit the probabilities of every class; shape (classes, 4).
 
-        One more chance, with the first probability for its events, keeps them between 0 and 1.
+        Each probability is the ratio of expected events to expected chances under the previous probabilities. One extra
+        chance, whose events are the initial probability, keeps the ratio between 0 and 1.
         """
         first = chain = first_chain(classes_of_sizes(self.top_code))
         for rounds, areas in _ROUNDS:
@@ -71,7 +72,7 @@ class NoisyAreas:
         return chain
 
     def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
-        """The given areas under the given probabilities, in pieces, in order."""
+        """Yield the given areas, smoothed under the given probabilities, in pieces and in order."""
         decay, classes = powers(self.scale, int(self.totals.max(initial=0))), classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
 
@@ -86,16 +87,16 @@ class NoisyAreas:
 
 
 def _rounded(means: Reals, totals: Counts) -> Counts:
-    """Histograms of curves rounded to the nearest, halves up; shape (areas, K + 1).
+    """Return the histograms of curves that are rounded half up; shape (areas, K + 1).
 
-    Posterior means ascend, but for rounding errors of their sums, which the maximum takes away.
+    Posterior means ascend except for rounding errors of their sums, which the running maximum removes.
     """
     rounded = np.maximum.accumulate(np.floor(means + 0.5).astype(np.int64), axis=1)
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)
 
 
 def classes_of_sizes(top_code: int) -> Counts:
-    """Class of every size 0 to K, without gaps; they begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...; shape (K + 1,)."""
+    """Return the class of every size 0 to K; classes begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...; shape (K + 1,)."""
     begins, power = [1, 2, 3], 4
     while power <= top_code:
         begins += [power, power + power // 2]
@@ -104,6 +105,6 @@ def classes_of_sizes(top_code: int) -> Counts:
 
 
 def first_chain(classes: Counts) -> Reals:
-    """Probabilities before any noisy value is read: every class is about as likely to be busy. Shape (classes, 4)."""
+    """Return the initial probabilities, with which all classes are about equally likely busy; shape (classes, 4)."""
     widths = np.bincount(classes)
     return np.column_stack([0.3 / widths, *(np.full(len(widths), chance) for chance in (0.1, 0.5, 0.5))])

@@ -1,15 +1,17 @@
-"""The nearest consistent histograms with every area's total, over the reals (Fioretto et al., Model 1; spec 4).
+"""Find the nearest consistent histograms with every area's total, over the reals [fioretto2019hierarchical, Model 1].
 
-Minimise the sum over areas r and sizes j of (x_rj - noisy_rj)^2 subject to x >= 0, x_rj = sum of x_cj over the children
-c of r, and sum_j x_rj = G_r. With half a price m_r for each total and t_rj for each sum of children the best values are
+Minimise the sum over areas r and sizes j of (x_rj - noisy_rj)^2, subject to x >= 0, x_rj = sum of x_cj over the
+children c of r, and sum_j x_rj = G_r. Let m_r be half the price (Lagrange multiplier) of each total, and t_rj half the
+price of each sum of children. The optimal values are
 
-    x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj   (p the parent; t is 0 above the top and of leaves).
+    x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj   (p is the parent; t is 0 above the top and at leaves).
 
-The dual is ascended exactly in one block of prices after the other: all m of a level (the threshold of a projection on
-a simplex for each area), and all t of a level (for each area and size the t at which the children sum to the value
-of the area; max(y, 0) is never needed there, since a sum of the children's values is not negative). Each is the zero
-of a convex function that rises in one unknown, found by Newton's method. The prices m of inner levels are redundant,
-since their totals are the sums of the leaves'; without them the mean of all sizes would converge slowly.
+The dual is maximised exactly over one block of prices after the other. One block is all m of a level: each is the
+threshold of a projection onto a simplex. Another block is all t of a level: for each area and size, the t at which the
+children sum to the value of the area. There max(y, 0) is not needed for the area, because the children's values sum to
+at least 0. Each price is the root of an increasing convex function of one unknown, found by Newton's method. The prices
+m of inner levels are redundant, since their totals are sums over the leaves, but without them the mean over all sizes
+would converge slowly.
 """
 
 from __future__ import annotations
@@ -27,25 +29,25 @@ from od_core.parallel import in_order
 Reals = NDArray[np.float64]
 
 MOST_SWEEPS = 40
-"""Sweeps over all prices at the most."""
+"""Largest number of sweeps over all prices."""
 
 _TOLERANCE = 0.02
-"""Groups by which an area's sum may be off when the sweeps end."""
+"""Largest deviation of an area's sum, in groups, at which the sweeps end."""
 
 _NEWTON = 1e-4
-"""The same, for a single price in a sweep."""
+"""Largest deviation of a sum, in groups, at which Newton's method ends for a single price."""
 
 _CELLS = 1 << 21
-"""Cells of the areas that one thread works on at a time."""
+"""Number of cells that one thread works on at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Half of what a group more or less is worth, by level, top first.
+    """The halved prices (Lagrange multipliers) of the constraints by level, top first.
 
     Attributes:
-        totals: m, of each area; shape (areas,).
-        children: t, of each area and size, 0 for the leaf areas; shape (areas, K + 1), and (1, K + 1) for the leaves.
+        totals: m of each area; shape (areas,).
+        children: t of each area and size; shape (areas, K + 1). For the leaves, zeros of shape (1, K + 1).
     """
 
     totals: list[Reals]
@@ -53,7 +55,12 @@ class Prices:
 
 
 def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
-    """Prices of the relaxation, by as many sweeps as it takes, at most MOST_SWEEPS. ``noisy`` as in its head."""
+    """Compute the prices of the relaxation in at most MOST_SWEEPS sweeps.
+
+    Args:
+        frame: the areas and their numbers of groups.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
+    """
     sizes = frame.top_code + 1
     rows = [frame.geography.size(level) for level in frame.levels]
     prices = Prices([np.zeros(areas) for areas in rows], [np.zeros((areas, sizes)) for areas in (*rows[:-1], 1)])
@@ -69,7 +76,7 @@ def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
 
 
 def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
-    """The values y of some areas of level k + 1 before they are held against 0; shape (areas, K + 1)."""
+    """Return the values y of some areas of level k + 1, before negative ones become 0; shape (areas, K + 1)."""
     y = noisy[k][areas] + prices.totals[k][areas, None]
     if k > 0:
         y += prices.children[k - 1][frame.geography.parents[k + 1][areas]]
@@ -79,7 +86,7 @@ def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: 
 
 
 def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
-    """Each area's m at which its values sum to its total; the most that a sum was off before."""
+    """Set each area's m so that its values sum to its total, and return the largest deviation of a sum before."""
     parents = frame.geography.parents[k + 1]
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
@@ -100,7 +107,7 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
-    """The t of every area of level k, and each size, at which its children sum to its value."""
+    """Set the t of every area of level k and every size so that the children sum to the area's value."""
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
@@ -125,14 +132,14 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
 
 
 def _pieces(areas: int, cells: int) -> Iterator[slice]:
-    """Ranges of areas with about as many cells as one thread works on at a time."""
+    """Return ranges of areas with about ``_CELLS`` cells each."""
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
 
 @kernel
 def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
-    """Set each area's price so that sum_j max(z_j + m, 0) = G; the most that a sum was off before."""
+    """Set each area's price m so that sum_j max(z_j + m, 0) = G, and return the largest deviation of a sum before."""
     sizes, most_off = noisy.shape[1], 0.0
     z = np.empty(sizes)
     for area in range(len(noisy)):
@@ -161,7 +168,7 @@ def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ig
 
 @kernel
 def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
-    """Set the prices t of one area, a size at a time: sum_c max(z_c + t, 0) + t = own."""
+    """Set the prices t of one area so that sum_c max(z_c + t, 0) + t = own for each size."""
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
     for first in range(0, sizes, block):

@@ -1,19 +1,20 @@
-"""The cumulative histogram of an area given its noisy values: a hidden Markov chain along the sizes.
+"""Estimate the cumulative histogram of an area from its noisy values, with a hidden Markov chain along the sizes.
 
-From size to size the curve C_j (groups of at most size j) stays or jumps. A stretch of sizes is *quiet* or *busy*:
+From size to size the curve C_j (the number of groups of at most size j) stays or jumps. A size is *quiet* or *busy*:
 
-- before size j, quiet turns busy with probability ``wake``, busy turns quiet with probability ``rest``;
-- at a busy size the curve jumps with probability ``jump``;
-- a jump has one group, and one more with probability ``more``, and so on; one jump in 16 is a long one, which goes on
-  with probability G / (G + 4). What is beyond G counts as G, where the chain ends.
+- Before size j, quiet turns busy with probability ``wake``, and busy turns quiet with probability ``rest``.
+- At a busy size, the curve jumps with probability ``jump``.
+- A jump has one group, and each further group with probability ``more``. One jump in 16 is a long one, whose further
+  groups have probability G / (G + 4). Anything beyond G counts as G, where the chain ends.
 
 The noise is discrete Laplace, so noisy values multiply the probability of a path by a^distance, a = exp(-1 / scale).
 For ``cumulative`` the distance at size j is |noisy_j - C_j|. For ``sizes`` the sum of |noisy_i - size_i| over the
-groups is also a sum over the sizes j below K: groups i <= C_j (size at most j) with a noisy size above j, and groups
-i > C_j with one of at most j. So one chain serves both queries.
+groups is also a sum over the sizes j below K. Its term for j counts the groups i <= C_j (size at most j) with a noisy
+size above j, and the groups i > C_j with a noisy size of at most j. So one chain serves both queries.
 
-Forward and backward sums are kept on the counts that matter: those below ``_NOTHING`` times the largest are dropped.
-Only + - * / of doubles in a fixed order are used, an area on one thread: the same bits on every machine.
+Forward and backward sums are limited to the counts that matter: at the edges of their range, counts with less than
+``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, with
+each area on one thread, so the bits are the same on every machine.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ _NOTHING = 1e-10
 _LONG = 1 / 16
 
 WAKE, REST, JUMP, MORE = range(4)
-"""Columns of the probabilities of a chain."""
+"""Columns of a chain's table of probabilities."""
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """What is known of the curves of some areas, given their noisy values and the chain's probabilities.
+    """The posterior of the curves of some areas, given their noisy values and the chain's probabilities.
 
     Attributes:
         means: posterior mean of C_j, j = 0 to K - 1, ascending, between 0 and G; shape (areas, K).
-        chances: expected number of times that quiet could turn busy, busy quiet, a busy size could jump, a short jump
-            could go on; by class of sizes, summed over the areas; shape (classes, 4).
-        events: how often they did; shape (classes, 4).
+        chances: expected number of chances for quiet to turn busy, for busy to turn quiet, for a busy size to jump and
+            for a short jump to go on; by class of sizes, summed over the areas; shape (classes, 4).
+        events: expected number of chances that were taken; shape (classes, 4).
     """
 
     means: Reals
@@ -55,9 +56,9 @@ class Smoothed:
 
 
 def powers(scale: Fraction, most: int) -> Reals:
-    """exp(-k / scale) for k = 0 to ``most``, as far as above 1e-300; each is the one before times the first."""
+    """Return exp(-k / scale) for k = 0 to ``most``, by repeated multiplication, down to 1e-300."""
     ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
-    first = float(Context(prec=40).exp(ratio))  # correctly rounded, whatever the machine
+    first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
     values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
     return np.asarray(values[values > 1e-300], dtype=np.float64)
 
@@ -71,14 +72,14 @@ def smooth(
     classes: Counts,
     chain: Reals,
 ) -> Smoothed:
-    """Posterior means of the curves of some areas.
+    """Compute the posterior means of the curves of some areas, and the expected chances and events.
 
     Args:
-        noisy: of one area after the other.
-        offsets: values ``offsets[a]:offsets[a + 1]`` are those of area a: K noisy counts, or G noisy sizes.
+        noisy: noisy values of one area after the other.
+        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a: K noisy counts, or G noisy sizes.
         totals: G of every area.
-        of_sizes: whether they are noisy sizes.
-        decay: :func:`powers` of the scale of the noise.
+        of_sizes: true if the values are noisy sizes.
+        decay: :func:`powers` of the noise scale.
         classes: class of every size 0 to K; shape (K + 1,).
         chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
     """
@@ -92,7 +93,7 @@ def smooth(
 
 @kernel
 def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Smooth every area; one without groups has a curve of zeros."""
+    """Smooth every area; an area without groups keeps a curve of zeros."""
     for area in range(len(totals)):
         if totals[area] > 0:
             own = noisy[offsets[area] : offsets[area + 1]]
@@ -103,10 +104,12 @@ def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, 
 
 @kernel
 def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
-    """Probabilities of every (size, count, state) given the noisy values up to there.
+    """Compute the probability of every (size, count, state) given the noisy values up to that size.
 
-    Returns bands: lowest and highest count kept at a size, and where they begin in the two arrays that are returned
-    with it, busy and quiet. They end before the size, at most K, from which on all groups are there; shape (sizes, 3).
+    Returns:
+        Bands, shape (sizes, 3), and the probabilities of busy and quiet. A band is the lowest and highest count kept at
+        a size, and the position of the lowest in the two other arrays. Bands end before the first size, at most K, at
+        which all groups are counted.
     """
     sizes = len(classes) - 1
     expected = _expected(guess, total, of_sizes, sizes)
@@ -158,7 +161,7 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
 
 @kernel
 def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  # compiled
-    """The count that the noisy values ask for at every size, between 0 and G: paths up to there must be kept."""
+    """Return the count that the noisy values suggest at every size, between 0 and G; paths up to it must be kept."""
     expected = np.zeros(sizes, dtype=np.int64)
     if not of_sizes:
         for size in range(sizes):
@@ -174,14 +177,14 @@ def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  #
 
 @kernel
 def _step(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
-    """Probabilities at a size before its noisy value, from those at the size before in ``low`` to ``high``.
+    """Compute the probabilities at a size, before its noisy value is used, from those of the previous size.
 
-    Returns the highest count that matters now.
+    The previous probabilities cover the counts ``low`` to ``high``. Returns the highest count that matters now.
     """
     (noisy, size, of_sizes, decay), (before_busy, before_quiet), (busy, quiet) = values, before, now
     wake, rest, jump, more = chances[WAKE], chances[REST], chances[JUMP], chances[MORE]
     more_long = total / (total + 4.0)
-    short = long = 0.0  # probability that a jump has come so far
+    short = long = 0.0  # probability that a jump reaches this count
     far, reached, rise = max(high, expected), 1.0, 0
     for count in range(low, total):
         was_busy = before_busy[count] if count <= high else 0.0
@@ -197,18 +200,18 @@ def _step(values, low, high, expected, total, chances, before, now):  # type: ig
             rise += 1 if not of_sizes or noisy[count] > size else -1
             if (short + long) * (decay[max(rise, 0)] if rise < len(decay) else 0.0) <= _NOTHING * reached:
                 return count
-    busy[total] = 0.0  # where the chain ends there is nothing to be busy with
+    busy[total] = 0.0  # the chain ends at G, where it is always quiet
     quiet[total] = (before_quiet[total] if high == total else 0.0) + short + long
     return total
 
 
 @kernel
 def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
-    """Distances of the noisy values from every count at one size, up to a constant; the least of them."""
+    """Compute the distances of the noisy values from every count at one size, up to a constant; return the least."""
     costs[low] = 0 if of_sizes else abs(noisy[size] - low)
     least = costs[low]
     for count in range(low + 1, high + 1):
-        if of_sizes:  # one group more is of at most this size
+        if of_sizes:  # one more group has at most this size
             costs[count] = costs[count - 1] + (1 if noisy[count - 1] > size else -1)
         else:
             costs[count] = abs(noisy[size] - count)
@@ -218,10 +221,10 @@ def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-
 
 @kernel
 def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Write posterior means; add expected chances and events.
+    """Write the posterior means, and add the expected chances and events.
 
-    ``busy`` and ``quiet`` are the probability of all that follows a state, in a unit in which those of the states of
-    a size, times the forward ones, sum to 1. The size at which the bands end is one whose only state is G.
+    ``busy`` and ``quiet`` are the probabilities of everything that follows a state. They are scaled so that their
+    products with the forward probabilities sum to 1 at each size. At the size where the bands end, the only state is G.
     """
     bands, kept_busy, kept_quiet = kept
     sizes = len(bands)
@@ -230,7 +233,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
     costs = np.zeros(total + 1, dtype=np.int64)
     stays, onward, jumps = np.zeros(total + 1), np.zeros(total + 1), np.zeros(total + 1)
     at_rest, awake = np.zeros(total + 1), np.zeros(total + 1)
-    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # of what follows, by what comes next
+    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of what follows, by next step
     more_long = total / (total + 4.0)
     low = high = total
     quiet[total] = 1.0
@@ -249,7 +252,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
             low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
         kind = classes[size]
         wake, rest, jump, more = chain[kind, WAKE], chain[kind, REST], chain[kind, JUMP], chain[kind, MORE]
-        short = long = whole = 0.0  # values of arriving at the count above by a jump
+        short = long = whole = 0.0  # values of reaching the next higher count by a jump
         for count in range(max(high, high_before), low_before - 1, -1):
             weight = 0.0
             if low <= count <= high:
@@ -281,11 +284,11 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
 
 @kernel
 def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Add the expected chances and events on the way to a size from the counts of the size before."""
+    """Add the expected chances and events of the step to a size from the counts of the previous size."""
     stays, onward, jumps, at_rest, awake, busy, quiet = values
     low, high, start, top = band
     wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]
-    arriving = 0.0  # probability that a short jump has come so far
+    arriving = 0.0  # probability that a short jump reaches this count
     for count in range(low, min(top, total - 1) + 1):
         was_busy = was_quiet = 0.0
         if count <= high:

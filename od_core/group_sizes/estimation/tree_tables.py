@@ -1,8 +1,8 @@
-"""Kernels of the cost tables of one size's tree: from the leaves up, and the values from the root down.
+"""Compute the cost tables of one size's tree from the leaves up, and its values from the root down.
 
-``first_child`` and the numbers of nodes as in ``od_core.group_sizes.estimation.cost_tables.Tree``. The table of an
-inner node v begins at the value ``low[v]``, and its slopes are ``slopes[v, :size[v]]``; leaves have none, since slope k
-of a leaf is 2k - 1 - 2 noisy.
+``first_child`` and the node numbers are those of ``od_core.group_sizes.estimation.cost_tables.Tree``. The table of an
+inner node v begins at the value ``low[v]``, and its slopes are ``slopes[v, :size[v]]``. Leaves have no table, because
+slope k of a leaf is 2k - 1 - 2 noisy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from od_core.kernels import kernel
 
 @kernel
 def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Sum of a node's children where each takes all its slopes up to the price."""
+    """Return the sum of a node's children if each takes all its slopes up to the price."""
     inner, taken = len(first_child) - 1, np.int64(0)
     if first_child[node] >= inner:
-        shift = (price + 1) >> 1  # slope k of a leaf, 2k - 1 - 2 noisy, is up to the price for k <= noisy + shift
+        shift = (price + 1) >> 1  # slope k of a leaf, 2k - 1 - 2 noisy, is at most the price for k <= noisy + shift
         for child in range(np.uint64(first_child[node]), np.uint64(first_child[node + 1])):
             taken += min(max(noisy[child] + shift, 0), total)
     else:
@@ -28,7 +28,7 @@ def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 
 @kernel
 def _least(at_least, below, above, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """The least price above ``below`` at which the children take at least so much; ``above`` is one that does."""
+    """Return the least price above ``below`` at which the children take ``at_least``; ``above`` is such a price."""
     while above - below > 1:
         price = below + (above - below) // 2
         if _taken(price, node, first_child, noisy, total, low, size, slopes) >= at_least:
@@ -40,7 +40,7 @@ def _least(at_least, below, above, node, first_child, noisy, total, low, size, s
 
 @kernel
 def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """The table of a node whose children have theirs (its own term is that of ``noisy[node]``)."""
+    """Fill the table of a node whose children's tables are filled; its own term is that of ``noisy[node]``."""
     inner, own = len(first_child) - 1, noisy[node]
     if node >= inner:  # a top area without children
         least = min(max(own, 0), total)
@@ -59,8 +59,8 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
         else:
             end += total
     end = min(end, total)
-    # The node's least: the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. At its merged slope s the
-    # children take k of all slopes up to s, so it is found by bisection on s.
+    # The minimum of the node's cost is the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. At the merged
+    # slope s the children take k of all slopes up to s, so k is found by bisection on s.
     below, above = 2 * (own - end), 2 * (own - begin) + 1
     while above - below > 1:
         price = below + (above - below) // 2
@@ -73,9 +73,9 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
     least = min(max(at_least, min(at_most, (2 * own - above) >> 1)), end)
     begin, end = max(begin, least - cut), min(end, least + cut)
     low[node], size[node] = begin, max(end - begin, 0)
-    if end <= begin:  # one value; or the children begin above the total, which the root then tells
+    if end <= begin:  # one value, or the children begin above the total, which the root detects
         return
-    # All slopes of the children from that of begin + 1 to that of end, and those tied with them, sorted.
+    # Sort all slopes of the children from that of begin + 1 to that of end, including ties.
     reach = np.int64(1)
     while _taken(below - reach, node, first_child, noisy, total, low, size, slopes) > begin:
         reach *= 2
@@ -106,7 +106,7 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
     found = 0
     for child in range(first, last):
         if first >= inner:
-            k = max(noisy[child] + (lowest >> 1), 0) + 1  # its first slope of at least the lowest
+            k = max(noisy[child] + (lowest >> 1), 0) + 1  # the first slope that is at least `lowest`
             while k <= total and 2 * k - 1 - 2 * noisy[child] <= highest:
                 merged[found] = 2 * k - 1 - 2 * noisy[child]
                 found, k = found + 1, k + 1
@@ -123,7 +123,7 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
 
 @kernel
 def _above(at_least, price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """A price at which the children take at least so much."""
+    """Return a price above ``price`` at which the children take ``at_least``."""
     reach = np.int64(1)
     while _taken(price + reach, node, first_child, noisy, total, low, size, slopes) < at_least:
         reach *= 2
@@ -132,7 +132,7 @@ def _above(at_least, price, node, first_child, noisy, total, low, size, slopes):
 
 @kernel
 def _fill_all(first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """The tables of one column's tree, from the leaves up."""
+    """Fill all tables of one column's tree, from the leaves up."""
     for node in range(max(len(first_child) - 2, 0), -1, -1):
         _fill(node, first_child, noisy, cut, total, low, size, slopes, merged)
 
@@ -144,7 +144,7 @@ def _width(cut, total):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
-    """Table of the root of each column: where it begins, its number of slopes, and the slopes."""
+    """Return the root table of each column: its first value, its number of slopes, and the slopes."""
     inner, nodes, width = max(len(first_child) - 1, 1), columns.shape[1], _width(cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
     found = np.empty((len(columns), width), dtype=np.int64)
@@ -159,7 +159,7 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
 
 @kernel
 def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
-    """Leaf values of each column at the given value of its root; and whether any value of its tree stands on a cut."""
+    """Return each column's leaf values at the given root value, and mark columns with a value on a cut end."""
     inner, nodes, width = len(first_child) - 1, columns.shape[1], _width(cut, total)
     tables = max(inner, 1)
     low, size = np.empty(tables, dtype=np.int64), np.empty(tables, dtype=np.int64)
@@ -188,7 +188,7 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
 @kernel
 def _share(values, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Share a node's value among its children, the smallest slopes first, ties from the first child on."""
+    """Share a node's value among its children: smallest slopes first, ties in order of the children."""
     inner = len(first_child) - 1
     first, last = first_child[node], first_child[node + 1]
     some = -np.int64(1)

@@ -1,4 +1,4 @@
-"""The named mechanisms for group-size tables, and the rule that chooses one."""
+"""List the mechanisms for group-size tables by name, and choose one from public numbers."""
 
 from __future__ import annotations
 
@@ -30,49 +30,51 @@ MECHANISMS: dict[str, Callable[..., GroupSizeMechanism]] = {
 }
 
 BIASED = 150
-"""s m / L^2 from which the biases of the leaf areas outweigh the noise of further levels."""
+"""Least s m / L^2 at which the biases of the leaf areas outweigh the noise of further levels; see :func:`chosen`."""
 
 SHARED = 200
-"""Groups of a top area for each of sqrt(K) sizes from which noise averages out at the top."""
+"""Least number of groups per size, with sqrt(K) sizes in a top area, at which noise averages out at the top."""
 
 DENSE = 30
-"""Groups of a top area for each of K sizes from which cumulative counts are better than sorted sizes."""
+"""Least number of groups per size, with K sizes in a top area, at which cumulative counts beat sorted sizes."""
 
 VISIBLE = 2
-"""Noise for each group of a step in a leaf area's cumulative counts up to which it is found."""
+"""Largest ratio of noise scale to step height at which a step in a leaf area's cumulative counts is found."""
 
 
 def mechanism_named(name: str, **options: Any) -> GroupSizeMechanism:
-    """The mechanism of that name with its options. Raises OdError for an unknown name or option."""
+    """Return the mechanism of that name with its options. Raises OdError if the name or an option is unknown."""
     return mechanism_of(MECHANISMS, name, "group sizes", options)
 
 
 def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:
-    """The mechanism for a table, by public numbers alone: K, the numbers of groups, the levels, epsilon and the unit.
+    """Choose the mechanism for a table from K, the numbers of groups, the levels, epsilon and the privacy unit alone.
 
-    Let s be the scale of the noise if the leaf areas alone are measured, and suppose that sizes, of which no more is
-    known than K, lie over about sqrt(K) values: the middle, by ratios, between one value and all of them.
+    Let s be the scale of the noise if only the leaf areas are measured. Of the sizes only K is known, so the rule
+    assumes that they take about sqrt(K) values, the geometric mean of one value and K values.
 
-    - Levels above the leaf areas are worth their share of the budget where three things come together. The noise
-      exceeds what a leaf area can resolve, so that its estimate is biased, and the biases of the m leaf areas below a
-      top area add up there; a measurement of the top area has none, but with L levels it costs L times the noise, at
-      every level. So s m / L^2 counts. And many groups of the top area share a size, so that their noise averages out.
-    - If they are measured: each of the K cumulative counts has noise, and so has each of the G sorted sizes. With many
-      groups for every size that is told apart, ``cumulative``; else sorted sizes.
-    - If not: a size that h groups of a leaf area share is a step of height h in its cumulative counts, which is found
-      if it stands out of the noise. Then cumulative counts; else sorted sizes.
-    - Of what measures the same, that with posterior means: its errors are smaller (``docs/group-sizes-estimators.md``).
+    - The levels above the leaf areas are measured only if two conditions hold. First, the biases at the top outweigh
+      the extra noise. Noise that exceeds what a leaf area can resolve makes its estimate biased, and the biases of the
+      m leaf areas below a top area add up there. A measurement of the top area has no such bias, but L measured levels
+      have L times the noise at every level. So s m / L^2 decides. Second, many groups of a top area share a size, so
+      that their noise averages out.
+    - If these levels are measured, each of the K cumulative counts and each of the G sorted sizes has noise.
+      ``cumulative`` is chosen if there are many groups per size, else sorted sizes.
+    - If they are not, h groups of one size in a leaf area form a step of height h in its cumulative counts. Cumulative
+      counts are chosen if such a step stands out from the noise, else sorted sizes.
+    - Of two mechanisms with the same measurements, the one with posterior means is chosen, because its errors are
+      smaller (``docs/group-sizes-estimators.md``).
 
-    The four constants are fitted to the flights and to made-up groups (``docs/group-sizes.md``, which says where the
-    choice is wrong: large groups that are few for their top code are not told from small ones by public numbers).
+    The four constants are fitted to flights and to synthetic groups. ``docs/group-sizes.md`` says where the choice is
+    wrong: public numbers do not distinguish large groups that are few for their top code from small ones.
 
     Args:
-        frame: what is public.
+        frame: the public facts of the table.
         unit: bounded neighbours double the noise.
         budget: a pure epsilon.
 
     Raises:
-        OdError: a budget without epsilon.
+        OdError: The budget has no epsilon.
     """
     if budget.epsilon is None:
         raise OdError("OD-BUDGET-KIND", "the rule needs a pure epsilon", next_step="give the budget as epsilon alone")
@@ -90,7 +92,7 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
 def mechanism_for(
     mechanism: str | GroupSizeMechanism | None, frame: Frame, unit: PrivacyUnit, budget: Budget
 ) -> GroupSizeMechanism:
-    """The given mechanism, the one of that name, or, where none is given, the one that :func:`chosen` finds."""
+    """Return the given mechanism, the one of that name, or the choice of :func:`chosen` if none is given."""
     if mechanism is None:
         return chosen(frame, unit, budget)
     return mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism

@@ -1,4 +1,4 @@
-"""Noise on the histograms themselves (Kuo et al., section 4.1): a baseline."""
+"""Estimate group sizes from noisy histograms or by the programs of [fioretto2019hierarchical]: baselines."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from od_core.group_sizes.mechanisms.mechanism import Query
 
 @dataclass(frozen=True)
 class Naive(MergedLevels):
-    """The noisy histogram of every area, projected on those that sum to its number of groups; then merged.
+    """The baseline of noisy histograms, each projected onto those with the area's number of groups, then merged.
 
-    The paper has no hierarchical form; the merging takes 16 / (eps^2 n) for the variance of a size with n groups. Half
-    of the many empty cells come out with groups, so the sizes are spread over 0 to K.
+    The source [kuo2018countofcounts, section 4.1] has no hierarchical form. The merging uses 16 / (eps^2 n) as the
+    variance of a size with n groups. About half of the many empty cells come out with groups, so the sizes spread over
+    0 to K.
     """
 
     name: ClassVar[str] = "naive"
     query: ClassVar[Query] = "histogram"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.
+        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
 
         Raises:
-            OdError: noisy values of another shape, or too large for 64-bit sums.
+            OdError: The noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         return tables(
@@ -45,33 +46,37 @@ class Naive(MergedLevels):
 
 
 def _projected(frame: Frame, level: int, noisy: Counts) -> Runs:
-    """The nearest histograms of whole numbers with the areas' totals, in Euclidean distance."""
+    """Find the integer histograms with the areas' totals that are nearest in Euclidean distance."""
     offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
     nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
     return Runs.of_histograms(nearest.reshape(noisy.shape))
 
 
-# Noisy histograms, then the nearest consistent ones (Fioretto et al., sections 5 to 7).
-
-
 @dataclass(frozen=True)
 class Histogram(WithAreaTotals):
-    """M_H of Fioretto, Van Hentenryck and Zhu: least squares in whole numbers over the whole forest."""
+    """The mechanism M_H: noisy histograms, then integer least squares over the whole forest.
+
+    References:
+        [fioretto2019hierarchical, sections 5 to 7]
+    """
 
     name: ClassVar[str] = "histogram"
     query: ClassVar[Query] = "histogram"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of all levels, see GroupSizeMechanism; raises OdError for values beyond 2^40."""
+        """Estimate the histograms of all levels; see GroupSizeMechanism. Raises OdError for values beyond 2^40."""
         return self.nearest(frame, noisy, scale)
-
-
-# Noisy histograms, then the nearest consistent ones over the reals, each rounded (Fioretto et al., section 5).
 
 
 @dataclass(frozen=True)
 class HistogramRelaxed:
-    """M_H^r of Fioretto, Van Hentenryck and Zhu, a baseline: after the rounding neither totals nor children add up."""
+    """The baseline M_H^r: noisy histograms, then least squares over the reals, with each value rounded.
+
+    After the rounding the totals are not met, and the children do not sum to their parent.
+
+    References:
+        [fioretto2019hierarchical, section 5]
+    """
 
     name: ClassVar[str] = "histogram_relaxed"
     query: ClassVar[Query] = "histogram"
@@ -81,14 +86,14 @@ class HistogramRelaxed:
 
     @property
     def options(self) -> dict[str, str]:
-        """None."""
+        """No options."""
         return {}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of all levels, see GroupSizeMechanism: each value the nearest whole number, halves up.
+        """Estimate the histograms of all levels, each value rounded half up; see GroupSizeMechanism.
 
         Raises:
-            OdError: values beyond 2^40.
+            OdError: Values are beyond 2^40.
         """
         refuse_too_large(frame, noisy)
         prices = relaxed_prices(frame, noisy)
@@ -96,26 +101,27 @@ class HistogramRelaxed:
         return [np.maximum(np.floor(y + 0.5), 0).astype(np.int64) for y in everywhere]
 
 
-# Cumulative counts, made monotone area by area, then the nearest consistent histograms (Fioretto et al., section 9.1).
-#
-# The paper's M_c^dp (Algorithm 2). Cumulative counts change by 1 where histograms change by 2, so they need half the
-# noise; the regression is one area's alone, so the answer is not the nearest to the noisy cumulative counts. The paper
-# does not fix the last entry; here it is G_r, which is public.
-
-
 _PIECE = 1 << 20
-"""Cells that are regressed at a time."""
+"""Number of cells that are regressed at a time."""
 
 
 @dataclass(frozen=True)
 class CumulativeDP(WithAreaTotals):
-    """M_c^dp of Fioretto, Van Hentenryck and Zhu."""
+    """The mechanism M_c^dp: cumulative counts, made monotone area by area, then the nearest consistent histograms.
+
+    One record changes cumulative counts by 1 and histograms by 2, so cumulative counts need half the noise. The
+    regression sees one area at a time, so the answer is not the nearest to the noisy cumulative counts. The source does
+    not fix the last entry; here it is the public G_r.
+
+    References:
+        [fioretto2019hierarchical, section 9.1, Algorithm 2]
+    """
 
     name: ClassVar[str] = "cumulative_dp"
     query: ClassVar[Query] = "cumulative"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of all levels, see GroupSizeMechanism; raises OdError for values beyond 2^40."""
+        """Estimate the histograms of all levels; see GroupSizeMechanism. Raises OdError for values beyond 2^40."""
         histograms = [
             histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)
         ]
@@ -123,7 +129,7 @@ class CumulativeDP(WithAreaTotals):
 
 
 def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
-    """Histograms of noisy cumulative counts, shape (areas, K), whose last, G_r, is exact; shape (areas, K + 1)."""
+    """Convert noisy cumulative counts, shape (areas, K), to histograms with totals G_r, shape (areas, K + 1)."""
     areas, sizes = cumulative.shape
     histograms = np.empty((areas, sizes + 1), dtype=np.int64)
     together = max(1, _PIECE // sizes)
@@ -134,7 +140,7 @@ def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
 
 
 def _regressed(cumulative: Counts, totals: Counts) -> Counts:
-    """Least squares among rows that never fall, within [0, G_r], rounded half up, and the differences."""
+    """Fit non-decreasing rows in [0, G_r] by least squares, round them half up and return their differences."""
     areas, sizes = cumulative.shape
     steps = least_squares(cumulative.ravel(), np.arange(areas + 1) * sizes, np.zeros_like(totals), totals)
     means = (2 * steps.totals + steps.lengths) // (2 * steps.lengths)

@@ -1,4 +1,4 @@
-"""The whole budget on the leaf areas, the rest by summing (Kuo et al., section 6.2.2)."""
+"""Spend the whole budget on the leaf areas and sum them to the other levels [kuo2018countofcounts, section 6.2.2]."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Leaf = Literal["cumulative", "sizes"]
 
 @dataclass(frozen=True)
 class BottomUp:
-    """The leaf areas alone, by one of two methods; which one is better, and by up to 3.5 times, is up to the data.
+    """A mechanism that measures the leaf areas alone, by one of two methods.
+
+    The data decide which method is better; the errors differ by up to 3.5 times.
 
     Attributes:
         leaf: ``cumulative`` (least absolute distances) or ``sizes``.
@@ -52,14 +54,14 @@ class BottomUp:
 
     @property
     def query(self) -> Query:
-        """What the leaf method measures."""
+        """Query of the leaf method."""
         return self.leaf
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of levels 1 to L from the noisy values of the leaf level; see :class:`GroupSizeMechanism`.
+        """Estimate the histograms of levels 1 to L from noisy values of the leaf areas; see GroupSizeMechanism.
 
         Raises:
-            OdError: noisy values of another shape, or too large for 64-bit sums.
+            OdError: The noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels[-1:], noisy)
         if self.leaf == "sizes":
@@ -67,28 +69,26 @@ class BottomUp:
         return tables(frame, runs_of_cumulative(frame.groups, noisy[0], "least_absolute"))
 
 
-# The whole budget on the leaf areas, each one's curve by its posterior mean; the rest by summing.
-#
-# Not from a paper: the measurement is that of ``bottom_up`` (Kuo et al., section 6.2.2), the estimate is new. Instead
-# of the ascending values nearest to the noisy ones it takes the mean of all ascending curves, each as probable as a
-# chain (:mod:`od_core.group_sizes.estimation.smoothing`), fitted to the noisy values of the leaf areas, makes it.
-
-
 @dataclass(frozen=True)
 class BottomUpPosterior(BottomUp):
-    """The leaf areas alone, by posterior means; better than ``bottom_up`` with the same noise (docs).
+    """A mechanism that measures the leaf areas alone and estimates their curves by posterior means.
+
+    The measurement is that of ``bottom_up``; the estimate is the project's own. It is not the nearest ascending curve
+    but the mean of all ascending curves, weighted by a Markov chain that is fitted to the noisy values of the leaf
+    areas (:mod:`od_core.group_sizes.estimation.smoothing`). Its errors are smaller than those of ``bottom_up`` with the
+    same noise (``docs/group-sizes-estimators.md``).
 
     Attributes:
-        leaf: what is measured of a leaf area, ``cumulative`` or ``sizes``.
+        leaf: query of the leaf areas, ``cumulative`` or ``sizes``.
     """
 
     name: ClassVar[str] = "bottom_up_posterior"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of levels 1 to L from the noisy values of the leaf level; see :class:`GroupSizeMechanism`.
+        """Estimate the histograms of levels 1 to L from noisy values of the leaf areas; see GroupSizeMechanism.
 
         Raises:
-            OdError: noisy values of another shape, or too large for 64-bit sums.
+            OdError: The noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels[-1:], noisy)
         of_sizes = self.leaf == "sizes"

@@ -1,4 +1,4 @@
-"""Noise on the cumulative histograms (Kuo et al., section 4.3)."""
+"""Estimate group sizes from noisy cumulative histograms [kuo2018countofcounts, section 4.3]."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from od_core.parallel import in_order
 Regression = Literal["least_absolute", "least_squares"]
 
 _PIECE = 1 << 20
-"""Cells that a thread works on at once."""
+"""Number of cells that a thread works on at a time."""
 
 
 @dataclass(frozen=True)
 class Cumulative:
-    """The ascending counts from 0 to G nearest to the noisy ones, the last one G, area by area; then merged.
+    """A mechanism that fits ascending counts from 0 to G to the noisy ones, area by area, and merges the levels.
 
-    Good for small groups, of which there are many.
+    The last count is G. The mechanism suits many small groups.
 
     Attributes:
         regression: ``least_absolute`` (the midpoint of the best answers; 20 to 45 % less error) or ``least_squares``.
@@ -56,10 +56,10 @@ class Cumulative:
         return {"regression": self.regression}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.
+        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
 
         Raises:
-            OdError: noisy values of another shape, or too large for 64-bit sums.
+            OdError: The noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         levels = [
@@ -70,9 +70,9 @@ class Cumulative:
 
 
 def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) -> Runs:
-    """The sizes of a level's groups from noisy cumulative counts but for the last, one row an area; shape (areas, K).
+    """Estimate the sizes of a level's groups from noisy cumulative counts without the last one; shape (areas, K).
 
-    n groups of one size have a variance of 4 / (n eps^2) by the paper's estimate.
+    The variance of a size that n groups share is taken as 4 / (n eps^2) [kuo2018countofcounts, section 5.1.2].
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
@@ -84,7 +84,7 @@ def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) ->
 
 
 def _histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
-    """Whole numbers of groups by size; halves of a cumulative count are rounded up. Shape (areas, K + 1)."""
+    """Return integer numbers of groups by size, with cumulative counts rounded half up; shape (areas, K + 1)."""
     offsets, lower = np.arange(len(noisy) + 1) * noisy.shape[1], np.zeros_like(totals)
     values = noisy.reshape(-1)
     if regression == "least_absolute":

@@ -1,4 +1,4 @@
-"""What a mechanism for group-size tables says of itself, and does with noisy values."""
+"""Define the interface of a mechanism for group-size tables."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal, Protocol, runtime_checkable
 from od_core.group_sizes.groups import Counts, Frame
 
 Query = Literal["histogram", "cumulative", "sizes"]
-"""What is measured of an area: H, the number of groups of each size 0..K, shape (K + 1,); H_c, its cumulative sums but
-for the last, which is public, shape (K,); or H_g, the sizes of its groups in ascending order, shape (G_r,)."""
+"""Query of an area: H, the number of groups of each size 0..K, shape (K + 1,); H_c, the cumulative sums of H without
+the last, which is public, shape (K,); or H_g, the sizes of the groups in ascending order, shape (G_r,)."""
 
 
 @runtime_checkable
 class GroupSizeMechanism(Protocol):
-    """A mechanism: what it measures, and how a table is made of the noisy values."""
+    """A mechanism that measures areas and estimates a table from the noisy values."""
 
     @property
     def name(self) -> str:
-        """Its name in plans and certificates."""
+        """Name of the mechanism in plans and certificates."""
         ...
 
     @property
@@ -29,33 +29,33 @@ class GroupSizeMechanism(Protocol):
 
     @property
     def query(self) -> Query:
-        """What it measures of every area of a measured level."""
+        """Query of every area of a measured level."""
         ...
 
     @property
     def leaves_alone(self) -> bool:
-        """Whether the whole budget goes to the leaf areas, and no other level is measured."""
+        """True if the leaf areas get the whole budget and no other level is measured."""
         ...
 
     @property
     def adds_up(self) -> bool:
-        """Whether every area's histogram is the sum of its children's, by its promise."""
+        """True if the mechanism guarantees that every area's histogram is the sum of its children's."""
         ...
 
     @property
     def keeps_totals(self) -> bool:
-        """Whether the histogram of every area sums to its public number of groups, by its promise."""
+        """True if the mechanism guarantees that every area's histogram sums to its public number of groups."""
         ...
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """The released histograms, a function of public values alone, the same at every call.
+        """Estimate the released histograms, a deterministic function of public values.
 
         Args:
-            frame: what is public.
-            noisy: of every measured level, top first: one row an area for ``histogram`` (shape (areas, K + 1)) and
-                ``cumulative`` (shape (areas, K)); for ``sizes`` the areas' sorted sizes behind one another, shape
-                (sum of G_r,).
-            scale: of the discrete Laplace noise on every value, the same at all levels: P(k) ~ exp(-|k| / scale).
+            frame: the public facts of the table.
+            noisy: noisy values of every measured level, top first. ``histogram`` has shape (areas, K + 1),
+                ``cumulative`` has shape (areas, K), and ``sizes`` has the sorted sizes of one area after the other,
+                shape (sum of G_r,).
+            scale: scale of the discrete Laplace noise on every value, the same at all levels: P(k) ~ exp(-|k| / scale).
 
         Returns:
             Histograms of levels 1 to L, top first; shape (areas, K + 1) each; integers of at least 0.

@@ -1,4 +1,4 @@
-"""Noise on the sorted sizes of the groups (Kuo et al., section 4.2)."""
+"""Estimate group sizes from noisy sorted sizes [kuo2018countofcounts, section 4.2]."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from od_core.group_sizes.mechanisms.mechanism import Query
 
 @dataclass(frozen=True)
 class Sizes(MergedLevels):
-    """The ascending sizes from 0 to K nearest to the noisy ones, in least squares, area by area; then merged.
+    """A mechanism that fits ascending sizes from 0 to K by least squares, area by area, and merges the levels.
 
-    Good for large groups, which are few and far apart.
+    The mechanism suits large groups, which are few and far apart.
     """
 
     name: ClassVar[str] = "sizes"
     query: ClassVar[Query] = "sizes"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The scale, common to all, cancels.
+        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
 
         Raises:
-            OdError: noisy values of another shape, or too large for 64-bit sums.
+            OdError: The noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         levels = [
@@ -42,36 +42,33 @@ class Sizes(MergedLevels):
 
 
 def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
-    """The sizes of a level's groups from their noisy sizes, sorted, the areas behind one another.
+    """Estimate the sizes of a level's groups from their noisy sorted sizes, one area after the other.
 
-    A size is the mean of the noisy values in its run, hence of variance 2 / (S eps^2) for S of them.
+    A size is the mean of the S noisy values in its run, so its variance is 2 / (S eps^2).
     """
     offsets = np.concatenate([[0], np.cumsum(totals)])
     steps = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
     return Runs(steps.first, steps.lengths, steps.totals, steps.lengths)
 
 
-# Noise on the sorted sizes of the groups, each area's sizes by the posterior mean of its curve; then merged.
-#
-# Not from a paper: measurement and merging are those of ``sizes`` (Kuo et al., sections 4.2 and 5), the estimate of an
-# area alone is that of :mod:`od_core.group_sizes.estimation.posterior`, with a chain for every level.
-
-
 @dataclass(frozen=True)
 class SizesPosterior(MergedLevels):
-    """All levels by posterior means of noisy sizes; mostly better than ``sizes`` with the same noise (docs).
+    """A mechanism that estimates every area's sizes by the posterior mean of its curve, and merges the levels.
 
-    A run of groups of one size weighs as many as it has, as in ``cumulative``.
+    Measurement and merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. The estimate of an area
+    is that of :mod:`od_core.group_sizes.estimation.posterior`, with one chain per level. It is mostly better than
+    ``sizes`` with the same noise (``docs/group-sizes-estimators.md``). The weight of a run is its number of groups, as
+    in ``cumulative``.
     """
 
     name: ClassVar[str] = "sizes_posterior"
     query: ClassVar[Query] = "sizes"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: noisy values of another shape, or too large for 64-bit sums.
+            OdError: The noisy values have another shape or are too large for 64-bit sums.
         """
         check_noisy(frame, self.query, frame.levels, noisy)
         levels = []

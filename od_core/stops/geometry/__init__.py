@@ -1,1 +1,1 @@
-"""Describe grids, boxes of cells, and the questions that are asked of them."""
+"""Define grids, boxes of cells, and range queries on them."""

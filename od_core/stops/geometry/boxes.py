@@ -1,4 +1,4 @@
-"""Disjoint boxes of a grid with noisy counts: what a mechanism measures, and public once it is drawn."""
+"""Hold the disjoint boxes of a grid with their noisy counts, and check that they fill the grid."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Bounds = NDArray[np.int32]
 """First or last cell of each box in each dimension; shape (boxes, dimensions)."""
 
 MAX_BOXES = 1 << 23
-"""Most boxes of a release: 56 bytes each in six dimensions, and the nodes of a tree more while they are cut."""
+"""Largest number of boxes of a release. A box takes 56 bytes in six dimensions; tree nodes take more while cut."""
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes that partition the space, each with its noisy count.
+    """A partition of the space into boxes, each with its noisy count. It is public once drawn.
 
     Attributes:
         lower: first cell of each box in each dimension; shape (boxes, dimensions).
-        upper: last cell, inclusive.
-        noisy: noisy count of each box, as it was drawn; shape (boxes,).
+        upper: last cell of each box in each dimension, inclusive; shape (boxes, dimensions).
+        noisy: noisy count of each box, as drawn; shape (boxes,).
     """
 
     lower: Bounds
@@ -41,21 +41,19 @@ class Boxes:
         return len(self.noisy)
 
 
-# Whether boxes fill a grid without gap or overlap: an identity of polynomials, looked at in random points.
-
-
 PRIME = (1 << 31) - 1
 ROUNDS = 3
 
 
 def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
-    """Whether every cell of the grid lies in exactly one box; in time and memory of the boxes, not of the cells.
+    """Return whether every cell of the grid lies in exactly one box, by a random test of a polynomial identity.
 
-    Give every cell of every dimension an unknown weight, and a cell of the grid the product of its weights. The boxes'
-    sum of weights equals the grid's, as polynomials, if and only if every cell lies in one box. A product over the
-    dimensions of sums over their cells is all that it takes, and cells that no box divides need one weight together.
-    Two different polynomials of degree d agree in a random point of a field of p elements with probability d / p at
-    most (Schwartz 1980, Zippel 1979): in 8 dimensions, in three points, 1e-25.
+    Time and memory depend on the number of boxes, not of cells. Each cell number of each dimension has an unknown
+    weight, and the weight of a cell of the grid is the product over its dimensions. As polynomials, the weights of the
+    boxes sum to the weight of the grid if and only if every cell lies in exactly one box. The weight of a box is a
+    product over the dimensions of sums over its cells, and adjacent cells that no box separates can share one weight.
+    Two different polynomials of degree d agree at a random point of a field of p elements with probability at most
+    d / p [schwartz1980polynomial, zippel1979sparse]: in 8 dimensions, at three points, 1e-25.
 
     Args:
         lower, upper: first and last cell of each box; shape (boxes, dimensions).
@@ -72,7 +70,7 @@ def _agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Genera
     for dimension, size in enumerate(grid.sizes):
         begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1
         cuts = np.unique(np.concatenate([[0, size], begins, ends]))
-        below = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # of all cells before a cut
+        below = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
         weights = (below[np.searchsorted(cuts, ends)] - below[np.searchsorted(cuts, begins)]) % PRIME
         products = products * weights % PRIME
         whole = whole * int(below[-1]) % PRIME

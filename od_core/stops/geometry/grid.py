@@ -1,4 +1,4 @@
-"""The public grid that trips with stops are points of."""
+"""Define the public grid of trips with stops, and number its cells."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from od_core.errors import OdError
 
 Counts = NDArray[np.int64]
 Points = NDArray[np.int32]
-"""Cell of each trip, one row a trip; shape (trips, dimensions)."""
+"""Cell of each trip in each dimension; shape (trips, dimensions)."""
 
 MAX_SIDE = 1 << 31
-"""Cells of a dimension are numbered in 32 bits."""
+"""Largest number of cells of a dimension; they are numbered in 32 bits."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How many cells each dimension has: with k places on a w x w map, 2k dimensions of w cells.
+    """A grid of cells; k places on a w x w map give 2k dimensions of w cells.
 
     Attributes:
         sizes: number of cells of each dimension.
 
     Raises:
-        OdError: no dimension, or one without cells, or with more than can be numbered.
+        OdError: There is no dimension, or a dimension has less than 1 or more than 2^31 cells.
     """
 
     sizes: tuple[int, ...]
@@ -56,11 +56,11 @@ class Grid:
 def cells_of(
     coordinates: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64], sizes: Sequence[int]
 ) -> Points:
-    """Cell of each point where each dimension has cells of equal width; the greatest coordinate lies in the last cell.
+    """Find the cell of each point, with cells of equal width; the greatest coordinate lies in the last cell.
 
     Args:
-        coordinates: within the bounds; shape (points, dimensions).
-        least, most: bounds of each dimension, the least below the greatest; shape (dimensions,).
+        coordinates: coordinates within the bounds; shape (points, dimensions).
+        least, most: bounds of each dimension, least < most; shape (dimensions,).
         sizes: number of cells of each dimension.
     """
     number = np.array(sizes)
@@ -68,18 +68,18 @@ def cells_of(
     return cells
 
 
-# The cells of a grid that have trips, each once: what trees of boxes are grown over.
-
-
 Rows = NDArray[np.int32]
-"""Filled cells: the cell in each dimension and, last, its number of trips; shape (cells, dimensions + 1)."""
+"""Filled cells: the cell in each dimension, then its number of trips; shape (cells, dimensions + 1)."""
 
 _WORD = 1 << 63
-"""Cells that one word can number."""
+"""Number of cells that one word can number."""
 
 
 def filled_cells(points: Points, grid: Grid) -> Rows:
-    """Confidential: every cell with trips, in lexicographic order; fewer than 2^31 trips, each on the grid."""
+    """Return every cell with trips once, in lexicographic order. The result is confidential.
+
+    There must be fewer than 2^31 trips, all on the grid.
+    """
     words = keys(points, grid)
     if len(words) == 1:
         found, trips = np.unique(words[0], return_counts=True)
@@ -101,9 +101,12 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
 
 
 def keys(points: Points, grid: Grid) -> list[Counts]:
-    """Confidential: the cell of each trip as a number of one word or, on large grids, several; first word first."""
+    """Number the cell of each trip, in one word or, on large grids, in several words, most significant first.
+
+    The result is confidential.
+    """
     words: list[Counts] = []
-    room = 0  # cells that the last word may still be multiplied by
+    room = 0  # largest factor by which the last word may still be multiplied
     for dimension, size in enumerate(grid.sizes):
         cell = points[:, dimension]
         if size > room:

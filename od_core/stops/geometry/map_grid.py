@@ -1,4 +1,4 @@
-"""A public map, cut into cells, on which every place of a trip lies."""
+"""Define the public map, cut into cells, on which every place of a trip lies."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from od_core.stops.geometry.grid import MAX_SIDE, Counts, Grid, Points, cells_of
 
 @dataclass(frozen=True)
 class MapGrid:
-    """Degrees cut into side x side cells; a trip is a cell for each of its places, longitude before latitude.
+    """A map of side x side cells; a trip has a cell for each of its places, longitude before latitude.
 
     Attributes:
-        west, east, south, north: of the map, in degrees; public.
-        side: cells of each side.
+        west, east, south, north: public edges of the map, in degrees.
+        side: number of cells on each side.
         places: names of a trip's places in order, origin first, destination last.
 
     Raises:
-        OdError: no map, or degrees that are none; fewer than two places, or a name twice.
+        OdError: The edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
+            fewer than two places, or a name occurs twice.
     """
 
     west: float
@@ -45,26 +46,26 @@ class MapGrid:
 
     @property
     def edges(self) -> tuple[float, float, float, float]:
-        """West, east, south, north."""
+        """West, east, south and north edge, in degrees."""
         return self.west, self.east, self.south, self.north
 
     @property
     def grid(self) -> Grid:
-        """Two dimensions a place: longitude and latitude."""
+        """Grid with two dimensions per place: longitude and latitude."""
         return Grid((self.side,) * (2 * len(self.places)))
 
     @classmethod
     def around(cls, longitude: pd.Series, latitude: pd.Series, side: int, places: Sequence[str]) -> MapGrid:
-        """The least map around some public places. Raises OdError where a coordinate is missing or no number."""
+        """Create the smallest map around public places. Raises OdError if a coordinate is missing or not a number."""
         degrees = [_degrees(column) for column in (longitude, latitude)]
         (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
         return cls(west, east, south, north, side, tuple(places))
 
     def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
-        """Cell of each public place; the last degree lies in the last cell. Shape (places, 2).
+        """Find the cell of each public place; the east and north edges lie in the last cell. Shape (places, 2).
 
         Raises:
-            OdError: a coordinate is missing or no number; a place that is not on the map.
+            OdError: A coordinate is missing or not a number, or a place is not on the map.
         """
         degrees = np.column_stack([_degrees(longitude), _degrees(latitude)])
         least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
@@ -73,7 +74,7 @@ class MapGrid:
         return cells_of(degrees, least, most, (self.side, self.side))
 
     def degrees(self, lower: Counts, upper: Counts) -> list[tuple[float, float, float, float]]:
-        """West, south, east and north of a box's rectangle for each place; bounds of cells, inclusive, shape (2 k,)."""
+        """Return west, south, east and north of a box for each of k places; inclusive bounds of cells, shape (2k,)."""
         width, height = (self.east - self.west) / self.side, (self.north - self.south) / self.side
         return [
             (
@@ -86,13 +87,13 @@ class MapGrid:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """The map as JSON-ready public facts; see :meth:`from_facts`."""
+        """Return the public facts of the map, ready for JSON; see :meth:`from_facts`."""
         names = ("west", "east", "south", "north")
         return {**dict(zip(names, self.edges, strict=True)), "side": self.side, "places": list(self.places)}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> MapGrid:
-        """The map behind its facts."""
+        """Create the map from its public facts."""
         return cls(**{**facts, "places": tuple(facts["places"])})
 
 

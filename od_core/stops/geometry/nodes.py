@@ -1,4 +1,4 @@
-"""Nodes of a tree of boxes, all of one depth, and how they are divided."""
+"""Hold the nodes of one depth of a tree of boxes, and divide them into children."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from od_core.stops.geometry.grid import Counts, Grid, Rows
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Disjoint boxes, and the filled cells that lie in each. Confidential but for the bounds.
+    """The disjoint boxes of one depth with the filled cells in each. Everything except the bounds is confidential.
 
     Attributes:
         lower, upper: first and last cell of each box in each dimension; shape (nodes, dimensions).
-        first, last: range of its rows among the filled cells; shape (nodes,).
-        trips: number of trips in it; shape (nodes,).
+        first, last: half-open range of each node's rows among the filled cells; shape (nodes,).
+        trips: number of trips in each node; shape (nodes,).
     """
 
     lower: Bounds
@@ -35,7 +35,7 @@ class Nodes:
 
     @classmethod
     def root(cls, rows: Rows, grid: Grid) -> Nodes:
-        """The whole space."""
+        """Create the root, the whole space."""
         upper = np.array([grid.sizes], dtype=np.int64) - 1
         return cls(
             np.zeros((1, grid.dimensions), dtype=np.int32),
@@ -46,17 +46,18 @@ class Nodes:
         )
 
     def chosen(self, which: NDArray[np.bool_]) -> Nodes:
-        """Those of the nodes."""
+        """Return the nodes that the mask selects."""
         return Nodes(self.lower[which], self.upper[which], self.first[which], self.last[which], self.trips[which])
 
     def divided(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
-        """Their children, those of a node behind one another; the rows are put in order of the children, in place.
+        """Divide the nodes, and return the children of one node after the other.
 
         Args:
-            rows: filled cells.
-            dimensions: which dimension of each node is cut; shape (nodes,).
-            parts: into how many parts; shape (nodes,), at least 1.
-            begins: first cell of every part, ascending, a node's first where the node begins; shape (sum of parts,).
+            rows: filled cells, sorted in place into the order of the children.
+            dimensions: dimension in which each node is cut; shape (nodes,).
+            parts: number of parts of each node, at least 1; shape (nodes,).
+            begins: first cell of every part, ascending within a node, where the first part begins with the node; shape
+                (sum of parts,).
         """
         lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
         children, along = np.arange(len(lower)), np.repeat(dimensions, parts)
@@ -72,7 +73,7 @@ class Nodes:
 
 
 def refuse_too_many(boxes: int) -> None:
-    """Refuse a tree that would have more boxes than fit, before they are made. Raises OdError."""
+    """Refuse a tree of more than ``MAX_BOXES`` boxes before they are made. Raises OdError."""
     if boxes > MAX_BOXES:
         raise OdError(
             "OD-STOPS-TOO-MANY-BOXES",
@@ -83,17 +84,17 @@ def refuse_too_many(boxes: int) -> None:
 
 
 def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
-    """Boxes of all these nodes, with these noisy counts."""
+    """Join nodes and their noisy counts into boxes."""
     lower, upper = np.concatenate([each.lower for each in nodes]), np.concatenate([each.upper for each in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
 
 
 @kernel
 def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
-    """Put the rows of every node in order of its children, in place, and count.
+    """Sort the rows of every node by child, in place, and count the rows and trips of each child.
 
-    Each row is carried to the next free place of its child, and the one that stood there is carried on: every row
-    moves at most once (American flag sort; McIlroy, Bostic & McIlroy 1993).
+    Each row is moved to the next free position of its child, and the row that it replaces is moved next, so every row
+    moves at most once. This is American flag sort [mcilroy1993radix].
     """
     width = rows.shape[1]
     carried = np.empty(width, rows.dtype)
@@ -108,7 +109,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
         for child in range(start, end):
             child_first[child] = place
             place += child_last[child]
-            child_last[child] = child_first[child]  # next free place for now
+            child_last[child] = child_first[child]  # for now, the next free position
         for child in range(start, end):
             limit = child_first[child + 1] if child + 1 < end else last
             while child_last[child] < limit:
@@ -130,7 +131,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
 
 @kernel
 def _part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
-    """The last part that begins at or before the cell, by bisection without a branch."""
+    """Return the last part that begins at or before the cell, by branch-free bisection."""
     size = end - start
     while size > 1:
         half = size >> 1

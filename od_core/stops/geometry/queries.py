@@ -1,4 +1,4 @@
-"""Range queries on disjoint boxes with counts, each spread evenly over the cells of its box (paper, section 2.2)."""
+"""Answer range queries on disjoint boxes, with counts spread evenly over a box [shaham2022stops, section 2.2]."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from od_core.stops.geometry.boxes import Bounds
 from od_core.stops.geometry.grid import Counts
 
 Range = tuple[int, int]
-"""First and last cell of a dimension, both included."""
+"""First and last cell in a dimension, both inclusive."""
 
 
 def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ranges: ArrayLike) -> Reals:
-    """How many trips lie in each range, by the counts of the boxes.
+    """Estimate the number of trips in each range from the counts of the boxes.
 
     Args:
         boxes_lower: first cell of each box in each dimension; shape (boxes, dimensions). The boxes fill the space.
-        boxes_upper: last cell, inclusive.
-        counts: noisy or whole; shape (boxes,).
-        ranges: one query a row, for each dimension its first and last cell; shape (queries, dimensions, 2).
+        boxes_upper: last cell of each box in each dimension, inclusive; shape (boxes, dimensions).
+        counts: noisy or post-processed count of each box; shape (boxes,).
+        ranges: first and last cell of each query in each dimension; shape (queries, dimensions, 2).
 
     Returns:
-        Shape (queries,). A count of a box that lies partly in a query is taken in proportion to its cells there.
+        The answers, shape (queries,). A box that lies partly in a query counts in proportion to its cells there.
 
     Raises:
-        OdError: a query is not whole numbers, has other dimensions than the boxes, ends before it begins, or is not
+        OdError: A query is not made of integers, has other dimensions than the boxes, ends before it begins, or is not
             within the space.
 
     >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
@@ -49,16 +49,17 @@ def origin_destination(
     destination: Sequence[Range],
     places: int,
 ) -> float:
-    """Trips from one area of the map to another, wherever they stopped in between.
+    """Estimate the trips from one area of the map to another, with any stops in between.
 
     Args:
-        boxes_lower, boxes_upper, counts: as for :func:`answers`.
-        origin: the range of each dimension of the first place: two on a map, one in a zone list.
-        destination: the same of the last place.
-        places: of a trip, origin and destination counted.
+        boxes_lower, boxes_upper, counts: see :func:`answers`.
+        origin: range of each dimension of the first place: two on a map, one in a zone list.
+        destination: range of each dimension of the last place.
+        places: number of places of a trip, including origin and destination.
 
     Raises:
-        OdError: fewer than two places, dimensions that do not belong to so many places; as :func:`answers`.
+        OdError: There are fewer than two places, the dimensions do not fit the number of places, or a range is invalid
+            (see :func:`answers`).
     """
     space = _space(boxes_upper)
     if not isinstance(places, int) or places < 2 or len(space) % places:
@@ -71,14 +72,14 @@ def origin_destination(
 
 
 def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
-    """The queries as an array; see :func:`answers`.
+    """Validate the queries and return them as an array; see :func:`answers`.
 
     Args:
-        ranges: shape (queries, dimensions, 2).
-        sizes: cells of each dimension.
+        ranges: the queries; shape (queries, dimensions, 2).
+        sizes: number of cells of each dimension.
 
     Raises:
-        OdError: as :func:`answers`.
+        OdError: As in :func:`answers`.
     """
     try:
         given = np.asarray(ranges)
@@ -99,7 +100,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
 
 def _space(boxes_upper: Bounds) -> list[int]:
-    """Cells of each dimension, of boxes that fill the space."""
+    """Return the number of cells of each dimension, given boxes that fill the space."""
     return [int(last) + 1 for last in boxes_upper.max(axis=0)]
 
 
@@ -111,30 +112,27 @@ def _fault(message: str) -> OdError:
     return OdError("OD-STOPS-QUERY", message, next_step="correct the query")
 
 
-# Disjoint boxes in an order that keeps neighbours together, so that a query looks at few of them.
-
-
 Reals = NDArray[np.float64]
 Ranges = NDArray[np.int64]
 """First and last cell, inclusive, of every query in every dimension; shape (queries, dimensions, 2)."""
 
 _BLOCK = 64
-"""Boxes of a block. Larger ones are seldom wholly inside or outside a query, smaller ones are many."""
+"""Number of boxes in a block. Larger blocks rarely lie wholly inside or outside a query; smaller ones are too many."""
 
 _PIECE = 32
-"""Queries that a thread answers at a time."""
+"""Number of queries that a thread answers at a time."""
 
 _KEY_BITS = 63
 
 
 @dataclass(frozen=True, eq=False)
 class BoxIndex:
-    """Boxes sorted along a Z-order curve, in blocks of neighbours with the least box around each.
+    """An index of boxes, sorted along a Z-order curve into blocks of nearby boxes, so that a query looks at few boxes.
 
     Attributes:
-        order: where each sorted box stands among those given; shape (boxes,).
+        order: position of each sorted box among the given boxes; shape (boxes,).
         lower, upper: first and last cells of the sorted boxes; shape (boxes, dimensions).
-        block_lower, block_upper: of the box around each block; shape (blocks, dimensions).
+        block_lower, block_upper: the same of the smallest box around each block; shape (blocks, dimensions).
     """
 
     order: NDArray[np.int64]
@@ -145,7 +143,7 @@ class BoxIndex:
 
     @classmethod
     def of(cls, lower: Bounds, upper: Bounds) -> BoxIndex:
-        """Of at least one box. Points are boxes with one cell: give them as both bounds."""
+        """Create the index of at least one box. Points are boxes of one cell: pass them as both bounds."""
         bits = np.array([int(last).bit_length() for last in upper.max(axis=0)], dtype=np.int64)
         keys = np.empty(len(lower), dtype=np.int64)
         _interleave(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
@@ -157,13 +155,13 @@ class BoxIndex:
         return cls(order, sorted_lower, sorted_upper, *around)
 
     def answers(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
-        """Sum over the boxes of count x share of the box's cells that lie in the query; shape (queries,).
+        """Sum the counts of the boxes, each times the share of its cells in the query; shape (queries,).
 
-        The sum is taken in the same order by any number of threads.
+        The order of summation does not depend on the number of threads.
 
         Args:
-            counts: of the boxes as they were given; shape (boxes,).
-            ranges: inside the space.
+            counts: counts of the boxes in the given order; shape (boxes,).
+            ranges: queries within the space; shape (queries, dimensions, 2).
         """
         ordered = counts[self.order].astype(np.float64)
         sums = np.add.reduceat(ordered, np.arange(0, len(ordered), _BLOCK))
@@ -180,10 +178,10 @@ class BoxIndex:
 
 @kernel
 def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-def]  # compiled
-    """Place of each box's middle on the Z-order curve: leading bits of all dimensions, then the next, and so on.
+    """Compute the position of each box's centre on the Z-order curve by interleaving bits, leading bits first.
 
-    Every dimension is stretched to ``key_bits``. Dimensions beyond the bits of a key are left out: the order decides
-    about speed alone.
+    Every dimension is scaled to ``key_bits`` bits. Dimensions beyond the bits of a key are ignored, because the order
+    affects only speed.
     """
     for box in range(len(keys)):
         key = 0
@@ -197,7 +195,7 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 
 @kernel
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
-    """Answer every query: blocks outside are passed over, blocks inside give their sum, others are looked into."""
+    """Answer every query: skip blocks outside, take the sum of blocks inside, and examine the boxes of the others."""
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):
@@ -214,7 +212,7 @@ def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, 
 
 @kernel
 def _are_apart(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Whether no cell of the box lies in the query: known in the first dimension that says so."""
+    """Return whether no cell of the box lies in the query."""
     for i in range(lower.shape[1]):
         if lower[box, i] > ranges[query, i, 1] or upper[box, i] < ranges[query, i, 0]:
             return True
@@ -223,7 +221,7 @@ def _are_apart(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def
 
 @kernel
 def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Whether all cells of the box lie in the query."""
+    """Return whether all cells of the box lie in the query."""
     for i in range(lower.shape[1]):
         if lower[box, i] < ranges[query, i, 0] or upper[box, i] > ranges[query, i, 1]:
             return False
@@ -232,7 +230,7 @@ def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def] 
 
 @kernel
 def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Share of the box's cells that lie in the query, which some do."""
+    """Return the share of the box's cells that lie in the query; at least one cell must."""
     share = 1.0
     for i in range(lower.shape[1]):
         low, high = np.int64(lower[box, i]), np.int64(upper[box, i])

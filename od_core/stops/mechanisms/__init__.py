@@ -1,4 +1,4 @@
-"""The named mechanisms for trips with stops."""
+"""List the mechanisms for trips with stops by name."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ MECHANISMS: dict[str, Callable[..., StopsMechanism]] = {
 
 
 def mechanism_named(name: str, **options: Any) -> StopsMechanism:
-    """The mechanism of that name with its options. Raises OdError for an unknown name or option."""
+    """Return the mechanism of that name with its options. Raises OdError if the name or an option is unknown."""
     return mechanism_of(MECHANISMS, name, "trips with stops", options)

@@ -1,4 +1,4 @@
-"""Trees whose depth i cuts dimension i + 1 as finely as a noisy count allows (Shaham et al., section 4; spec 5)."""
+"""Grow trees whose depth i cuts dimension i + 1 as finely as a noisy count allows [shaham2022stops, section 4]."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from od_core.stops.mechanisms.mechanism import Drawn, Rounding, check_rounding, 
 from od_core.stops.mechanisms.path import Path
 
 ROOT_SHARE = Fraction(1, 100)
-"""Of the budget, for the number of all trips (equation 33)."""
+"""Share of the budget for the total number of trips [shaham2022stops, equation 33]."""
 
 _BITS_OF_WEIGHT = 20
-"""Weights of the depths are powers of m0^(1/3), rounded down to so many bits after the point: shares are fractions."""
+"""Number of bits after the binary point to which powers of m0^(1/3), the weights of the depths, are rounded down.
+Rounded weights make the shares of the depths exact fractions."""
 
 
 @dataclass(frozen=True)
 class DensityTree:
-    """What DAF-Entropy and DAF-Homogeneity have in common (algorithms 2 and 3).
+    """The common base of DAF-Entropy and DAF-Homogeneity [shaham2022stops, Algorithms 2 and 3].
 
-    Every node is counted with noise; where the count is below 1 / (budget left on its path) the node is a leaf. Else
-    its dimension is cut into as many parts as :func:`od_core.stops.mechanisms.mechanism.fan_out` says for the
-    dimensions and the budget that are left. A leaf is measured again, with all that its path has left; its first count
-    is not used again. At full depth there is one measurement, with what is left. Where trips may be replaced, half the
-    budget buys the same noise, and both rules, which are about noise, take half: twice the budget then gives the same
-    tree.
+    Every node is measured with noise. If the count is below 1 / (budget remaining on its path), the node is a leaf.
+    Otherwise its dimension is cut into parts; :func:`od_core.stops.mechanisms.mechanism.fan_out` gives their number for
+    the remaining dimensions and budget. A leaf is measured again with all that remains on its path, and its first count
+    is discarded. At full depth there is a single measurement, with all that remains. If trips may be replaced, both
+    rules use half the budget, since they depend on the noise: twice the budget then gives the same tree.
 
     Attributes:
-        rounding: of the number of parts; three halves of m was measured best.
+        rounding: rounding of the number of parts; in measurements, three halves of m was best.
     """
 
     rounding: Rounding = "times_1.5"
@@ -52,14 +52,14 @@ class DensityTree:
         return {"rounding": self.rounding}
 
     def refuse(self, grid: Grid) -> None:
-        """No grid is too large: the tree follows the trips."""
+        """Accept every grid, because the tree follows the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """That of the number of all trips; see :meth:`od_core.stops.mechanisms.mechanism.StopsMechanism.scales`."""
+        """Return the noise scale of the total number of trips; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """See :meth:`od_core.stops.mechanisms.mechanism.StopsMechanism.draw`."""
+        """Grow the tree and draw the noisy counts of its leaves; see :class:`StopsMechanism`."""
         rows = filled_cells(points, grid)
         nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
         leaves: list[tuple[Nodes, Counts, Path]] = []
@@ -89,74 +89,81 @@ class DensityTree:
         return Drawn(joined(kept, noisy), paths, path_of)
 
     def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """What the choice of cuts is charged: out of the depth's share, but for the root's, which is beside it."""
+        """Return the charge for the choice of cuts: a part of the depth's share, or at the root an extra charge."""
         return Fraction(0)
 
     def cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
     ) -> NDArray[np.int32]:
-        """First cells of all parts of all nodes, which are whole in dimension ``depth``; shape (sum of parts,).
+        """Cut the nodes in dimension ``depth``, and return the first cells of all parts; shape (sum of parts,).
 
         Args:
-            choosing: what the path has paid for the choice, if the length is above 1.
+            rows: filled cells.
+            nodes: nodes that are uncut in this dimension.
+            depth: depth of the nodes, the dimension that is cut.
+            parts: number of parts of each node; shape (nodes,).
+            length: number of cells of the dimension.
+            choosing: charge that the path has paid for the choice, if ``length`` is above 1.
+            path: path of the nodes.
         """
         return equal_parts(parts, length)
 
 
 def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
-    """First cells of each of so many nearly equal parts of ``length`` cells, one after the other."""
+    """Return the first cells of each node's nearly equal parts of ``length`` cells, one node after the other."""
     of = np.repeat(parts, parts)
     return (number_of_part(parts) * length // of).astype(np.int32)
 
 
 def number_of_part(parts: Counts) -> Counts:
-    """0, 1, ..., parts - 1 for every node; shape (sum of parts,)."""
+    """Return 0, 1, ..., parts - 1 for every node; shape (sum of parts,)."""
     return np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
 
 
 def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
-    """Shares of depths 1 to d of what is left below the root, as m0^(i / 3) to depth i (equation 32)."""
+    """Split the budget below the root among depths i = 1 to d, as m0^(i / 3) [shaham2022stops, equation 32]."""
     weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
     return [left * Fraction(weight, sum(weights)) for weight in weights]
 
 
 def _cube_root(number: int) -> int:
-    """The largest whole number whose cube is at most this one."""
-    root = 1 << -(-number.bit_length() // 3)  # at least the root; Newton's steps fall from there
+    """Return the largest integer whose cube is at most this number."""
+    root = 1 << -(-number.bit_length() // 3)  # at least the root; Newton's steps decrease from there
     while (lower := (2 * root + number // root**2) // 3) < root:
         root = lower
     return root
 
 
-# How uneven the parts of a box are: what DAF-Homogeneity makes small (Shaham et al., equation 22).
+# Scores of cuts: DAF-Homogeneity minimises the unevenness of the parts of a box [shaham2022stops, equation 22].
 
 
 SENSITIVITY = 2
-"""What one trip more or less changes a score by, at most."""
+"""Largest change of a score when one trip is added or removed."""
 
 _LARGE = np.int64((1 << 63) - 1)
-"""Stands for any larger number of cells."""
+"""Value that represents any larger number of cells."""
 
 
 def heterogeneity(
     rows: Rows, nodes: Nodes, dimension: int, parts: Counts, candidates: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Confidential: the score of every way to cut every node; shape (nodes, candidates).
+    """Compute the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
 
-    It is the sum over the parts of the whole number below O, O = sum of |f - mean| over all V cells of the part, empty
-    ones included. As the deviations sum to 0, O is twice the sum of those above the mean: 2 (S - K c / V), with c the
-    trips of the part, K the number of cells with more than c / V trips and S their trips. So 2 S - ceil(2 K c / V) is
-    exact in 64 bits, for fewer than 2^31 trips; and where V is above 2 K c it is 2 S - 1, whatever V is.
+    The score is the sum of floor(O) over the parts, where O is the sum of |f - mean| over all V cells of the part,
+    including empty ones. The deviations sum to 0, so O is twice the sum of those above the mean: 2 (S - K c / V), where
+    c is the number of trips of the part, K the number of cells with more than c / V trips, and S the trips in these
+    cells. Therefore floor(O) = 2 S - ceil(2 K c / V), which is exact in 64 bits for fewer than 2^31 trips. If V is
+    above 2 K c, it is 2 S - 1 for every such V.
 
-    One trip more changes one part. There it changes one deviation by 1 - 1 / V at most and the V - 1 others by 1 / V,
-    so O by 2 at most; and floor(O) by 2 at most, too, since O <= O' + 2 gives floor(O) <= floor(O') + 2. No finer unit
-    is needed: the noise is some hundred times as wide.
+    One additional trip changes one part. It changes one deviation by at most 1 - 1 / V and the V - 1 others by 1 / V,
+    so O changes by at most 2. So does floor(O), since O <= O' + 2 implies floor(O) <= floor(O') + 2. A finer unit is
+    not needed: the noise is about a hundred times as wide.
 
     Args:
         rows: filled cells.
-        nodes: whole in the dimension.
-        dimension: that is cut.
-        parts: of each node; shape (nodes,).
+        nodes: nodes that are uncut in the dimension.
+        dimension: dimension that is cut.
+        parts: number of parts of each node; shape (nodes,).
         candidates: first cells of the parts; shape (candidates, sum of parts).
     """
     sides = nodes.upper.astype(np.int64) - nodes.lower + 1
@@ -173,9 +180,10 @@ def heterogeneity(
 
 @kernel
 def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
-    """Scores of all nodes. The rows of a node are read once, and once more for each candidate that has dense parts.
+    """Compute the scores of all nodes.
 
-    All cuts of all candidates of a node, sorted, are edges: what lies between two of them is counted once.
+    The rows of a node are read once, and once more for each candidate with dense parts. The cuts of all candidates of a
+    node are sorted into edges, and the trips between two edges are counted once.
     """
     of_row, number = rows.shape[1] - 1, len(candidates)
     trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
@@ -222,7 +230,7 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
 
 @kernel
 def _part_of(cell, begins, parts):  # type: ignore[no-untyped-def]  # compiled
-    """The last part that begins at or before the cell, by bisection without a branch."""
+    """Return the last part that begins at or before the cell, by branch-free bisection."""
     part = 0
     while parts > 1:
         half = parts >> 1
@@ -231,59 +239,54 @@ def _part_of(cell, begins, parts):  # type: ignore[no-untyped-def]  # compiled
     return part
 
 
-# A choice among candidates by their noisy scores, charged whatever their number.
+# Choice among candidates by their noisy scores.
 
 
 def choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
-    """Scale of the noise on every score: 2 D / epsilon, where a trip moves a score by D."""
+    """Return the scale of the noise on every score: 2 D / epsilon, where one record changes a score by at most D."""
     return 2 * SENSITIVITY * sensitivity / epsilon
 
 
 def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
-    """The candidate of least score with discrete Laplace noise; shape (nodes,) from (nodes, candidates).
+    """Choose the candidate with the least noisy score; shape (nodes,) from (nodes, candidates).
 
-    It costs epsilon, which the path has paid, and no more whatever the number of candidates. Fix the noise of all but
-    one of them: that one is chosen if its noise is at most some whole number (ties go to the first). A trip more or
-    less moves its own score by D at most and those that it is compared with by D, so that number by 2 D, and the
-    probability by a factor of exp(2 D / scale) at most. D scores move apart, some up and some down, so that half the
-    noise would not do. A replaced trip is one fewer and one more, in one node or in two: the noise is twice as wide.
+    The choice costs epsilon, which the path has paid, for any number of candidates. Fix the noise of all candidates but
+    one: this one is chosen if its noise is at most some integer (ties go to the first). Adding or removing a trip
+    changes its own score by at most D and the scores that it is compared with by at most D, so it changes the integer
+    by at most 2 D and the probability by a factor of at most exp(2 D / scale). Some scores may rise while others fall,
+    so half the noise would not be enough. A replaced trip is one removed and one added, in one node or in two, so the
+    noise is twice as wide.
     """
     noise = path.noise(choice_scale(epsilon, path.sensitivity), scores.size)
     chosen: Counts = np.argmin(scores + noise.reshape(scores.shape), axis=1)
     return chosen
 
 
-# DAF-Entropy (Shaham et al., section 4.2): nodes are cut into equal parts.
-
-
 @dataclass(frozen=True)
 class DAFEntropy(DensityTree):
-    """The tree of algorithm 2, each node cut into nearly equal parts."""
+    """The tree whose nodes are cut into nearly equal parts [shaham2022stops, section 4.2, Algorithm 2]."""
 
     name: ClassVar[str] = "daf_entropy"
 
 
-# DAF-Homogeneity (Shaham et al., section 4.3, corrected): nodes are cut where their parts are most even.
-
-
 MOST_CANDIDATES = 1000
-"""The work grows with them, the gain hardly does."""
+"""Largest number of candidates; the work grows with them, but the gain hardly does."""
 
 
 @dataclass(frozen=True)
 class DAFHomogeneity(DensityTree):
-    """The tree of algorithm 3: of some random ways to cut a node, the one whose parts are most even, with noise.
+    """The tree whose nodes are cut where the parts are most even [shaham2022stops, section 4.3, Algorithm 3].
 
-    The cuts are those of p random candidates whose parts are most even (``heterogeneity.py``), chosen with noise
-    (``choice.py``). The paper differs in what would break the promise: its noise is 2 / (p epsilon) wide, and its root
-    chooses without a charge; and in what would not work: it draws m cuts and sums m + 1 parts. Here the choice comes
-    after the test whether a node stops, so that a leaf keeps what it would have cost, and the root pays for its own. A
-    node that goes on in one part, with nothing to choose, pays all the same, so that a depth has one path.
+    Of p random candidate cuts, the one with the most even parts (:func:`heterogeneity`) is chosen with noise
+    (:func:`noisy_minimum`). This corrects three errors of the source. Its noise has scale 2 / (p epsilon) and its root
+    chooses without a charge, which both break the privacy guarantee; and it draws m cuts but sums m + 1 parts. Here the
+    root's choice is charged, and a choice comes after the test whether a node stops, so that a leaf keeps the charge. A
+    node that goes on in one part has nothing to choose but is charged too, so that all nodes of a depth have one path.
 
     Attributes:
         rounding: see :class:`DensityTree`.
-        candidates: p, the number of ways to cut that are looked at.
-        choosing_share: q, of the share of a depth, what the choice is charged.
+        candidates: p, the number of candidate cuts.
+        choosing_share: q, the part of a depth's share that the choice is charged.
     """
 
     candidates: int = 10
@@ -311,18 +314,18 @@ class DAFHomogeneity(DensityTree):
         return super().options | more
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Those of the number of all trips and of the root's choice; see ``StopsMechanism``."""
+        """Return the noise scales of the total number of trips and of the root's choice; see ``StopsMechanism``."""
         choice = choice_scale(ROOT_SHARE * epsilon, sensitivity)
         return {**super().scales(epsilon, sensitivity), "root_choice": choice}
 
     def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """The share of the choice; at the root as much as its count."""
+        """Return the charge for the choice: a part of the depth's share, or at the root as much as its count."""
         return self.choosing_share * share if depth else share
 
     def cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
     ) -> NDArray[np.int32]:
-        """First cells of the parts of the chosen candidates; see :class:`DensityTree`."""
+        """Return the first cells of the parts of the chosen candidates; see :class:`DensityTree`."""
         candidates = random_parts(parts, length, self.candidates)
         scores = heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
@@ -332,14 +335,14 @@ class DAFHomogeneity(DensityTree):
 
 
 def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:
-    """Random first cells of the parts of every node, of so many candidates; shape (candidates, sum of parts).
+    """Draw the first cells of the parts of every node, for each candidate; shape (candidates, sum of parts).
 
-    The cut before part j is uniform on the cells within half a part of j / m, where an equal cut would be: these
-    stretches are disjoint and have a cell at least, so the cuts are distinct. Drawn by a key of the operating system's
-    for this call alone, and no function of the trips but through the numbers of parts, which have noise.
+    The cut before part j is uniform on the cells within half a part of j / m, where an equal cut would be. These ranges
+    are disjoint and have at least one cell each, so the cuts are distinct. They are drawn with a key that the operating
+    system provides for this call alone, and they depend on the trips only through the noisy numbers of parts.
     """
     of, part = np.repeat(parts, parts), number_of_part(parts)
-    low, high = (-(-((2 * part + side) * length) // (2 * of)) for side in (-1, 1))  # least cells at or after the ends
+    low, high = (-(-((2 * part + side) * length) // (2 * of)) for side in (-1, 1))  # first cells at or after the ends
     words = (Keystream().words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
     begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
     return np.where(part == 0, 0, begins).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Grids of nearly equal boxes: every dimension cut into as many parts as a formula says of the noisy total (spec 5)."""
+"""Cut every dimension of the space into nearly equal parts, whose number a formula gives for the noisy total."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from od_core.stops.mechanisms.mechanism import Drawn, parts_of
 from od_core.stops.mechanisms.path import Path
 
 TOTAL_SHARE = Fraction(1, 100)
-"""Share of the budget that the noisy total has (the paper's eps_0)."""
+"""Share of the budget for the noisy total, eps_0 in [shaham2022stops]."""
 
 NOTHING_SPENT = "nothing was spent"
 TOTAL_SPENT = "what was set aside stays charged: the noisy total was drawn"
 
 Parts = tuple[int, ...]
-"""How many parts each dimension is cut into."""
+"""Number of parts of each dimension."""
 
 
 class EqualGrid(ABC):
-    """A mechanism that cuts every dimension into m parts, m by its formula from the noisy total N.
+    """A mechanism that cuts every dimension into m parts, where m is a function of the noisy total N.
 
-    N has ``TOTAL_SHARE`` of the budget, all boxes have the rest. m is rounded to the nearest whole number, halves up,
-    and kept between 1 and the number of cells of the dimension; N of at most 1 gives m = 1.
+    N gets ``TOTAL_SHARE`` of the budget, and the boxes get the rest. m is rounded half up and clipped to the range from
+    1 to the number of cells of the dimension. If N is at most 1, m is 1.
     """
 
     name: ClassVar[str]
@@ -43,18 +43,18 @@ class EqualGrid(ABC):
         return {}
 
     def refuse(self, grid: Grid) -> None:  # noqa: B027  # of the protocol
-        """Nothing to refuse in public: how many boxes there are depends on the noisy total."""
+        """Accept every grid, because the number of boxes depends on the noisy total."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Scales of the noise on the total and on the boxes; see :class:`StopsMechanism`."""
+        """Return the noise scales of the total and of the boxes; see :class:`StopsMechanism`."""
         total = TOTAL_SHARE * epsilon
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """The boxes, each with a noisy count; see :class:`StopsMechanism`.
+        """Draw the boxes, each with a noisy count; see :class:`StopsMechanism`.
 
         Raises:
-            OdError: more than ``MAX_BOXES`` boxes, once the noisy total is drawn; the noise source fails.
+            OdError: The noisy total, once drawn, gives more than ``MAX_BOXES`` boxes, or the noise source fails.
         """
         total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
@@ -62,12 +62,12 @@ class EqualGrid(ABC):
         return draw_equal_boxes(points, grid, parts, path)
 
     def parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
-        """How many parts each dimension is cut into, at a noisy total.
+        """Return the number of parts of each dimension for a noisy total.
 
         Args:
-            total: N, noisy.
-            rate: epsilon of the boxes over the sensitivity: one over the scale of their noise.
-            grid: public.
+            total: N, the noisy total.
+            rate: epsilon of the boxes divided by the sensitivity, the inverse of their noise scale.
+            grid: the public grid.
         """
         if total <= 1:
             return (1,) * grid.dimensions
@@ -76,7 +76,7 @@ class EqualGrid(ABC):
 
     @abstractmethod
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """The m of every dimension before it is rounded, for N above 1; ``rate`` as in :meth:`parts`."""
+        """Return the m of every dimension before rounding, for N above 1; for ``rate`` see :meth:`parts`."""
 
 
 def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
@@ -92,13 +92,13 @@ def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
 
 
 def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
-    """Confidential in, public out: a box for each combination of parts, measured with all that the path has left.
+    """Measure a box for each combination of parts with all the remaining budget; the result is public.
 
     Args:
-        points: cells of the grid.
-        grid: public.
-        parts: at least 1, and at most the cells of the dimension; ``MAX_BOXES`` boxes at most.
-        path: of the root.
+        points: confidential cells of the trips.
+        grid: the public grid.
+        parts: from 1 to the number of cells for each dimension, with at most ``MAX_BOXES`` boxes.
+        path: path of the root.
     """
     noisy, paid = path.measured(_counted(points, grid, parts), path.left)
     lower, upper = _bounds(grid, parts)
@@ -106,14 +106,14 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
 
 
 def _counted(points: Points, grid: Grid, parts: Parts) -> Counts:
-    """Confidential: points in each box, the last dimension running fastest; shape (boxes,)."""
+    """Count the points in each box, with the last dimension varying fastest; shape (boxes,). It is confidential."""
     counts = np.zeros(math.prod(parts), dtype=np.int64)
     _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
     return counts
 
 
 def _bounds(grid: Grid, parts: Parts) -> tuple[Bounds, Bounds]:
-    """First and last cell of each box, in the order of :func:`_counted`."""
+    """Return the first and last cell of each box, in the order of :func:`_counted`."""
     boxes = math.prod(parts)
     lower, upper = (np.empty((boxes, grid.dimensions), dtype=np.int32) for _ in range(2))
     inner = boxes
@@ -126,13 +126,13 @@ def _bounds(grid: Grid, parts: Parts) -> tuple[Bounds, Bounds]:
 
 
 def _ends(size: int, parts: int) -> NDArray[np.int64]:
-    """Where the parts of a dimension begin, and its end: floor(k size / parts); shape (parts + 1,)."""
+    """Return the first cells of the parts of a dimension, and its end: floor(k size / parts); shape (parts + 1,)."""
     return np.arange(parts + 1, dtype=np.int64) * size // parts
 
 
 @kernel
 def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
-    """Count points by box. Cell x lies in the last part k with floor(k size / parts) <= x."""
+    """Count the points by box; cell x lies in the last part k with floor(k size / parts) <= x."""
     for point in range(len(points)):
         box = 0
         for i in range(len(sizes)):
@@ -140,12 +140,9 @@ def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # com
         counts[box] += 1
 
 
-# UNIFORM: one box, the whole space (the paper's baseline).
-
-
 @dataclass(frozen=True)
 class Uniform:
-    """The total, measured with the whole budget and spread evenly over all cells."""
+    """The baseline UNIFORM of [shaham2022stops]: one box, the whole space, measured with the whole budget."""
 
     name: ClassVar[str] = "uniform"
 
@@ -155,23 +152,20 @@ class Uniform:
         return {}
 
     def refuse(self, grid: Grid) -> None:
-        """Nothing to refuse: one box fits any grid."""
+        """Accept every grid, because there is only one box."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Scale of the noise on the boxes; see :class:`StopsMechanism`."""
+        """Return the noise scale of the box; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """The one box with its noisy count; see :class:`StopsMechanism`."""
+        """Draw the one box with its noisy count; see :class:`StopsMechanism`."""
         return draw_equal_boxes(points, grid, (1,) * grid.dimensions, path)
-
-
-# IDENTITY: noise on every cell (the paper's baseline).
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Every cell is a box, measured with the whole budget."""
+    """The baseline IDENTITY of [shaham2022stops]: every cell is a box, measured with the whole budget."""
 
     name: ClassVar[str] = "identity"
 
@@ -181,71 +175,73 @@ class Identity:
         return {}
 
     def refuse(self, grid: Grid) -> None:
-        """Refuse more cells than a grid may have boxes. Raises OdError with their number."""
+        """Refuse a grid with more than ``MAX_BOXES`` cells. Raises OdError with their number."""
         refuse_boxes(self.name, grid.sizes, spent=NOTHING_SPENT)
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Scale of the noise on the boxes; see :class:`StopsMechanism`."""
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """The cells, each with a noisy count; see :class:`StopsMechanism`. Raises OdError as :meth:`refuse`."""
+        """Draw the cells, each with a noisy count; see :class:`StopsMechanism`. Raises OdError as :meth:`refuse`."""
         self.refuse(grid)
         return draw_equal_boxes(points, grid, grid.sizes, path)
 
 
-# EUG, the extended uniform grid (paper, section 3.1, equation 13).
-
-
 BORDER_CONSTANT = 10 / math.sqrt(2)
-"""The paper's c_0, set by trial: the points on a query's border over those that it is wrong by."""
+"""Ratio c_0 of the points on a query's border to the error of the query, set by trial in [shaham2022stops]."""
 
 
 @dataclass(frozen=True)
 class EUG(EqualGrid):
-    """m where noise and non-uniformity together are least, averaged over the sizes of queries.
+    """The extended uniform grid, whose m minimises the sum of noise error and non-uniformity error.
 
-    The paper counts a query's border by its edges: right in two dimensions, while in more the border is made of faces.
-    The formula is kept as it is printed. In one dimension it is 0: the border does not shrink with the boxes.
+    The errors are averaged over the sizes of queries. The source measures a query's border by its edges, which is right
+    in two dimensions; in more dimensions the border consists of faces. The formula is kept as printed. In one dimension
+    it gives 0, because the border does not shrink with the boxes.
+
+    References:
+        [shaham2022stops, section 3.1, equation 13]
     """
 
     name: ClassVar[str] = "eug"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """The m of equation 13; see :class:`EqualGrid`."""
+        """Return the m of equation 13; see :class:`EqualGrid`."""
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
         return alpha * (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2)
 
 
-# EBP, the entropy-based grid (paper, section 3.2, equation 19).
-
-
 @dataclass(frozen=True)
 class EBP(EqualGrid):
-    """m where the entropy of the noise is the information that the boxes lose: sqrt(2) m^(d/2) / eps = N / m^d."""
+    """The entropy-based grid, whose m makes the entropy of the noise equal to the information that the boxes lose.
+
+    This is the solution of sqrt(2) m^(d/2) / eps = N / m^d.
+
+    References:
+        [shaham2022stops, section 3.2, equation 19]
+    """
 
     name: ClassVar[str] = "ebp"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """The m of equation 19; see :class:`EqualGrid`."""
+        """Return the m of equation 19; see :class:`EqualGrid`."""
         return float(parts_of(np.array(total), rate, dimensions))
-
-
-# MKM, the perturbed histogram of Lei 2011 (the paper's reference 11).
 
 
 @dataclass(frozen=True)
 class MKM(EqualGrid):
-    """m = (N / sqrt(ln N))^(2/(d + 2)), one over Lei's width of a bin.
+    """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)).
 
-    The paper prints no formula and refers to Lei. There is no epsilon in it: with less budget the grid stays as fine.
+    m is the inverse of the bin width. [shaham2022stops] prints no formula and refers to this source. The formula has no
+    epsilon, so a smaller budget does not make the grid coarser.
     """
 
     name: ClassVar[str] = "mkm"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """The m above; see :class:`EqualGrid`."""
+        """Return the m of the class docstring; see :class:`EqualGrid`."""
         m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
         return m

@@ -1,4 +1,4 @@
-"""What a mechanism for trips with stops says of itself, and does with the points of a grid."""
+"""Define the interface of a mechanism for trips with stops, its options and its fan-out."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from od_core.stops.mechanisms.path import Path
 
 @runtime_checkable
 class StopsMechanism(Protocol):
-    """A mechanism: it cuts the space into boxes and counts in each, with noise."""
+    """A mechanism that cuts the space into boxes and draws a noisy count of each."""
 
     @property
     def name(self) -> str:
-        """Its name in plans and certificates."""
+        """Name of the mechanism in plans and certificates."""
         ...
 
     @property
@@ -32,40 +32,37 @@ class StopsMechanism(Protocol):
         ...
 
     def refuse(self, grid: Grid) -> None:
-        """Refuse a grid that is too large, from public facts alone, before anything is charged. Raises OdError."""
+        """Refuse a grid that is too large, by public facts alone, before anything is charged. Raises OdError."""
         ...
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Scales of the noise that is drawn whatever the trips are, by what they are for; public text of the plan.
+        """Return the scales, by purpose, of the noise that is drawn for all trips alike. The plan publishes them.
 
         Args:
             epsilon: the whole budget.
             sensitivity: see :class:`od_core.stops.mechanisms.path.Path`.
 
         Raises:
-            OdError: the noise would cost more than it is charged for.
+            OdError: The noise would cost more than its charge.
         """
         ...
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Confidential in, public out: the boxes, each with a noisy count.
+        """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
         Args:
-            points: confidential; the mechanism may sort them in place.
-            grid: public.
-            path: of the root, with the whole budget left; every path of the result has none left.
+            points: confidential points, which the mechanism may sort in place.
+            grid: the public grid.
+            path: path of the root, with the whole budget remaining. The paths of the result have none remaining.
 
         Raises:
-            OdError: more boxes than the mechanism may have, with the number; the noise source fails.
+            OdError: There would be more boxes than allowed (with their number), or the noise source fails.
         """
         ...
 
 
-# Options of mechanisms as people give them and as they are written down.
-
-
 def whole_number(option: object) -> int | None:
-    """The whole number behind an option or its text; None where it is none."""
+    """Return the integer that an option or its text holds, or None if there is none."""
     if isinstance(option, str) and re.fullmatch(r"-?[0-9]{1,18}", option):
         return int(option)
     return option if isinstance(option, int) and not isinstance(option, bool) else None
@@ -73,12 +70,12 @@ def whole_number(option: object) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a mechanism has drawn: its boxes, and where the budget of every path to them went.
+    """The result of a mechanism: its boxes, and the charges on every path to them.
 
     Attributes:
-        boxes: the leaves of its tree, or the cells of its grid.
-        paths: the different ways in which a path from the root to a box was charged.
-        path_of: which of them is each box's; shape (boxes,).
+        boxes: the leaves of a tree, or the boxes of a grid.
+        paths: the distinct charges of paths from the root to a box.
+        path_of: index of each box's path in ``paths``; shape (boxes,).
     """
 
     boxes: Boxes
@@ -86,24 +83,22 @@ class Drawn:
     path_of: NDArray[np.int32]
 
 
-# Into how many parts a dimension is cut, from a noisy count (Shaham et al., equation 19).
-
-
 Rounding = Literal["nearest", "up", "down", "times_1.5"]
-"""How the formula's m becomes a whole number; ``times_1.5`` is the nearest to 3/2 m."""
+"""Rounding of m to an integer; ``times_1.5`` is the integer nearest to 3/2 m."""
 
 
 def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, rounding: Rounding) -> Counts:
-    """M = (N epsilon / sqrt 2)^(2 / (3 d)) parts for each noisy count N, from 1 to the cells there are; 1 for N <= 1.
+    """Compute the number of parts m = (N epsilon / sqrt 2)^(2 / (3 d)) for each noisy count N [shaham2022stops].
 
-    At this m the entropy of the noise on m^d parts is what the cut into m^d parts loses (equation 18).
+    At this m (equation 19) the entropy of the noise on m^d parts equals the information that the cut into m^d parts
+    loses (equation 18). m is rounded and clipped to the range from 1 to ``length``; it is 1 if N <= 1.
 
     Args:
         noisy: N; shape (boxes,).
-        epsilon: one over the scale of the noise that the parts will have.
-        dimensions: d, those that are still to be cut.
-        length: cells of the dimension.
-        rounding: of m.
+        epsilon: inverse of the scale of the noise that the parts will have.
+        dimensions: d, the number of dimensions still to be cut.
+        length: number of cells of the dimension.
+        rounding: rounding of m.
     """
     exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
@@ -117,13 +112,13 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
 
 
 def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
-    """M before it is rounded; arguments as :func:`fan_out`."""
+    """Compute m before rounding; for the arguments see :func:`fan_out`."""
     exact: NDArray[Any] = (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
     return exact
 
 
 def check_rounding(rounding: str) -> None:
-    """Refuse a rounding that does not exist. Raises OdError with the nearest known one."""
+    """Refuse an unknown rounding. Raises OdError with the nearest known one."""
     known = get_args(Rounding)
     if rounding not in known:
         raise OdError(

@@ -1,4 +1,4 @@
-"""What a path from the root of a tree of boxes to a leaf costs: every draw is charged where it is made (spec 5)."""
+"""Charge the budget of a path from the root of a tree of boxes to a leaf, at each draw on the path."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from od_core.stops.geometry.grid import Counts
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """A path on its way down: what it has spent, and what it has left.
+    """A path down a tree, with its spent and remaining budget.
 
-    Boxes of one depth are disjoint, so that a trip is on one path alone: what a release costs is what one path costs.
+    Boxes of one depth are disjoint, so each trip is on one path only, and a release costs as much as one path.
 
     Attributes:
-        source: where the noise comes from.
-        sensitivity: what a trip changes the counts of one depth by, in sum: 1, or 2 where it may be replaced.
-        left: epsilon that may still be spent.
-        spent: epsilon that was spent.
+        source: source of the noise.
+        sensitivity: largest total change of the counts of one depth by a trip: 1, or 2 if it may be replaced.
+        left: remaining epsilon.
+        spent: spent epsilon.
     """
 
     source: LaplaceSource
@@ -31,14 +31,14 @@ class Path:
     spent: Fraction = Fraction(0)
 
     def measured(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
-        """Counts of disjoint boxes plus discrete Laplace noise, and the path that has paid for it.
+        """Add discrete Laplace noise to the counts of disjoint boxes, and return them with the charged path.
 
         Args:
-            counts: confidential; shape (boxes,).
+            counts: confidential counts; shape (boxes,).
             epsilon: the charge; the noise has scale sensitivity / epsilon.
 
         Raises:
-            OdError: more than the path has left; a noise source that does not keep its contract.
+            OdError: The charge is not above 0 or exceeds the remaining budget, or the noise source breaks its contract.
         """
         paid = self.charged(epsilon)
         noisy = self.noise(self.sensitivity / epsilon, len(counts))
@@ -46,12 +46,20 @@ class Path:
         return noisy, paid
 
     def noise(self, scale: Fraction, size: int) -> Counts:
-        """Noise alone, for counts or for a selection that was :meth:`charged`; shape (size,). Raises OdError."""
+        """Draw noise for counts or for a selection that was :meth:`charged`; shape (size,).
+
+        Raises:
+            OdError: The noise source breaks its contract.
+        """
         drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
         return checked_noise(self.source, drawn, size)
 
     def charged(self, epsilon: Fraction) -> Path:
-        """The path that has paid for a selection, drawn by whoever calls this. Raises OdError as :meth:`measured`."""
+        """Return the path after a charge for a selection, which the caller draws.
+
+        Raises:
+            OdError: The charge is not above 0 or exceeds the remaining budget.
+        """
         if not 0 < epsilon <= self.left:
             raise OdError(
                 "OD-STOPS-CHARGE",

@@ -1,4 +1,4 @@
-"""PrivTree (Zhang, Xiao & Xie 2016): a binary tree whose depth needs no budget of its own; then one count a leaf."""
+"""Grow a PrivTree [zhang2016privtree]: a binary tree whose cost does not grow with its depth, with measured leaves."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from od_core.stops.mechanisms.mechanism import Drawn, whole_number
 from od_core.stops.mechanisms.path import Path
 
 _LN_2 = Fraction(6931471806, 10**10)
-"""Above ln 2."""
+"""Upper bound of ln 2."""
 
 LARGEST_THETA = 1 << 53
 
 _STEPS = 1000
-"""Lambda is so many parts of the paper's, or fewer."""
+"""Number of equal steps between 0 and the lambda of [zhang2016privtree]; lambda is one of them."""
 
 
 @dataclass(frozen=True)
 class PrivTree:
-    """Nodes are halved across their relatively widest side while a count, lowered by their depth, stands out of noise.
+    """A tree whose nodes are halved across their relatively widest side while their biased noisy count is large.
 
     A node of depth i with c trips splits if max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds
-    theta. In the paper lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost epsilon at
-    most, however long it is. For whole numbers that is proven anew for the very lambda and delta of a plan, before they
-    are used (:func:`od_core.stops.mechanisms.privtree.path_cost`), and so less noise is enough. A node of one cell is a
-    leaf without a test.
+    theta. In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost
+    at most epsilon, for any length of the path. Here the noise is discrete. :func:`path_cost` proves the cost for the
+    lambda and delta of a plan before they are used, and this proof allows less noise. A node of one cell is a leaf
+    without a test.
 
     Attributes:
-        tree_share: of the budget, for all splits; the leaves' counts have the rest.
-        theta: a whole number.
+        tree_share: share of the budget for all splits; the counts of the leaves get the rest.
+        theta: threshold of the splits, an integer.
     """
 
     tree_share: Fraction = Fraction(7, 10)
@@ -68,16 +68,20 @@ class PrivTree:
         return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
 
     def refuse(self, grid: Grid) -> None:
-        """No grid is too large: the tree follows the trips."""
+        """Accept every grid, because the tree follows the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Those of splits and of leaves; see ``StopsMechanism``. Raises OdError where a path could cost more."""
+        """Return the noise scales of splits and of leaves; see ``StopsMechanism``.
+
+        Raises:
+            OdError: The splits of a path could cost more than their charge.
+        """
         scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
         return {"splits": scale, "leaves": leaves}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """See :meth:`od_core.stops.mechanisms.mechanism.StopsMechanism.draw`."""
+        """Grow the tree and draw the noisy counts of its leaves; see ``StopsMechanism``."""
         tree_budget = self.tree_share * path.left
         scale, decay = proven_scale(tree_budget, path.sensitivity)
         path = path.charged(tree_budget)
@@ -102,10 +106,15 @@ class PrivTree:
 
 @cache
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
-    """Lambda and delta for a tree that may cost so much, proven to cost no more. Raises OdError where none is.
+    """Return lambda and delta for a tree that is proven to cost at most epsilon.
 
-    The paper's lambda, 3 / epsilon for one trip more or less, costs less than epsilon in whole numbers, and twice as
-    wide, for replaced trips, far less. So lambda is the least multiple of a thousandth of that which is proven.
+    With discrete noise, the lambda of [zhang2016privtree], 3 / epsilon for unbounded neighbours, costs less than
+    epsilon. Twice that lambda, for bounded neighbours, costs far less. So smaller multiples of a thousandth of it are
+    tried in ascending order, from the one whose cost would be epsilon if the cost were proportional to 1 / lambda. The
+    first one that is proven is returned.
+
+    Raises:
+        OdError: No lambda is proven.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
@@ -121,12 +130,12 @@ def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
 
 
 def _decay(scale: Fraction) -> int:
-    """Delta: the least whole number above lambda ln 2."""
+    """Return delta, the least integer above lambda ln 2."""
     return -int(-scale * _LN_2 // 1)
 
 
 def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
-    """Both halves of every node, cut across the side that is widest for its dimension; the first of equal ones."""
+    """Halve every node across the side that is widest relative to its dimension, the first of equal ones."""
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
     each = np.arange(len(nodes))
@@ -135,41 +144,43 @@ def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
     return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)
 
 
-# What the splits along a path of PrivTree tell of a trip, proven by ball arithmetic (docs/stops-privtree.md).
+# Cost of the splits along a path, proven by ball arithmetic (docs/stops-privtree.md).
 
 
 _BITS = 192
-"""Of the balls; scales up to 2^50 leave more than a hundred of them."""
+"""Precision of the ball arithmetic in bits; for scales up to 2^50, more than a hundred bits remain."""
 
 _TERMS = 200
-"""That are summed one by one; the others are bounded by a geometric series."""
+"""Number of terms that are summed one by one; a geometric series bounds the rest."""
 
 _RESULT_BITS = 64
 
 
 @lru_cache(maxsize=64)
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
-    """The most that all splits on a path can tell: an upper bound of the log ratio of their probabilities.
+    """Compute an upper bound of the log ratio of the probabilities of all splits on a path, for two neighbours.
 
-    A node of depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, L discrete Laplace of this
-    scale. Write x = c - i decay - theta and, with a = exp(-1 / scale),
+    A node of depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace
+    noise of this scale. Let x = c - i decay - theta and a = exp(-1 / scale). Then
 
         rho(x) = ln P(x + 1 + L > 0) / P(x + L > 0) = 1 / scale for x <= 0, ln (1 + a - a^(x+1)) / (1 + a - a^x) above.
 
-    A trip more raises x by 1 at every node that it is in; below x = -decay the floor hides it. Down a path trips become
-    fewer, so x falls by decay or more from node to node. rho never rises with x, so the sum of rho over the nodes that
-    split is largest where the last of them has x = -decay, and each above it decay more: -decay, 0, decay, ...:
+    An added trip raises x by 1 at every node that contains it; below x = -decay the floor hides it. The number of trips
+    does not grow down a path, so x falls by at least decay from node to node. Since rho does not increase with x, the
+    sum of rho over the nodes that split is largest if the last of them has x = -decay and each node above it has decay
+    more: -decay, 0, decay, ... This gives two bounds:
 
-        one trip more than without it: 2 / scale + rho(decay) + rho(2 decay) + ...
-        one trip fewer: at most 1 / scale, from the node that does not split; splits only lower the ratio.
+        one trip added: 2 / scale + rho(decay) + rho(2 decay) + ...
+        one trip removed: at most 1 / scale, from the node that does not split; splits only lower the ratio.
 
-    Every path with as many trips in each of its nodes comes near it, so it is no less. A replaced trip is one more on
-    one path and one fewer on another, and both bounds add up.
+    A path whose nodes have these values of x comes near the bound, so the bound cannot be lowered. A replaced trip is
+    one trip added on one path and one removed on another, and the two bounds add up.
 
     Args:
-        scale: of the noise, lambda; holds for all scales from this to (1 + 2^-30) times it, which backends draw from.
-        decay: delta, a whole number of at least 1; the theorem of Zhang et al. 2016 asks for scale ln 2 or more.
-        sensitivity: 1, or 2 where a trip may be replaced.
+        scale: lambda, the scale of the noise. The bound holds for all scales from this to (1 + 2^-30) times this, from
+            which backends draw.
+        decay: delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least scale ln 2.
+        sensitivity: 1, or 2 if a trip may be replaced.
     """
     with at_precision(_BITS):
         rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))
