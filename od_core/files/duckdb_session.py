@@ -51,7 +51,10 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
 
 @contextmanager
 def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database for tables that are handed to it. It reaches no files, and no query can change that."""
+    """Open a database for tables that are handed to it.
+
+    It neither spills nor reaches files, and no query can change that.
+    """
     with duckdb.connect() as connection:
         connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
         yield connection
