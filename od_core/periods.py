@@ -116,7 +116,7 @@ def _length(text: str) -> Length | None:
 
 
 def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
-    """Return the first day and the day after the last. Raises ValueError or OverflowError if no calendar has them."""
+    """Return the first day and the day after the last. Raises ValueError or OverflowError for an impossible date."""
     match length:
         case "day":
             first = datetime.date.fromisoformat(text)

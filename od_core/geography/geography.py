@@ -416,7 +416,7 @@ def _check_named_once(table: pd.DataFrame) -> None:
 
 
 def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Check that every area of the second column stands beside only one area of the first. Raises OdError."""
+    """Check that every area of the second column has only one parent in the first. Raises OdError."""
     parent_of: dict[str, str] = {}
     for parent, area in zip(*columns, strict=True):
         if parent_of.setdefault(area, parent) != parent:

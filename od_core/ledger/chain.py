@@ -88,7 +88,7 @@ class Entries:
         return found is not None and found["hash"] == entry_hash
 
     def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
-        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # ours
+        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
         return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
 
     def append(

@@ -18,7 +18,7 @@ LOCK_SECONDS = 600.0
 
 @contextmanager
 def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the only lock for releases in a folder. Raises OdError if another run does not end in time."""
+    """Hold the lock for releases in a folder. Raises OdError if another run does not end in time."""
     make_folder(folder)
     deadline = time.monotonic() + seconds
     lock = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)

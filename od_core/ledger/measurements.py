@@ -171,7 +171,7 @@ class DurableMeasurements:
 
 def _write_draw(draw: Draw, path: Path) -> Written:
     """Draw a level into a file; return the digest of the values drawn."""
-    pieces = draw()  # before the file exists: a run that begins meanwhile removes files that others have begun
+    pieces = draw()  # before the file is opened: a run that begins meanwhile removes temporary files
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 
 

@@ -33,7 +33,7 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
 
 def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None:
-    """Refuse other areas than those of the revision's other periods, which could not be compared. Raises OdError."""
+    """Refuse areas other than those of the revision's other periods, which must be comparable. Raises OdError."""
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
     for row in entries.select("kind = ? AND release GLOB ? GROUP BY release", RESERVED, f"{key.release}/*"):

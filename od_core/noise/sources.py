@@ -31,7 +31,7 @@ class NoiseSource(Protocol):
 
 @runtime_checkable
 class NodeNoiseSource(NoiseSource, Protocol):
-    """A test double whose noise depends on the node alone, to compare releases that are cut into different parts."""
+    """A test double whose noise depends on the node, to compare releases that are cut into different parts."""
 
     def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return noise for nodes of a level, given by the ranks of their first leaf pairs."""

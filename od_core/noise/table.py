@@ -52,7 +52,9 @@ class TableNoise:
         return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw k with probability proportional to exp(-|k| / scale), a variance below 2 scale^2; shape (size,).
+        """Draw k with probability proportional to exp(-|k| / scale); shape (size,).
+
+        The variance is below 2 scale^2.
 
         Raises:
             OdError: the scale (sensitivity over epsilon) is not above 0, or too large for a table.
