@@ -1,4 +1,4 @@
-"""The one error type of the library."""
+"""Define OdError, the error type of the library, and helpers that word its messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import re
 class OdError(Exception):
     """An error that says what happened, whether budget was spent, and what to do next.
 
-    Every part of the text is public: a message names columns, levels, zones of the public geography and
-    budgets, never a value of the confidential records. What a confidential side knows beyond that goes
-    into ``confidential_detail``, which is never printed; the pipeline writes it to a file of mode 0600.
+    The whole text is public: a message names columns, levels, zones of the public geography and budgets,
+    never a value of the confidential records. Anything further goes into ``confidential_detail``, which is
+    never printed. The pipeline writes it to a file of mode 0600.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class OdError(Exception):
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
     def in_file(self, name: str) -> OdError:
-        """The same error, with the file that it was found in."""
+        """Return the same error with the name of the file that it was found in."""
         return OdError(
             self.code,
             f"{name}: {self.message}",
@@ -44,7 +44,7 @@ class OdError(Exception):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by the public parts alone, so that an error crosses a process without its detail."""
+        """Pickle only the public parts, so that an error reaches another process without its detail."""
         return (_rebuilt, (self.code, self.message, self.next_step, self.spent))
 
 
@@ -53,28 +53,28 @@ def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
 
 
 def nearest_only(name: object, known: tuple[str, ...]) -> str:
-    """The nearest known name, or nothing: where the known ones may themselves be confidential."""
+    """Return a hint with the nearest known name, or an empty text. For known names that may be confidential."""
     close = _closest(name, known, 0.75)
     return "" if close is None else f" (did you mean {close!r}?)"
 
 
 def nearest_known(name: object, known: tuple[str, ...]) -> str:
-    """The end of a message about an unknown name: the nearest known one, or all of them."""
+    """Return a hint for an unknown name: the nearest known name, or all of them."""
     close = _closest(name, known, 0.6)
     return f"known: {', '.join(known)}" if close is None else f"did you mean {close!r}?"
 
 
 def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
-    """The known name most like it in all but case; the likeness is difflib's, from 0 to 1."""
+    """Return the most similar known name, ignoring case; ``cutoff`` is difflib's similarity, from 0 to 1."""
     in_any_case = {one.casefold(): one for one in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
 
 
 def base_name(kind: object) -> str:
-    """The name of a type of a data frame, without what it is made of: fields, values, fill values, units.
+    """Return the name of a data frame's type without its fields, values, fill values and units.
 
-    A message names a column's type by it: a whole type may hold values of records, as an enumeration's does.
+    Messages name a column's type by it, because a full type may hold values of records, as an enumeration does.
 
     >>> base_name("struct<home: string>"), base_name("Sparse[float64, 3.5]"), base_name("decimal(9,2)")
     ('struct', 'Sparse', 'decimal')

@@ -1,8 +1,8 @@
-"""Machine code of the kernels, kept in a folder named by the sources it was compiled from.
+"""Compile kernels with Numba and cache their machine code in a folder named by a digest of the sources.
 
-Numba keeps the code of a function by that function's own source and not by that of the functions it calls: after a
-change in a helper it would go on running the old code. So the cache of every state of the sources is a folder of its
-own. ``python -m od_core.warmup`` (which ``make install`` calls) compiles all kernels at once.
+Numba identifies cached code by the source of the function itself, not by the sources of the functions that it calls.
+After a change in a helper it would run the old code. So every state of the sources has its own cache folder.
+``python -m od_core.warmup`` (which ``make install`` calls) compiles all kernels at once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PREFIX = "od_core-"
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function with Numba, without the interpreter's lock; its code is kept for the next process."""
+    """Compile a function with Numba to run without the interpreter's lock, and cache its code for later processes."""
     folder = cache_folder()
     if folder is None:
         return numba.njit(nogil=True)(function)
-    settings: Any = config  # its values are made from the environment when it is imported
-    given, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # read now, for this function alone
+    settings: Any = config  # numba reads its values from the environment on import
+    given, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # njit reads it now, for this function alone
     try:
         return numba.njit(nogil=True, cache=True)(function)
     finally:
@@ -38,9 +38,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of the present sources: in the environment, else the user's cache; None where neither is writable.
+    """Return the cache folder of the present sources, or None if no place for it is writable.
 
-    Never a folder that others may write to: what stands in it is run.
+    The folder is in ``NUMBA_CACHE_DIR`` if that is set, else in the Python environment, else in the user's cache.
+    It is never a folder that others may write to, because its content is executed.
     """
     for place in _places():
         folder = place / f"{_PREFIX}{_digest_of_sources()}"
@@ -61,7 +62,7 @@ def _places() -> list[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """A real folder that nobody else may write to."""
+    """Check that a path is a real folder of this user that nobody else may write to."""
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
@@ -71,7 +72,7 @@ def _environment_cache() -> Path:
 
 
 def _digest_of_sources() -> str:
-    """Of all files with kernels: those that name this module."""
+    """Return a digest of all files with kernels, which are the files that name this module."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
     for source in sorted(package.rglob("*.py")):
@@ -82,7 +83,7 @@ def _digest_of_sources() -> str:
 
 
 def remove_older() -> None:
-    """Remove the machine code of older sources from this environment; elsewhere, others may be using theirs."""
+    """Remove the machine code of older sources from this environment. Other caches may be in use by others."""
     folder = cache_folder()
     if folder is not None and folder.parent == _environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:

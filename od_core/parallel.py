@@ -1,4 +1,4 @@
-"""Work cut into pieces: each piece on one thread through all its steps, results taken in order (spec 7, recipe 3)."""
+"""Run work on pieces in several threads, each piece on one thread through all its steps, and take results in order."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 _WINDOW = 8
-"""Pieces in flight a thread: no thread waits while whoever takes the results writes a million of them at once."""
+"""Pieces in flight per thread. With this many, no thread waits while the consumer writes a million values at once."""
 
 _THIS_THREAD = threading.local()
 
 
 def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-    """``work(piece)`` of every piece, in the order of the pieces, a few of them at work at a time.
+    """Yield ``work(piece)`` for every piece, in the order of the pieces.
 
-    The kernels release the interpreter's lock, so plain threads serve: no barrier, no shared output, and the
-    results are the same for any number of threads. This thread is one of them: it works rather than wait, since one
-    more than there are processors would hold up the others at the lock. A single piece is worked on here, and so
-    are the pieces of a piece. Memory is bounded by the pieces in flight.
+    The kernels release the interpreter's lock, so plain threads suffice. There is no barrier and no shared output, and
+    the results are the same for any number of threads. The calling thread also works instead of waiting, because one
+    thread more than there are processors would hold up the others at the lock. A single piece is worked on in the
+    calling thread, and so are the pieces of a piece. The number of pieces in flight bounds the memory.
     """
     waiting = iter(pieces)
     first = list(islice(waiting, 2))
@@ -55,14 +55,14 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
 
 
 def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
-    """Work on the first piece that no thread has begun; False where there is none."""
+    """Work on the first piece that no thread has begun. Return False if there is none."""
     for place, (piece, future) in enumerate(running):
         if future.cancel():
             mine: Future[Result] = Future()
             with _one_at_a_time():
                 try:
                     mine.set_result(work(piece))
-                except Exception as error:  # noqa: BLE001  # raised where its result is taken, as any thread's is
+                except Exception as error:  # noqa: BLE001  # raised where the result is taken, as for any thread
                     mine.set_exception(error)
             running[place] = piece, mine
             return True
@@ -84,7 +84,7 @@ def _take_pieces() -> None:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """For as long as somebody else has given every processor its work: here, :func:`threads` is one."""
+    """Make :func:`threads` return 1 in this thread, while something else keeps every processor busy."""
     before = getattr(_THIS_THREAD, "alone", False)
     _THIS_THREAD.alone = True
     try:
@@ -94,7 +94,7 @@ def on_one_thread() -> Iterator[None]:
 
 
 def threads() -> int:
-    """Threads to work on: ``OD_THREADS``, else the processors that this process may use."""
+    """Return the number of threads to work on: ``OD_THREADS``, or else the processors that this process may use."""
     if getattr(_THIS_THREAD, "alone", False):
         return 1
     given = os.environ.get("OD_THREADS", "")

@@ -1,4 +1,4 @@
-"""Periods of releases, as ISO 8601 writes them: days, weeks, months, quarters, years, and spans of these."""
+"""Parse and split periods of releases: days, weeks, months and years of ISO 8601, quarters, and spans of these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
 
 IN_A_YEAR: dict[Length, int] = {"day": 365, "week": 52, "month": 12, "quarter": 4, "year": 1}
-"""How many periods of a length a year has, a day more or less."""
+"""Approximate number of periods of each length in a year."""
 
 _FORMS: dict[Length, re.Pattern[str]] = {
     "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
@@ -27,22 +27,22 @@ _FORMS: dict[Length, re.Pattern[str]] = {
 }
 _DAY = datetime.timedelta(days=1)
 _FROM_TO = "--"
-"""Between the ends of a span where a slash, which parts folders, cannot stand (ISO 8601-1, 5.5.2)."""
+"""Separator of the ends of a span, in place of a slash, which would separate folders (ISO 8601-1, 5.5.2)."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """Consecutive days of the calendar, in one way to write them.
+    """A run of consecutive calendar days, and the text that names it.
 
     Attributes:
-        text: ``2001``, ``2001-Q2``, ``2001-06``, ``2001-W23`` (from Monday), ``2001-06-30``, or a span from one of them
-            to a later one of the same length: ``2018-01--2020-12``.
-        length: of a period that is no span; None for a span.
+        text: ``2001``, ``2001-Q2``, ``2001-06``, ``2001-W23`` (from Monday), ``2001-06-30``, or a span from one of
+            these to a later one of the same length: ``2018-01--2020-12``.
+        length: length of the period; None for a span.
         first: first day.
-        end: the day after the last one.
+        end: day after the last day.
 
     Raises:
-        OdError: the text is none of these, or not in the calendar.
+        OdError: the text has none of these forms, or is not in the calendar.
     """
 
     text: str
@@ -77,12 +77,12 @@ class Period:
 
     @property
     def days(self) -> int:
-        """Number of its days."""
+        """Number of days."""
         return (self.end - self.first).days
 
     @classmethod
     def around(cls, day: datetime.date, length: Length) -> Period:
-        """The period of a length that holds a day."""
+        """Return the period of a length that contains a day."""
         year, week, _ = day.isocalendar()
         text = {
             "day": day.isoformat(),
@@ -94,16 +94,16 @@ class Period:
         return cls(text[length])
 
     def parts(self, length: Length) -> tuple[Period, ...]:
-        """The periods of a length that it is made of; none where it does not begin and end with two of them."""
+        """Split the period into whole periods of a length. Return an empty tuple if their ends do not match its own."""
         parts = tuple(takewhile(lambda part: part.first < self.end, _following(self.first, length)))
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
 
 def check_time_zone(name: str) -> None:
-    """Raise OdError for a name that is no time zone's."""
+    """Check that a time zone exists. Raises OdError if it does not."""
     try:
         ZoneInfo(name)
-    except (ValueError, OSError, KeyError):  # its own error is a KeyError
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise OdError(
             "OD-TIME-ZONE",
             f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones()))}",
@@ -116,7 +116,7 @@ def _length(text: str) -> Length | None:
 
 
 def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
-    """First day, and the day after the last. Raises ValueError or OverflowError for what the calendar has not."""
+    """Return the first day and the day after the last. Raises ValueError or OverflowError for an impossible date."""
     match length:
         case "day":
             first = datetime.date.fromisoformat(text)
@@ -138,7 +138,7 @@ def _months(year: int, month: int, number: int) -> tuple[datetime.date, datetime
 
 
 def _following(day: datetime.date, length: Length) -> Iterator[Period]:
-    """The period around a day, and all after it."""
+    """Yield the period around a day and all later ones."""
     while True:
         period = Period.around(day, length)
         yield period

@@ -1,4 +1,4 @@
-"""Things that are made by name, with options: mechanisms of tables."""
+"""Make mechanisms by name, with options."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Made = TypeVar("Made")
 
 
 def mechanism_of(makers: Mapping[str, Callable[..., Made]], name: str, tables: str, options: Mapping[str, Any]) -> Made:
-    """The mechanism of that name with its options.
+    """Make the mechanism of a name with its options.
 
     Args:
-        makers: by name.
-        name: of the mechanism.
-        tables: what it is for, in words.
-        options: of the mechanism.
+        makers: makers of mechanisms, by name.
+        name: name of the mechanism.
+        tables: tables that it is for, in words for the message.
+        options: options of the mechanism.
 
     Raises:
-        OdError: an unknown name or option.
+        OdError: the name or an option is unknown.
     """
     if name not in makers:
         raise OdError(

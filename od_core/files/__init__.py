@@ -1,1 +1,1 @@
-"""Write files that survive a crash, and open DuckDB sessions that reach nothing else."""
+"""Write files that survive a crash, and open DuckDB sessions that can reach no other files."""

@@ -1,7 +1,7 @@
-"""Files that are known to hold what was written: every step is checked, and the bytes are read back.
+"""Write files that are known to hold what was written: every step is checked, and the bytes are read back.
 
-Some libraries lose errors: HDF5 closes a file without a word when the disk refused half of it. So a library never
-opens a file that is published. It hands its bytes over, and their digest is taken before they go to the disk.
+Some libraries lose errors: HDF5 closes a file without an error when the disk refused half of it. So a library never
+opens a published file. It hands over its bytes, and their digest is computed before they go to the disk.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from od_core.files.durable import file_digest
 
 @dataclass(frozen=True)
 class Written:
-    """What was written into a file.
+    """The digest and size of the bytes that were handed over to be written.
 
     Attributes:
-        digest: SHA-256 of the bytes that were handed over to be written.
-        size: how many they are.
+        digest: SHA-256 of the bytes.
+        size: number of bytes.
     """
 
     digest: str
@@ -35,27 +35,27 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
     """Let ``write`` fill a new file, make its content durable, and read it back.
 
     Args:
-        path: of the file; one that is there is overwritten. Its name is not made durable here.
-        write: writes to an open file, from its beginning to its end.
-        mode: of the file, whatever the umask says.
-        from_disk: whether it is read back from the disk, and not from what the system still holds of it. That takes as
-            long as the disk does, and is for files that are published, whose readers may be the first to notice.
+        path: path of the file. An existing file is overwritten. The name is not made durable here.
+        write: writes to an open file, from beginning to end.
+        mode: mode of the file, regardless of the umask.
+        from_disk: read the file back from the disk, not from the system's cache. This takes as long as the disk does.
+            It is for published files, whose readers may otherwise be the first to notice damage.
 
     Returns:
-        What was handed over. Memory is that of ``write``.
+        Digest and size of the bytes handed over. The function needs no memory beyond that of ``write``.
 
     Raises:
-        OSError: a step failed, whether ``write`` passed the error on or not; the file is removed.
-        OdError: the file does not hold what was handed over; it is removed.
+        OSError: a step failed, even if ``write`` suppressed the error; the file is removed.
+        OdError: the file does not hold the bytes handed over; it is removed.
     """
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
     try:
         sink = _Sink(descriptor)
         try:
-            os.fchmod(descriptor, mode)  # the umask took from the mode that it was made with
+            os.fchmod(descriptor, mode)  # the umask may have reduced the mode
             write(cast("BinaryIO", sink))
             sink.raise_failure()
-            os.fsync(descriptor)  # of the descriptor that wrote: it is told of every error since
+            os.fsync(descriptor)  # the descriptor that wrote reports every write error
             if from_disk:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
@@ -75,7 +75,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
 
 class _Sink(io.RawIOBase):
-    """An open file that takes bytes in order, all of them or an error, and remembers the first error for ever."""
+    """An open file that takes bytes in order, writes all of them or fails, and remembers its first error."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _Sink(io.RawIOBase):
         size = len(rest)
         self._digest.update(rest)
         try:
-            while rest:  # a file may take a part of what it is given
+            while rest:  # one call may write only a part
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as failure:
             self._failure = failure
@@ -105,10 +105,10 @@ class _Sink(io.RawIOBase):
         return size
 
     def raise_failure(self) -> None:
-        """Raise the first error that there was. Whoever writes may have caught it."""
+        """Raise the first error, if there was one: the writer may have suppressed it."""
         if self._failure is not None:
             raise self._failure
 
     def written(self) -> Written:
-        """What was taken so far."""
+        """Return the digest and size of the bytes taken so far."""
         return Written(self._digest.hexdigest(), self._size)

@@ -1,4 +1,4 @@
-"""Large tables of text and whole numbers as CSV, made column by column."""
+"""Write large tables of text and integers as CSV, converted column by column."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _ROWS = 1 << 20
-"""Rows that are text at one time."""
+"""Rows that are converted to text at a time."""
 
 
 def write_rows(file: BinaryIO, frame: pd.DataFrame, *, header: bool) -> None:
-    """Append rows as RFC 4180 has them, in UTF-8; no value may be missing.
+    """Append rows in the format of RFC 4180, in UTF-8. No value may be missing.
 
     Args:
-        file: where to.
-        frame: columns of text or of whole numbers.
-        header: whether the names of the columns come first.
+        file: open file to append to.
+        frame: columns of text or of integers.
+        header: write the names of the columns first.
     """
     if header:
         file.write((",".join(frame.columns) + "\r\n").encode())
     for start in range(0, len(frame), _ROWS):
         columns = [_fields(column) for _, column in frame.iloc[start : start + _ROWS].items()]
         lines = pc.binary_join_element_wise(*columns, _text(","))
-        rows = pc.binary_join_element_wise(lines, _text(""), _text("\r\n"))  # each line with its end
+        rows = pc.binary_join_element_wise(lines, _text(""), _text("\r\n"))  # append line endings
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
 
 
 def _fields(column: pd.Series) -> pa.Array:
-    """The values as fields: in quotes where they hold a comma or a quote."""
+    """Return the values as fields, quoted where they hold a comma, a quote or a line break."""
     values = pa.array(column)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -43,5 +43,5 @@ def _fields(column: pd.Series) -> pa.Array:
 
 
 def _text(text: str) -> pa.Scalar:
-    """A piece that joins with text of the type of the columns."""
+    """Return a text scalar of the same Arrow type as the columns."""
     return pa.scalar(text, pa.large_string())

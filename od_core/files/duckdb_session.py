@@ -1,4 +1,4 @@
-"""Confidential: DuckDB in little memory, for as long as one step reads records."""
+"""Confidential: open DuckDB in little memory, for as long as one step reads records."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 import duckdb
 
 MEMORY_LIMIT = "1GB"
-"""What DuckDB holds before it spills: 100 million records take no longer in 1 GB than in 4 (spec 7, "Counting")."""
+"""Memory that DuckDB uses before it spills. Counting 100 million records takes no longer in 1 GB than in 4 GB."""
 
 THREADS = 2
-"""Each thread of a scan and of a group-by holds buffers of its own, so they are bounded too."""
+"""Number of threads. Each thread of a scan and of a group-by holds its own buffers, so it bounds the memory too."""
 
 _NO_WAY_OUT = "SET enable_external_access = false; SET lock_configuration = true"
-"""From here on no query reaches another file, or changes that."""
+"""Statements after which no query can reach further files or change these settings."""
 
 
 @contextmanager
 def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory that spills into a confidential folder, and leaves nothing there.
+    """Open an in-memory database that spills into a confidential folder and leaves nothing there.
 
-    It reaches no files but the sources and those in its own :func:`spill_folder`, and no query can change that: a query
-    made of names that somebody else has chosen, or a view that somebody else has written, neither reads nor writes
-    another place (spec 6, "Leaks to close"), the rest of the confidential folder included.
+    It can reach only the sources and the files in its own :func:`spill_folder`, and no query can change that. So a
+    query that contains names chosen by somebody else, or a view written by somebody else, cannot read or write any
+    other place, including the rest of the confidential folder.
 
-    The order of rows is kept: without it (``preserve_insertion_order = false``, which saves little here) an ordered
+    The order of rows is preserved. With ``preserve_insertion_order = false``, which saves little here, an ordered
     result may arrive in batches that are out of order.
 
     Args:
@@ -51,44 +51,47 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
 
 @contextmanager
 def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database of tables that are handed to it: no spilling, no files, and no changing that."""
+    """Open a database for tables that are handed to it.
+
+    It neither spills nor reaches files, and no query can change that.
+    """
     with duckdb.connect() as connection:
         connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
         yield connection
 
 
 def spill_folder(folder: Path) -> Path:
-    """Where the database of a confidential folder spills to, and may write; removed with all that is left in it."""
+    """Return the only folder that a scratch database may write to. It is removed with its content after use."""
     return folder / "spill"
 
 
 def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
-    """Statements, since DuckDB takes a list of places only once it runs."""
+    """Return the statements that restrict a session. DuckDB accepts lists of paths only in a running session."""
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
     return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
 
 
 def file_name(path: Path) -> str:
-    """The path as DuckDB reads it, where signs that stand for many files stand for themselves."""
+    """Return the path for DuckDB, with wildcards escaped so that they stand for themselves."""
     return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
 
 
 def parquet_rows(path: Path, *, numbered: bool = False) -> str:
-    """The rows of a Parquet file, in a query; its folders' names, such as ``origin=x``, are no columns of it.
+    """Return a query's table expression for a Parquet file. Folder names such as ``origin=x`` do not become columns.
 
     Args:
-        path: of the file.
-        numbered: with a column ``file_row_number``, from 0.
+        path: path of the file.
+        numbered: add a column ``file_row_number``, which counts from 0.
     """
     numbers = ", file_row_number = true" if numbered else ""
     return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
 
 
 def quoted_name(name: str) -> str:
-    """A column's name in a query."""
+    """Quote a column's name for a query."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_text(value: str) -> str:
-    """A text in a query."""
+    """Quote a text for a query."""
     return "'" + value.replace("'", "''") + "'"

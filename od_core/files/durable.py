@@ -1,4 +1,7 @@
-"""Files that are whole or absent: written beside their place, made durable, then renamed into it; and their folders."""
+"""Write files that are either whole or absent, and make and replace their folders durably.
+
+A file is written beside its place, made durable, and then renamed into its place.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +30,21 @@ _EXCHANGE = 2
 """``RENAME_EXCHANGE`` of Linux."""
 
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""How file systems say that they cannot exchange two folders."""
+"""Errors by which file systems report that they cannot exchange two folders."""
 
 
 def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
-    """Make a folder, and those above it that are missing, with this mode whatever the umask says, durably.
+    """Make a folder and its missing parents durably, with this mode regardless of the umask.
 
-    A new name is durable once the folder that it is in was synced, so each parent of a new folder is. Folders that
-    are there already stay as they are.
+    A new name is durable once the folder that contains it is synced, so the parent of each new folder is synced.
+    Existing folders stay unchanged.
     """
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
     try:
         folder.mkdir(mode)
-        folder.chmod(mode)  # the umask took from the mode that it was made with
+        folder.chmod(mode)  # the umask may have reduced the mode
     except FileExistsError:
         if not folder.is_dir():
             raise
@@ -51,18 +54,18 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 def write_durably(
     path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE, sync_name: bool = True
 ) -> T:
-    """Let ``write`` fill a temporary file, then make it and its name durable; an old file is replaced.
+    """Let ``write`` fill a temporary file, then make it and its name durable. An existing file is replaced.
 
-    Without ``sync_name`` a crash of the machine may bring the old file back, whole.
+    Without ``sync_name``, a crash of the machine may bring back the old file, whole.
 
     Returns:
-        What ``write`` returns.
+        The return value of ``write``.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
         written = write(temporary)
-        temporary.chmod(mode)  # some writers put a file of their own in its place
+        temporary.chmod(mode)  # some writers replace the file by one of their own
         sync(temporary)
         temporary.replace(path)
         if sync_name:
@@ -73,9 +76,10 @@ def write_durably(
 
 
 def replace_folder(folder: Path, by: Path, aside: Path) -> None:
-    """Put the folder ``by`` in the place of another of the same file system, in one step where that can do it.
+    """Replace a folder by ``by``, on the same file system, and move the old folder to ``aside``.
 
-    Where it cannot, the other one is put ``aside`` first: a crash may leave the place empty, but never half filled.
+    The two folders are exchanged in one step if the file system can do so. Otherwise the old folder is moved first:
+    a crash may leave the place empty, but never half filled.
     """
     if _exchanged(folder, by):
         by.rename(aside)
@@ -86,7 +90,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Let two folders change places; False where the system or the file system cannot."""
+    """Exchange two folders in one step. Return False if the system or the file system cannot."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
         return False
@@ -98,7 +102,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Force a file, or the names in a folder, to the disk."""
+    """Force the content of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -112,24 +116,24 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# Parquet files written piece by piece, whose bytes do not tell how the pieces were cut.
-
-
 ROWS = 1 << 20
-"""Rows of a row group; only one group is held at a time."""
+"""Rows of a row group. Only one group is in memory at a time."""
 
 
 def write_batches(
     target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str
 ) -> None:
-    """Write the rows of consecutive batches into a file that is named or open."""
+    """Write consecutive batches into a Parquet file, given by path or open.
+
+    The bytes of the file do not depend on how the rows are cut into batches.
+    """
     with pq.ParquetWriter(target, schema, compression=compression) as writer:
         for group in _groups(schema, batches):
             writer.write_table(group, row_group_size=ROWS)
 
 
 def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows in groups of ``ROWS`` rows, each in one piece; the last one has the rest."""
+    """Yield the same rows in groups of ``ROWS`` rows, each in one chunk. The last group has the rest."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -143,11 +147,8 @@ def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         yield pa.Table.from_batches(waiting, schema).combine_chunks()
 
 
-# Whether there is a file to be read.
-
-
 def absence(path: Path) -> str | None:
-    """Why a file cannot be opened, in words; None where it can."""
+    """Return the reason why a file cannot be opened, in words; None if it can."""
     try:
         if path.is_dir():
             return f"{path.name} is a folder, not a file"

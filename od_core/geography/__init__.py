@@ -1,1 +1,1 @@
-"""Describe public areas: hierarchies of areas, and the flow tree of pairs of them."""
+"""Describe public areas: geographies, and the flow tree of pairs of areas."""

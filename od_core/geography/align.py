@@ -1,4 +1,4 @@
-"""Geographies of origins and destinations made equally deep: a flow tree needs as many levels of both."""
+"""Make the geographies of origins and destinations equally deep, as a flow tree requires."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from od_core.geography.geography import Geography, Numbers
 
 
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
-    """Both geographies with as many levels as the deeper one has.
+    """Return both geographies with as many levels as the deeper one has.
 
-    The first level of the shallower one is repeated below itself, as ``<level>_2``, ``<level>_3`` and so on: the same
-    areas, each the only child of itself, which cost nothing under shares by the geography. Its coarse areas are
-    repeated, since a repeated fine level would open small cells early in the tree.
+    The first level of the shallower one is repeated below itself as ``<level>_2``, ``<level>_3`` and so on. A repeated
+    level has the same areas, each the only child of itself, and costs nothing under ``geography`` shares. The coarsest
+    level is repeated because a repeated fine level would open small cells early in the tree.
 
     Raises:
-        OdError: the shallower one has a level of such a name already.
+        OdError: the shallower one already has a level of such a name.
     """
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
 
 
 def repeated_levels(geography: Geography) -> list[str]:
-    """Names of the levels whose areas are those of the level above, code by code."""
+    """Return the names of the levels whose codes are exactly those of the level above."""
     return [
         name
         for name, (above, codes) in zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
@@ -33,7 +33,7 @@ def repeated_levels(geography: Geography) -> list[str]:
 
 
 def repetition_sentence(tree: FlowTree) -> str | None:
-    """What readers must know of levels that stand twice in a flow tree; None where there are none."""
+    """Return a sentence for readers about repeated levels in a flow tree, or None if there are none."""
     sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
     if not any(sides.values()):
         return None
@@ -45,7 +45,7 @@ def repetition_sentence(tree: FlowTree) -> str | None:
 
 
 def _repeated(geography: Geography, times: int) -> Geography:
-    """The geography with its first level so many times more."""
+    """Return the geography with its first level repeated ``times`` more times."""
     if times == 0:
         return geography
     first, codes = geography.levels[0], geography.codes[1]

@@ -1,4 +1,4 @@
-"""Public codes of areas, groups and places: plain text that no spreadsheet runs and no reader mistakes."""
+"""Check the public codes of areas, groups and places: plain text that no spreadsheet runs and no reader mistakes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_known
 
 _FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
-"""What a spreadsheet may run: a formula's sign, narrow or wide, where a cell begins; cells end at commas in one country
-and at semicolons in another. Codes are published as they are, so such codes are refused: changed in the CSV alone, they
-would no longer be the codes of the other files. A signed number is refused with them, though harmless by itself: one
-rule is easier to trust than one with exceptions, and records whose code is -1 for "elsewhere" can go to ``unknown``.
+"""Text that a spreadsheet may run: a formula sign, narrow or wide, at the beginning of a cell.
+
+Cells end at commas in some countries and at semicolons in others. Codes are published unchanged, so such codes are
+refused: if they were changed in the CSV alone, they would differ from the codes in the other files. Signed numbers are
+refused too, although they are harmless: a rule without exceptions is easier to trust, and records whose code is -1 for
+"elsewhere" can go to ``unknown``.
 """
 
 MAX_CODE_LENGTH = 250
-"""In characters: what is longer is no code, but a field whose end was not found."""
+"""Most characters of a code. Longer text is not a code but a field whose end was not found."""
 
 
 def text_codes(column: pd.Series, name: str) -> list[str]:
-    """The codes of a public column, checked one by one. Raises OdError as :func:`check_codes`."""
+    """Return the checked codes of a public column. Raises OdError as :func:`check_codes`."""
     codes = list(column.astype(object))
     check_codes(codes, name)
     return codes
 
 
 def check_codes(codes: Sequence[Any], name: str) -> None:
-    """Codes are text, not blank, without spaces around them, and cannot run as a formula. Raises OdError."""
+    """Check that codes are printable text, not blank, padded, too long or runnable as a formula. Raises OdError."""
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
@@ -63,7 +65,7 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
 
 
 def check_case(codes: Sequence[str], name: str) -> None:
-    """No two codes differ in case alone. Raises OdError."""
+    """Check that no two codes differ in case alone. Raises OdError."""
     seen: dict[str, str] = {}
     for code in codes:
         other = seen.setdefault(code.casefold(), code)
@@ -73,16 +75,16 @@ def check_case(codes: Sequence[str], name: str) -> None:
 
 
 def no_column(code: str, table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
-    """The error for a column that a public list lacks.
+    """Return the error for a column that a public list lacks.
 
-    Its columns are listed only where one of the expected ones is among them: without a header its first line is a row,
-    and where the path is that of the records it is a record.
+    The message names columns of the list only if one of the expected columns is among them. Otherwise they go into the
+    confidential detail: they may be the first row of a list without a header, or a record if the path is wrong.
 
     Args:
-        code: of the error.
-        table: the list, in words.
-        name: of the column.
-        columns: that the list has.
+        code: code of the error.
+        table: name of the list, in words.
+        name: name of the column.
+        columns: columns of the list.
         expected: all columns that are looked for.
     """
     if any(one in columns for one in expected):
@@ -92,11 +94,11 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    """Return an error whose detail is confidential: it quotes the list, and a list with a wrong path may be records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
-# Coordinates of zones, in degrees: for maps alone.
+# Coordinates of zones in degrees, used only for maps.
 
 
 Degrees = NDArray[np.float64]
@@ -108,7 +110,7 @@ _MOST_DEGREES = (90, 180)
 
 
 def degrees(column: pd.Series, name: str) -> Degrees:
-    """Degrees of a column of numbers or of text; blanks and missing values are not a number. Raises OdError."""
+    """Return the degrees in a column of numbers or text, NaN for blank or missing values. Raises OdError."""
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
@@ -116,7 +118,7 @@ def degrees(column: pd.Series, name: str) -> Degrees:
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
-    """Degrees of latitude and longitude, both or none of them, for every zone. Raises OdError."""
+    """Check that every zone has both latitude and longitude, within range, or neither. Raises OdError."""
     if coordinates.shape != (len(zones), 2):
         raise OdError(
             "OD-GEOGRAPHY-SHAPE",

@@ -1,9 +1,8 @@
-"""The tree of flows over two geographies, refined in turn at the destination and at the origin.
+"""Represent the flow tree over two geographies, which refines the destination and the origin in turn.
 
-Destination tree: (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination level); the origin tree
-refines the origin first (spec 1, "The tree"; Boninsegna & Silvestri, section 3). The nodes of a level stand in
-tree order, so the children of a node are a run of the next level, and the leaf pairs below a node are a run of
-leaf ranks.
+The levels of the destination tree are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination level). The
+origin tree refines the origin first [boninsegna2025inftda, section 3]. The nodes of a level are in tree order. So the
+children of a node are a run of the next level, and the leaf pairs below a node are a run of leaf ranks.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from od_core.kernels import kernel
 TreeOrder = Literal["destination", "origin"]
 
 CHUNK_CHILDREN = 1 << 18
-"""Children worked on at a time: small enough for the caches, large enough that calls cost nothing (spec 7)."""
+"""Children processed at a time: small enough for the caches, large enough that the calls cost nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Some nodes of one level, in tree order: pairs of an origin area and a destination area.
+    """A set of nodes of one level in tree order: pairs of an origin area and a destination area.
 
     Attributes:
         level: level of the flow tree.
@@ -44,11 +43,11 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Nodes(Pairs):
-    """Nodes of one level with their trips: a public (noisy, consistent) part of a flow tree.
+    """A set of nodes of one level with their trips: a public (noisy, consistent) part of a flow tree.
 
     Attributes:
-        trips: trips of each node, at least 1 in what a top-down pass releases (nodes of 0 are dropped with their
-            branch), at least 0 in a pass that keeps every node; shape (nodes,).
+        trips: trips of each node; shape (nodes,). They are at least 1 in the release of a top-down pass, which drops
+            nodes of 0 with their branch, and at least 0 in a pass that keeps every node.
     """
 
     trips: NDArray[np.int64]
@@ -61,7 +60,7 @@ class Nodes(Pairs):
 
     @classmethod
     def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
-        """Consecutive pieces of one level as one."""
+        """Join consecutive pieces of one level."""
         parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
         if not parts:
             none = np.empty(0, dtype=np.int32)
@@ -71,15 +70,15 @@ class Nodes(Pairs):
 
 @dataclass(frozen=True, eq=False)
 class Families:
-    """Consecutive nodes of one level with all their public children, of which nothing is stored.
+    """A run of consecutive nodes with all their public children, which are computed and not stored.
 
     Attributes:
         level: level of the children.
-        splits_origin: whether the children divide the origin area of their parent (else the destination).
+        splits_origin: True if the children divide the origin area of their parent, False for the destination area.
         origin, destination: area numbers of the parents; shape (parents,).
-        first_child: number of each parent's first child area, on the side that is divided; shape (parents,).
+        first_child: number of each parent's first child area on the divided side; shape (parents,).
         offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
-        parents: which nodes of the level above these parents are.
+        parents: positions of the parents among the nodes that were given to :meth:`FlowTree.families`.
         first: position of the first child in the measured vector of the level.
     """
 
@@ -97,7 +96,7 @@ class Families:
 
     @property
     def children(self) -> Pairs:
-        """The children themselves, in tree order."""
+        """Child nodes in tree order."""
         fan_out = np.diff(self.offsets)
         divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
         if self.splits_origin:
@@ -105,7 +104,12 @@ class Families:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """The children whose number of trips is not 0, or all of them; ``trips`` has one number for each child."""
+        """Return the children with their trips, without those of 0 trips unless ``keep_all``.
+
+        Args:
+            trips: trips of each child; shape (children,).
+            keep_all: also return the children without trips.
+        """
         if keep_all:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
@@ -120,7 +124,7 @@ class Families:
 
 @dataclass(frozen=True, eq=False)
 class FlowTree:
-    """The public flow tree over an origin and a destination geography of equal depth."""
+    """A public flow tree over an origin geography and a destination geography of equal depth."""
 
     origin: Geography
     destination: Geography
@@ -149,7 +153,7 @@ class FlowTree:
         return 2 * self.origin.depth
 
     def level_pair(self, level: int) -> tuple[int, int]:
-        """(origin level, destination level) of the nodes of a level."""
+        """Return (origin level, destination level) of the nodes of a level."""
         first, second = (level + 1) // 2, level // 2
         return (second, first) if self.order == "destination" else (first, second)
 
@@ -160,31 +164,31 @@ class FlowTree:
         return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
 
     def refines_origin(self, level: int) -> bool:
-        """Whether the step from ``level - 1`` to ``level`` splits the origin (else the destination)."""
+        """Return whether the step from ``level - 1`` to ``level`` splits the origin rather than the destination."""
         return self.level_pair(level)[0] != self.level_pair(level - 1)[0]
 
     def cells(self, level: int) -> int:
-        """Number of public nodes of a level."""
+        """Return the number of public nodes of a level."""
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
     def largest_fan_out(self, level: int) -> int:
-        """Largest number of children of a node of a level; 0 at the leaves."""
+        """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
         geography, above = self._sides(level)[0 if self.refines_origin(level + 1) else 1]
         return int(np.diff(geography.first_child[above]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
-        """What an origin area and a destination area of a level bring to the rank of their pair.
+        """Return the factors by which the areas of a level determine the ranks of their pairs.
 
-        The rank of a node's first leaf pair is the sum of the products of both rows. For, walking from the root
-        to the node, each step skips the leaf pairs of the siblings before it: where (o, d) is split at the
-        destination, child d' comes after zones(o) * (first(d') - first(d)) of them, where it is split at the
-        origin, child o' after zones(d) * (first(o') - first(o)).
+        The rank of a node's first leaf pair is the sum of the products of its origin's row and its destination's row.
+        On the way from the root to the node, each step skips the leaf pairs of the preceding siblings. If (o, d) is
+        split at the destination, zones(o) * (first(d') - first(d)) of them precede child d'. If it is split at the
+        origin, zones(d) * (first(o') - first(o)) precede child o'.
 
         Returns:
-            Of the level's origin areas and of its destination areas; shape (areas, level) each.
+            The factors of the level's origin areas and of its destination areas; shape (areas, level) each.
         """
         if level not in self._terms:
             sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]
@@ -198,13 +202,20 @@ class FlowTree:
         return self._terms[level]
 
     def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
-        """Rank, in tree order, of the first leaf pair below each node; shape (nodes,)."""
+        """Return the rank, in tree order, of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)
         _sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
     def rank_range(self, nodes: Pairs) -> tuple[int, int]:
-        """The ranks from the first leaf pair below one or more nodes, in tree order, to the end of the last one's."""
+        """Return the range of ranks of the leaf pairs from the first of the nodes to the last one.
+
+        Args:
+            nodes: at least one node, in tree order.
+
+        Returns:
+            First rank of the first node, and one more than the last rank of the last node.
+        """
         (origin, o_level), (destination, d_level) = self._sides(nodes.level)
         first, last = self.first_rank(Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])).tolist()
         pairs = int(origin.zones_below(o_level)[nodes.origin[-1]]) * int(
@@ -213,9 +224,9 @@ class FlowTree:
         return first, last + pairs
 
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
-        """The leaf pairs of some ranks, the inverse of :meth:`first_rank`; shape (ranks,).
+        """Return the leaf pairs of the given ranks, the inverse of :meth:`first_rank`; shape (ranks,).
 
-        Each step down finds the child whose leaf pairs hold the rank; with what is left of it goes on below.
+        Each step down finds the child whose leaf pairs contain the rank, and continues with the rank within that child.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rest = rank
@@ -232,7 +243,7 @@ class FlowTree:
         return Pairs(self.depth, origin, destination)
 
     def public_nodes(self, level: int) -> Pairs:
-        """All nodes of a level, in tree order."""
+        """Return all nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
             pieces = [family.children for family in self.families(nodes)]
@@ -244,9 +255,9 @@ class FlowTree:
         return nodes
 
     def families(self, parents: Pairs) -> Iterator[Families]:
-        """The given nodes with all their public children, whether or not a trip was seen there (spec 1).
+        """Yield the given nodes with all their public children, with or without trips.
 
-        Whole families, in pieces of about ``CHUNK_CHILDREN`` children.
+        A piece has about ``CHUNK_CHILDREN`` children. The children of a node are in one piece.
         """
         level = parents.level + 1
         splits_origin = self.refines_origin(level)
@@ -271,11 +282,11 @@ class FlowTree:
             )
 
     def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
-        """Where the children of each parent begin among some nodes of the level below, in tree order.
+        """Return the positions of each parent's children among nodes of the level below, all in tree order.
 
         Returns:
-            The children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). The last is smaller than
-            the number of children where one of them is below none of the parents.
+            The children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). The last value is smaller
+            than the number of children if one of them is below none of the parents.
         """
         side = 0 if self.refines_origin(children.level) else 1
         geography, level = self._sides(children.level)[side]
@@ -286,9 +297,9 @@ class FlowTree:
         return runs
 
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
-        """Whether the nodes of a lower level sum to those above, and stand below none but these.
+        """Check that every parent has children that sum to its trips, and that no child is below another node.
 
-        Levels in between, if any, are not divided: every node there has one child, of the same area numbers.
+        Any levels in between are undivided: every node there has one child, with the same area numbers.
         """
         at = Pairs(parents.level + 1, children.origin, children.destination)
         runs = self.child_runs(parents, at)
@@ -299,9 +310,11 @@ class FlowTree:
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """(origin, destination, trips) at any pair of levels, by origin and then destination, from leaf nodes.
+        """Sum leaf nodes to any pair of levels.
 
-        Pairs without trips are left out; shape (pairs,) each.
+        Returns:
+            Origins, destinations and trips, sorted by origin and then destination; shape (pairs,) each. Pairs without
+            trips are left out.
         """
         origin = self.origin.ancestors(origin_level)[leaves.origin]
         destination = self.destination.ancestors(destination_level)[leaves.destination]
@@ -316,7 +329,7 @@ class FlowTree:
         return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[there]
 
     def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
-        """The nodes of a level above that the cells lie below, each once; the cells stand in tree order."""
+        """Return the nodes of a higher level that contain the cells, each once. The cells must be in tree order."""
         (origins, origin_level), (destinations, destination_level) = self._sides(cells.level)
         above = self.level_pair(level)
         origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
@@ -327,14 +340,14 @@ class FlowTree:
         return Pairs(level, origin[first], destination[first])
 
     def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
-        """Each side's geography, and its level at a level of the flow tree."""
+        """Return each side's geography and its level at a level of the flow tree."""
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
 
 
 @kernel
 def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
-    """Sum of products of a row of each table, for every pair of rows."""
+    """Compute, for every pair of a row of each table, the sum of their products."""
     for i in range(len(out)):
         total = np.int64(0)
         for column in range(left.shape[1]):
@@ -344,7 +357,7 @@ def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[n
 
 @kernel
 def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
-    """Children of each area and of all before it."""
+    """Compute the running total of children over the areas."""
     total = np.int64(0)
     for i in range(len(areas)):
         total += first_child[areas[i] + 1] - first_child[areas[i]]
@@ -353,7 +366,7 @@ def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def] 
 
 @kernel
 def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
-    """Both areas and the trips of every child that has any."""
+    """Collect both areas and the trips of every child that has trips."""
     kept = 0
     for parent in range(len(offsets) - 1):
         for child in range(offsets[parent], offsets[parent + 1]):
@@ -366,7 +379,7 @@ def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tr
 
 @kernel
 def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Position of the first child of every parent; children that belong to no parent stop the count."""
+    """Find the position of every parent's first child; a child that belongs to no parent stops the count."""
     child = 0
     for parent in range(len(split)):
         runs[parent] = child
@@ -377,7 +390,7 @@ def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[n
 
 @kernel
 def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Sum of every run ``values[runs[p]:runs[p + 1]]``, one value after the other; shape (len(runs) - 1,)."""
+    """Return the sum of every run ``values[runs[p]:runs[p + 1]]``, one value at a time; shape (len(runs) - 1,)."""
     sums = np.zeros(len(runs) - 1, dtype=values.dtype)
     for run in range(len(sums)):
         for i in range(runs[run], runs[run + 1]):

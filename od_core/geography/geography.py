@@ -1,8 +1,8 @@
-"""The public area tree: who contains whom, and in which order.
+"""Represent a public geography: its levels of areas, which area contains which, and their order.
 
-Level 0 is the whole space (one area, ``all``); each area of level ``l`` lies in exactly one area of level
-``l - 1``; the areas of the last level are the zones. Areas of a level are numbered in tree order, so that the
-children of an area, and the zones below it, are a range of numbers (spec 1, "The tree").
+Level 0 is the whole space (one area, ``all``). Each area of level ``l`` lies in exactly one area of level ``l - 1``.
+The areas of the last level are the zones. The areas of a level are numbered in tree order, so that the children of an
+area, and the zones below it, are a range of numbers.
 """
 
 from __future__ import annotations
@@ -42,19 +42,22 @@ Numbers = NDArray[np.int32]
 class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
-    Make one with :meth:`from_frame` or :meth:`from_parents`: they report faults by column; codes are in the
-    confidential detail of the error, since a list may be the records where its path is wrong.
+    Make one with :meth:`from_frame` or :meth:`from_parents`, which report faults by column. Codes go into the
+    confidential detail of an error, because a list with a wrong path may be the records.
 
     Attributes:
         levels: names of levels 1 to ``depth``, coarse to fine.
-        codes: per level 0 to ``depth``, the areas' codes in tree order (by code below the same parent, so
-            that the order is a function of the codes alone, not of the row order of a file).
-        parents: per level 0 to ``depth``, the number of each area's parent in the level above
-            (empty for level 0).
+        codes: per level 0 to ``depth``, codes of the areas in tree order. Both constructors sort the children of a
+            parent by code, so that the order depends on the codes alone and not on the rows of a file.
+        parents: per level 0 to ``depth``, the number of each area's parent in the level above; empty for level 0.
         unknown: code of the zone that takes records whose zone is not in the list, or None.
-        coordinates: latitude and longitude of each zone in degrees, for maps alone: nothing is computed from them and
-            the digest leaves them out; not a number where a zone has none; shape (zones, 2), or None.
-        version: what its owner calls this list, as ``2018``, or None; a public text, which the digest leaves out.
+        coordinates: latitude and longitude of each zone in degrees, NaN for a zone without; shape (zones, 2), or None.
+            They are for maps alone: nothing is computed from them, and the digest leaves them out.
+        version: the owner's name of this list, such as ``2018``, or None; a public text that the digest leaves out.
+        first_child: per level 0 to ``depth`` - 1, number of each area's first child, then the number of all children;
+            shape (areas + 1,).
+        first_zone: per level 0 to ``depth``, number of the first zone in each area, then the number of all zones;
+            shape (areas + 1,).
     """
 
     levels: tuple[str, ...]
@@ -122,18 +125,19 @@ class Geography:
         coordinates: tuple[str, str] | None = None,
         version: str | None = None,
     ) -> Geography:
-        """Geography from a table with one row a zone and one text column a level, coarse to fine.
+        """Make a geography from a table with one row per zone and one text column per level.
 
         Args:
-            zones: the public zone list; further columns (names, say) are ignored.
-            levels: the level columns; the last one holds the zone codes.
+            zones: the public zone list; other columns, such as names, are ignored.
+            levels: columns of the levels, coarse to fine; the last one holds the zone codes.
             unknown: code of a listed zone that takes records from unlisted places.
-            coordinates: columns of latitude and longitude in degrees; blank where a zone has none.
-            version: what its owner calls this list.
+            coordinates: columns of latitude and longitude in degrees; blank for a zone without coordinates.
+            version: the owner's name of this list.
 
         Raises:
-            OdError: a column is missing; a code is missing, blank, padded, not text, or differs from another
-                in case alone; a zone stands twice; an area has two parents; coordinates that are none.
+            OdError: a column is missing or there twice; there are no rows; a code is refused by
+                :func:`od_core.geography.codes.check_codes`, or differs from another in case alone; a zone is listed
+                twice; an area has two parents; coordinates are not degrees.
         """
         names = tuple(levels)
         _check_level_names(names)
@@ -169,19 +173,20 @@ class Geography:
         unknown: str | None = None,
         version: str | None = None,
     ) -> Geography:
-        """Geography from a table of areas and their parents (text columns ``area`` and ``parent``).
+        """Make a geography from a table of areas and their parents (text columns ``area`` and ``parent``).
 
-        An area of the first level has no parent (or the parent ``all``, the whole space). Areas without
-        children are the zones; all of them must be equally deep.
+        An area of the first level has no parent, or the parent ``all``, the whole space. Areas without children are
+        the zones. All zones must be equally deep.
 
         Args:
-            areas: one row an area; codes are unique over all levels.
+            areas: one row per area; codes are unique over all levels.
             levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
             unknown: code of a listed zone that takes records from unlisted places.
-            version: what its owner calls this list.
+            version: the owner's name of this list.
 
         Raises:
-            OdError: as :meth:`from_frame`; also an unlisted parent, a cycle, zones of unequal depth.
+            OdError: as :meth:`from_frame`; also an unlisted parent, a cycle, zones of unequal depth, or a wrong number
+                of level names.
         """
         for column in ("area", "parent"):
             if column not in areas.columns:
@@ -233,7 +238,7 @@ class Geography:
     def _from_columns(
         cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
     ) -> Geography:
-        """From one valid column a level, coarse to fine, with the code of each zone's area."""
+        """Make a geography from one valid column per level, coarse to fine, with the code of each zone's area."""
         alphabets = [sorted(set(column)) for column in columns]
         numbers = []
         for column, alphabet in zip(columns, alphabets, strict=True):
@@ -253,7 +258,7 @@ class Geography:
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """Number of areas of each level, by its name, the whole space first."""
+        """Number of areas of each level by level name, the whole space first."""
         return dict(zip(self.level_names, map(len, self.codes), strict=True))
 
     @property
@@ -262,7 +267,7 @@ class Geography:
         return len(self.levels)
 
     def size(self, level: int) -> int:
-        """Number of areas of a level."""
+        """Return the number of areas of a level."""
         return len(self.codes[level])
 
     @property
@@ -276,7 +281,7 @@ class Geography:
         return (WHOLE_SPACE, *self.levels)
 
     def level_number(self, name: str) -> int:
-        """Number of the level with this name. Raises OdError with those that there are, and the nearest of them."""
+        """Return the number of the level of a name. Raises OdError with all level names and the nearest one."""
         if name not in self.level_names:
             near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
@@ -287,7 +292,7 @@ class Geography:
         return self.level_names.index(name)
 
     def ancestors(self, level: int) -> Numbers:
-        """Number of each zone's area at ``level``; shape (zones,)."""
+        """Return the number of each zone's area at ``level``; shape (zones,)."""
         return self._ancestors[level]
 
     @cached_property
@@ -295,11 +300,11 @@ class Geography:
         return tuple(_frozen(np.repeat(_range(len(below)), below)) for below in self._zones_below)
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
-        """Number of the area at level ``above`` that each area of ``level`` lies in; shape (areas of level,)."""
+        """Return the number of the area at level ``above`` that contains each area of ``level``; shape (areas,)."""
         return self.ancestors(above)[self.first_zone[level][:-1]]
 
     def zones_below(self, level: int) -> Numbers:
-        """Number of zones of each area of a level."""
+        """Return the number of zones below each area of a level; shape (areas of level,)."""
         return self._zones_below[level]
 
     @cached_property
@@ -307,12 +312,12 @@ class Geography:
         return tuple(_frozen(np.diff(first)) for first in self.first_zone)
 
     def zones_skipped(self, level: int) -> Numbers:
-        """Zones before each area of a level, below the same parent."""
+        """Return the number of zones below the same parent that precede each area of a level; shape (areas,)."""
         first = self.first_zone[level][:-1]
         return first - self.first_zone[level - 1][self.parents[level]]
 
     def zone_numbers(self, codes: pd.Series) -> Numbers:
-        """Number of the zone of each code, -1 where it is not in the list; shape (len(codes),)."""
+        """Return the zone number of each code, -1 for a code that is not in the list; shape (len(codes),)."""
         if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
             found = pc.index_in(pa.array(codes), self.code_array(self.depth))
             numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
@@ -320,14 +325,15 @@ class Geography:
         zones, asked = pd.Index(self.zones, dtype=object), codes.astype(object)
         try:
             return zones.get_indexer(pd.Index(asked)).astype(np.int32)
-        except TypeError:  # a list among the codes, say, cannot be looked up
+        except TypeError:  # an unhashable code, such as a list, cannot be looked up
             only_text = asked.map(lambda code: code if isinstance(code, str) else None)
             return zones.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
     def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
-        """Which zones lie in some areas of a level; shape (zones,).
+        """Return a mask of the zones that lie in the given areas of a level; shape (zones,).
 
-        Raises OdError for a code that the level lacks, and for one text in the place of several codes.
+        Raises:
+            OdError: the level lacks a code, or ``codes`` is one text instead of a list.
         """
         if isinstance(codes, str):
             raise OdError(
@@ -345,15 +351,15 @@ class Geography:
         return np.isin(self.ancestors(level), numbers)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
-        """Codes of area numbers of a level, as text; shape of ``areas``."""
+        """Return the codes of area numbers of a level, as text; shape of ``areas``."""
         return pd.Series(self.code_array(level).take(pa.array(areas)), dtype="str")
 
     def code_array(self, level: int) -> pa.Array:
-        """Codes of a level as one Arrow array of text; shape (areas of level,)."""
+        """Return the codes of a level as one Arrow array of text; shape (areas of level,)."""
         return pa.array(self.codes[level], pa.large_string())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a zone, one column a level, and ``COORDINATES`` if there are any: inverse of :meth:`from_frame`."""
+        """Return one row per zone with a column per level, and ``COORDINATES`` if any; inverts :meth:`from_frame`."""
         zones = self._paths()
         return (
             zones
@@ -368,14 +374,14 @@ class Geography:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the levels, the paths of all zones and the unknown zone."""
+        """SHA-256 of the level names, the paths of all zones and the unknown zone."""
         paths = list(zip(*(column.to_list() for _, column in self._paths().items()), strict=True))
         content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """A detail quotes the list, which may be the records where its path is wrong; so it is confidential."""
+    """Return an error whose detail is confidential: it quotes the list, and a list with a wrong path may be records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
@@ -410,7 +416,7 @@ def _check_named_once(table: pd.DataFrame) -> None:
 
 
 def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Every area of the second column stands beside one area of the first."""
+    """Check that every area of the second column has only one parent in the first. Raises OdError."""
     parent_of: dict[str, str] = {}
     for parent, area in zip(*columns, strict=True):
         if parent_of.setdefault(area, parent) != parent:
@@ -432,7 +438,7 @@ def _first_repeated(codes: Sequence[str]) -> str | None:
 
 
 def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
-    """Fill in ``paths`` from the first level down to ``area``, for it and all areas above it."""
+    """Add the path of ``area`` from the first level down to ``paths``, and those of all areas above it."""
     climb: list[str] = []
     on_climb: set[str] = set()
     while area not in paths:

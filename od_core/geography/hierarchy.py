@@ -1,4 +1,4 @@
-"""Levels that a zone list has in another form than one column: the beginning of a code, or several columns."""
+"""Add levels to a zone list from code prefixes or several columns, and add a catch-all area to a geography."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from od_core.geography.codes import COORDINATES, no_column, text_codes
 from od_core.geography.geography import Geography
 
 JOINT = " / "
-"""Between the codes of the columns that name an area together."""
+"""Separator of the codes of several columns that name an area together."""
 
 
 def geography_of_codes(
     codes: Sequence[str], levels: Sequence[str], prefixes: Mapping[str, int], *, unknown: str | None = None
 ) -> Geography:
-    """Geography from zone codes alone, whose beginnings are the areas of all levels above.
+    """Make a geography from zone codes alone, whose prefixes are the areas of all levels above.
 
     Args:
-        codes: of the zones, each once.
-        levels: names of the levels, coarse to fine; the last one is that of the zones.
+        codes: zone codes, each once.
+        levels: names of the levels, coarse to fine; the last one is the level of the zones.
         prefixes: number of characters of each level but the last.
         unknown: code of a listed zone that takes records from unlisted places.
 
@@ -34,16 +34,16 @@ def geography_of_codes(
 
 
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
-    """A zone list with a further column for each level whose areas are the first characters of the zone's code.
+    """Add a column to a zone list for each level whose areas are the first characters of the zone code.
 
     Args:
-        zones: one row a zone.
-        levels: coarse to fine; the last one is the column of the zone codes.
+        zones: one row per zone.
+        levels: levels, coarse to fine; the last one is the column of the zone codes.
         prefixes: number of characters, by level.
 
     Raises:
-        OdError: as :func:`check_prefixes`; a level that is a column, too; no column of zone codes; a code shorter than
-            a prefix.
+        OdError: as :func:`check_prefixes`; a level is also a column; the column of zone codes is missing, is there
+            twice or has a bad code; a code is shorter than a prefix.
     """
     if not prefixes:
         return zones
@@ -60,7 +60,7 @@ def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[
 
 
 def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
-    """Each prefix is one of a level above the zones, and longer than those of the levels above it. Raises OdError."""
+    """Check that each prefix is that of a level above the zones, and longer than the prefixes above. Raises OdError."""
     strange = [level for level in prefixes if level not in levels[:-1]]
     if strange:
         raise _fault(
@@ -83,15 +83,15 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
 
 
 def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """A zone list with a further column for each level whose codes are those of several columns, joined by ``JOINT``.
+    """Add a column to a zone list for each level whose codes are those of several columns, joined by ``JOINT``.
 
     Args:
-        zones: one row a zone.
+        zones: one row per zone.
         joined: columns, by level.
 
     Raises:
-        OdError: a level that is a column, too; less than two columns, or one that is not there; a code that is missing,
-            blank, padded, not text, or holds ``JOINT``.
+        OdError: a level is also a column; a level has fewer than two columns; a column is missing or there twice; a
+            code is refused by :func:`od_core.geography.codes.check_codes` or holds ``JOINT``.
     """
     check_joined(joined)
     _refuse_columns(zones, joined, "several columns joined")
@@ -108,7 +108,7 @@ def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.
 
 
 def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
-    """Every joined level has at least two columns, each once. Raises OdError."""
+    """Check that every joined level has at least two columns, each once. Raises OdError."""
     for level, columns in joined.items():
         if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
             raise _fault(f"level {level!r} is not joined of two columns or more, each named once")
@@ -121,7 +121,7 @@ def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: st
 
 
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
-    """The codes of one of the columns that are expected, checked. Raises OdError for none, or two such columns."""
+    """Return the checked codes of an expected column. Raises OdError if the column is missing or there twice."""
     names = [str(name) for name in zones.columns]
     if column not in names:
         raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", column, names, expected)
@@ -139,18 +139,15 @@ def _fault(message: str, detail: str | None = None) -> OdError:
     return OdError("OD-GEOGRAPHY-LEVELS", message, next_step=next_step, confidential_detail=detail)
 
 
-# An area that is nowhere: it takes the records that cannot be placed in the public geography.
-
-
 def with_unknown_area(geography: Geography, code: str) -> Geography:
-    """The geography with one more area of that code at every level, the zone that takes records from unlisted places.
+    """Add a catch-all area for records outside the geography: one area at every level, of the same code.
 
     Args:
-        geography: without a zone for unknown places.
-        code: of the area at every level.
+        geography: a geography without a zone for unknown places.
+        code: code of the area at every level.
 
     Raises:
-        OdError: the geography has an area of that code, or a zone for unknown places; a code that is none.
+        OdError: the geography already has an area of that code or a zone for unknown places, or the code is not valid.
     """
     if geography.unknown is not None:
         raise _unknown_area_fault(f"there is a zone for unknown places already, {geography.unknown!r}")

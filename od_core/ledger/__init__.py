@@ -1,1 +1,1 @@
-"""Account for the budget: what is charged, what was drawn, and where measurements are kept."""
+"""Account for the budget of releases, record their draws, and keep their measurements."""

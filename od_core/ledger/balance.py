@@ -1,4 +1,4 @@
-"""What a domain may spend in each elementary period and has spent, from the ledger's entries (spec 6, "Ledger")."""
+"""Compute cap and spending of a domain in each elementary period from the ledger's entries, and enforce the cap."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from od_core.ledger.chain import CAP, RESERVED, Entries
 from od_core.privacy.cap import Cap, Charge
 
 NEWEST = (1 << 63) - 1
-"""No entry has a higher number."""
+"""Largest possible number of an entry."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What a domain may spend in one elementary period, and has spent.
+    """The cap and the spending of a domain in one elementary period.
 
     Attributes:
         domain: the data set.
-        period: the elementary period; ``all`` where users are protected for ever.
-        cap: rho that the cap allows, once the deltas of (epsilon, delta) events are deducted.
-        spent: sum of what was set aside; pure epsilon and (epsilon, delta) events as epsilon^2 / 2.
+        period: the elementary period; ``all`` under unit ``user``.
+        cap: rho that the cap allows, after the deltas of (epsilon, delta) events are deducted.
+        spent: sum of all reservations; pure epsilon and (epsilon, delta) events count as epsilon^2 / 2.
         releases: number of releases that charged the period.
-        lost_draws: draws that were lost with their process, and charged once more.
+        lost_draws: number of draws that were lost with their process and charged once more.
     """
 
     domain: str
@@ -37,21 +37,21 @@ class Balance:
 
     @property
     def left(self) -> Fraction:
-        """What further reservations may ask for."""
+        """Remaining rho for further reservations."""
         return self.cap - self.spent
 
 
 def charge_of(row: dict[str, Any]) -> Charge:
-    """What a RESERVED entry set aside."""
+    """Return the charge of a RESERVED entry."""
     return Charge(*(Fraction(row[name]) for name in ("rho", "epsilon", "delta")))
 
 
 def balances(
     entries: Entries, domain: str, periods: Iterable[str], asked: Charge | None = None, until: int = NEWEST
 ) -> list[Balance]:
-    """The balance of every one of some elementary periods, by the entries up to the number ``until``.
+    """Return the balance of each elementary period, from the entries up to number ``until``.
 
-    ``asked`` takes its delta from what the cap allows.
+    The delta of a charge that is ``asked`` for is deducted from the cap.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
@@ -75,7 +75,7 @@ def balances(
 
 
 def check_cap(entries: Entries, domain: str, periods: Iterable[str], asked: Charge, *, lost_draw: bool = False) -> None:
-    """Refuse a charge that the cap does not allow in every one of the periods. Raises OdError with the numbers."""
+    """Refuse a charge that the cap does not allow in every period. Raises OdError with the numbers."""
     balance = min(balances(entries, domain, periods, asked), key=lambda balance: balance.left)
     if asked.as_rho > balance.left:
         what = "drawing a lost level again" if lost_draw else "the release"

@@ -1,7 +1,7 @@
-"""Append-only entries in one SQLite file, each with the hash of the one before it (spec 6, "Ledger").
+"""Keep append-only entries in one SQLite file, each with the hash of the entry before it.
 
-The chain knows nothing of budgets: it keeps entries in order, whole or absent, and finds damage and edits. The
-newest hash stands also in a file beside the confidential data, so that a lost or older ledger is found.
+The chain knows nothing about budgets. It keeps entries in order, each whole or absent, and detects damage and edits.
+The newest hash is also kept in a file beside the confidential data, to detect a lost or older ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from od_core.privacy.cap import Charge
 _LOCK_SECONDS = 60.0
 
 _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
-"""Errors of SQLite that say nothing about what stands in the file; any other means that it is damaged."""
+"""SQLite errors that do not concern the content of the file. Any other error means that the file is damaged."""
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
 """Kinds of entries."""
@@ -60,7 +60,7 @@ BEGIN SELECT RAISE(ABORT, 'ledger entries are never removed'); END;
 
 
 class Entries:
-    """The entries, inside one transaction."""
+    """The entries within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -68,22 +68,27 @@ class Entries:
         """Number and hash of the last entry added in this transaction."""
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
-        """Entries for which a condition of ours holds, oldest first, their content read."""
+        """Return the entries that satisfy an SQL condition, oldest first, with their content parsed.
+
+        Args:
+            where: the condition, from our own code only.
+            values: values of its placeholders.
+        """
         return self._read(f"{where} ORDER BY number", values)
 
     def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
-        """Newest entry of some kinds with the given values in its columns; None where there is none."""
+        """Return the newest entry of some kinds with the given values in its columns, or None if there is none."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         found = self._read(f"{where} ORDER BY number DESC LIMIT 1", (*kinds, *columns.values()))
         return found[0] if found else None
 
     def has(self, number: int, entry_hash: str) -> bool:
-        """Whether the entry of this number has this hash."""
+        """Return whether the entry of this number has this hash."""
         found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
         return found is not None and found["hash"] == entry_hash
 
     def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
-        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # ours
+        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
         return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
 
     def append(
@@ -124,7 +129,7 @@ class Entries:
         """Refuse entries that lack the newest one ever made, given as number and hash. Raises OdError."""
         number, stated = head.split(" ")
         if not self.has(int(number), stated):
-            self.verify()  # an entry that was edited is told from one that is missing
+            self.verify()  # reports an edited entry rather than a missing one
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 "the ledger is missing, or older than the newest entry that was ever made",
@@ -133,7 +138,7 @@ class Entries:
             )
 
     def verify(self) -> int:
-        """Number of entries; refuses them where the chain of hashes is broken. Raises OdError."""
+        """Verify the chain of hashes and return the number of entries. Raises OdError if the chain is broken."""
         number, previous = 0, ""
         for number, found in enumerate(self._connection.execute("SELECT * FROM entries ORDER BY number"), start=1):
             entry = dict(found)
@@ -149,7 +154,7 @@ def _entry_hash(entry: dict[str, Any]) -> str:
 
 
 class Chain:
-    """The file of entries, and beside the confidential data the file of its head: number and hash of the newest one."""
+    """A file of entries, and beside the confidential data a head file with the number and hash of the newest entry."""
 
     def __init__(self, path: Path, head: Path) -> None:
         self.path = path
@@ -159,12 +164,12 @@ class Chain:
 
     @contextmanager
     def transaction(self) -> Iterator[Entries]:
-        """One immediate transaction on the file: its writer is alone, and it is whole or absent.
+        """Open one immediate transaction on the file: it has a single writer, and is committed whole or not at all.
 
-        The file is made where it is missing and nothing was ever entered.
+        A missing file is created if nothing was ever charged.
 
         Raises:
-            OdError: the file cannot be used now, is damaged, or is older than its head.
+            OdError: the file cannot be used now, is damaged, or is older than its head; the head is missing or damaged.
         """
         try:
             with self._connected() as connection:
@@ -184,7 +189,7 @@ class Chain:
 
     @contextmanager
     def look(self) -> Iterator[Entries]:
-        """The entries as they stand, to be read: nothing is entered, and no file is made.
+        """Open the entries for reading only. Nothing is entered, and no file is created.
 
         Raises:
             OdError: as :meth:`transaction`; there is no file.
@@ -202,8 +207,8 @@ class Chain:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """While this lasts, transactions are cheaper: they share a connection, and are as durable as ever."""
-        with suppress(sqlite3.Error):  # the first transaction says what is wrong with the file
+        """Share one connection between transactions in this context. They are cheaper, and just as durable."""
+        with suppress(sqlite3.Error):  # the first transaction reports any fault of the file
             self._kept, self._kept_file = _connect(self.path), _identity(self.path)
         try:
             yield
@@ -214,7 +219,7 @@ class Chain:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """A connection to the file that stands there now."""
+        """Open a connection to the file that is at the path now, or use the shared one if it is to this file."""
         if self._kept is not None and _identity(self.path) == self._kept_file:
             yield self._kept
             return
@@ -222,10 +227,10 @@ class Chain:
             yield connection
 
     def _check_head(self, entries: Entries) -> None:
-        """Hold the entries to their head. Raises OdError where they are older, or where it is missing or damaged."""
+        """Check the entries against their head. Raises OdError if they are older, or the head is missing or damaged."""
         head = self._head.read_bytes() if self._head.exists() else None
         if head is None and entries.newest(RESERVED) is None:
-            return  # nothing was charged yet, so nothing can be forgotten
+            return  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):
             raise OdError(
                 "OD-LEDGER-HEAD",
@@ -237,10 +242,10 @@ class Chain:
         entries.hold_to(head.decode())
 
     def _renew_head(self, newest: str) -> None:
-        """Overwrite the head in place, unless another process was faster and newer.
+        """Overwrite the head in place, unless another process has written a newer one.
 
-        It is one short line in one sector, so it is the old or the new one after any crash; and an older head is an
-        entry's too: it asks for less, and never wrongly.
+        The head is one short line in one sector, so after any crash it is the old or the new one. An older head names
+        an entry too: checking against it detects less, but never reports a false fault.
         """
         if not self._head.exists():
             make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
@@ -250,7 +255,7 @@ class Chain:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.read().decode() < newest:
                 written, head = 0, newest.encode()
-                while written < len(head):  # the system may write a part of what it is given
+                while written < len(head):  # one call may write only a part
                     written += os.pwrite(file.fileno(), head[written:], written)
                 os.fdatasync(file.fileno())
 
@@ -269,12 +274,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _existing(path: Path) -> str:
-    """Address of a database that is opened where it is there, and never made."""
+    """Return the address of a database that is opened only if it exists, and never created."""
     return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def _unusable(error: sqlite3.DatabaseError) -> OdError:
-    """The error of a file that cannot be used now, or is damaged."""
+    """Return the error for a file that cannot be used now, or is damaged."""
     if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
         return OdError(
             "OD-LEDGER-UNAVAILABLE",
@@ -286,7 +291,7 @@ def _unusable(error: sqlite3.DatabaseError) -> OdError:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells the file that stands there from any other; None where there is none."""
+    """Return the device and inode of the file at a path, or None if there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -295,7 +300,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def broken() -> OdError:
-    """The error of entries that are not what was written."""
+    """Return the error for entries that differ from what was written."""
     return OdError(
         "OD-LEDGER-BROKEN",
         "the ledger is damaged or was edited",

@@ -1,4 +1,4 @@
-"""Where a release of one call is charged, and the release drawn under that charge."""
+"""Charge a release that is made in one call, and draw it under that charge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from od_core.privacy.budget import Spent
 
 
 class _Released(Protocol):
-    """A release of any kind, a frozen value."""
+    """A release of any kind, as a frozen data class."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -34,11 +34,11 @@ R = TypeVar("R", bound=_Released)
 
 @dataclass(frozen=True)
 class Charged:
-    """The ledger that a release is charged to, and the release's key in it.
+    """A ledger that a release is charged to, and the key of the release.
 
     Attributes:
-        ledger: its privacy domain, named as the series, is declared there.
-        key: of the release.
+        ledger: the ledger, in which the privacy domain is declared under the name of the series.
+        key: key of the release.
     """
 
     ledger: Ledger
@@ -46,16 +46,16 @@ class Charged:
 
     @property
     def confidential(self) -> ConfidentialFolder:
-        """The folder ``confidential`` beside the ledger."""
+        """Folder ``confidential`` beside the ledger."""
         return ConfidentialFolder(self.ledger.path.parent / "confidential")
 
 
 def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Charged | None:
-    """Where a release is charged; None without a ledger, where its guarantee is of one call.
+    """Return the ledger and key that a release is charged to, or None without a ledger: the guarantee covers one call.
 
     Raises:
-        OdError: a ledger without a release_id, or the reverse; a release_id that is none; a noise source that is no
-            backend of this library.
+        OdError: only one of ledger and release_id is given; the release_id is not valid; with a ledger, the noise
+            source is not a backend of this library.
     """
     if (ledger is None) != (release_id is None):
         raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
@@ -73,16 +73,17 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 def draw_release(
     run: Callable[[Measurements], R], charged: Charged | None, plan: Planned, counted: Counted, noise: NoiseSource
 ) -> R:
-    """The release that ``run`` makes of its measurements: of this call alone, or charged and kept with a ledger.
+    """Make a release by ``run``: with measurements of this call alone, or charged and kept if there is a ledger.
 
     Args:
-        run: draws what is not measured yet, and estimates.
-        charged: as :func:`charged_to`.
-        plan, counted: what is charged, and the input that the release is held to.
-        noise: what ``run`` draws by.
+        run: draws levels that are not measured yet, and estimates the release.
+        charged: as returned by :func:`charged_to`.
+        plan: plan of the release, which is charged.
+        counted: input of the release, which must stay the same.
+        noise: noise source that ``run`` draws with.
 
     Raises:
-        OdError: as :func:`od_core.ledger.measurements.begin_release`, and as ``run`` says.
+        OdError: as :func:`od_core.ledger.measurements.begin_release` and ``run``; another run holds the lock.
     """
     if charged is None:
         return run(MemoryMeasurements())

@@ -1,4 +1,4 @@
-"""The confidential folder: who may read it, its key, and how errors leave it (spec 6, "Leaks to close")."""
+"""Keep the confidential folder: its permissions, its key, fingerprints of inputs, and the details of errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MO
 from od_core.parallel import in_order
 
 _HASHED = 1 << 20
-"""Numbers that are hashed at a time, by one thread."""
+"""Numbers that one thread hashes at a time."""
 
 
 _KEY_BYTES = 32
@@ -33,7 +33,7 @@ class ConfidentialFolder:
         self.subfolder(".")
 
     def subfolder(self, name: str | os.PathLike[str]) -> Path:
-        """A folder inside, made where it is missing; every folder on the way has mode 0700."""
+        """Return a folder inside, created if missing. Every folder on the way gets mode 0700."""
         make_folder(self.path.parent)
         folder = self.path / name
         make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
@@ -44,18 +44,22 @@ class ConfidentialFolder:
             folder = folder.parent
 
     def close(self, folder: Path) -> None:
-        """Take a folder that a library wrote below this one from everybody but its owner."""
+        """Restrict a folder that a library wrote below this one to its owner."""
         for path in (folder, *folder.rglob("*")):
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
 
     def key(self) -> bytes:
-        """The key of all fingerprints: 32 bytes from the operating system, made once and kept."""
+        """Return the key of all fingerprints: 32 bytes from the operating system, made once and kept.
+
+        Raises:
+            OdError: the kept key is damaged.
+        """
         path = self.path / "hmac.key"
         if not path.exists():
             mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
             write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
             with suppress(FileExistsError):
-                path.hardlink_to(mine)  # of two that make it at once, one wins
+                path.hardlink_to(mine)  # if two processes make it at once, one wins
             mine.unlink()
             sync(path.parent)
         key = path.read_bytes()
@@ -64,14 +68,15 @@ class ConfidentialFolder:
         return key
 
     def key_name(self) -> str:
-        """A name of the key that does not reveal it: tells whether a fingerprint was made with this one."""
+        """Return a name of the key that does not reveal it, to tell whether a fingerprint was made with this key."""
         return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
 
     def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
-        """Keyed fingerprint of the counted input; confidential, since equality tells that it did not change.
+        """Return a keyed fingerprint of the counted input. It is confidential: equality reveals an unchanged input.
 
         Args:
-            pieces: consecutive pieces of every column, however they are cut; memory is bounded by those in flight.
+            pieces: consecutive pieces of every column. The result does not depend on how they are cut, and memory is
+                bounded by the pieces in flight.
         """
         key = self.key()
 
@@ -89,17 +94,17 @@ class ConfidentialFolder:
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
-        """Turn whatever is raised into an OdError without values; the details go to a file of mode 0600.
+        """Turn every exception into an OdError without values, and write the details to a file of mode 0600.
 
-        Messages of databases and of data frames quote the values that they stumbled over.
+        Messages of databases and data frames quote the values that caused them.
         """
         try:
             yield
         except OdError as error:
             self.keep_detail_of(error)
-            error.__cause__ = error.__context__ = None  # what it was raised from may quote a value
+            error.__cause__ = error.__context__ = None  # its cause may quote a value
             raise
-        except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
+        except Exception:  # noqa: BLE001  # any text may hold a confidential value
             look = self.keep_detail(traceback.format_exc())
             raise OdError(
                 "OD-CONFIDENTIAL-ERROR",
@@ -109,13 +114,13 @@ class ConfidentialFolder:
             ) from None
 
     def keep_detail_of(self, error: OdError) -> None:
-        """Write down what an error knows beyond its public parts, if anything; its next step then names the file."""
+        """Write an error's confidential detail, if any, to a file, which the error's next step then names."""
         if error.confidential_detail is not None:
             look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
             error.next_step = f"{error.next_step}; {look}"
 
     def keep_detail(self, text: str) -> str:
-        """Write the details down; returns what to do next (a full disk must not let them out either)."""
+        """Write details to a file and return the next step. A full disk must not let the details out either."""
         name = f"{secrets.token_hex(6)}.txt"
         try:
             path = self.subfolder("errors") / name
@@ -129,7 +134,7 @@ class ConfidentialFolder:
 
 
 def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Number of the column and ``_HASHED`` numbers of it, what is left of each column last."""
+    """Yield column numbers with blocks of ``_HASHED`` numbers of the column; the rest of each column comes last."""
     waiting: dict[int, list[NDArray[np.int64]]] = {}
     for piece in pieces:
         for column, numbers in enumerate(piece):

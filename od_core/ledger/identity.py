@@ -1,4 +1,4 @@
-"""The identity of a release's input: the same trips, or no further draw (spec 6, "Replay")."""
+"""Check that a release in progress still has the same input and reads it with the same settings."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from od_core.ledger.release_key import ReleaseKey
 
 
 def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:
-    """Remember the input of a release, or refuse one that is not what was drawn from.
+    """Keep a fingerprint of a release's input, or refuse an input that differs from the one drawn from.
 
     Args:
-        confidential: where the keyed fingerprint is kept.
+        confidential: folder that keeps the keyed fingerprint.
         key: the release.
         trips: the counted input.
-        drawn: whether a level of the release was drawn already; until then its input may change.
+        drawn: True if a draw of the release has begun; until then its input may change.
 
     Raises:
-        OdError: the input changed; the key or the fingerprint is lost while levels are drawn.
+        OdError: levels are drawn, and the input changed or the key or the fingerprint is lost.
     """
     path = confidential.subfolder(key.folder) / "identity.json"
     now = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
@@ -53,41 +53,41 @@ def _refused(code: str, message: str, next_step: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent="what was set aside before stays charged")
 
 
-# How the records of a release were read, held to what is declared now: its certificate states what is declared.
+# The settings with which records were read must be those declared now, because the certificate states the latter.
 
 
 _FILE = "read_as.json"
 
 
 def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Remember how records were read: which rows of a file, in which time zone.
+    """Keep the settings with which records were read, such as the rows of a file and the time zone.
 
     Args:
-        folder: of the release, in the confidential folder.
+        folder: folder of the release in the confidential folder.
         facts: JSON-ready public facts, by name.
     """
     write_durably(folder / _FILE, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
 
 def forget_reading(folder: Path) -> None:
-    """Before records are read anew: a crash in between leaves records of no declaration, which are refused."""
+    """Remove the kept settings before records are read anew: after a crash, records without settings are refused."""
     if (folder / _FILE).exists():
         (folder / _FILE).unlink()
         sync(folder)
 
 
 def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, drawn: bool) -> None:
-    """Refuse to go on where the records were read otherwise than it is declared now.
+    """Refuse records that were read with other settings than those declared now.
 
-    Facts that were not remembered are not compared: a release may be begun by a version that states fewer.
+    Facts that were not kept are not compared: an earlier version that states fewer facts may have begun the release.
 
     Args:
-        folder, facts: as :func:`keep_reading`.
+        folder, facts: as for :func:`keep_reading`.
         key: the release.
-        drawn: whether a level of it was drawn already.
+        drawn: True if a draw of the release has begun.
 
     Raises:
-        OdError: a fact is another one; nothing is remembered, and nothing drawn.
+        OdError: a fact differs; no settings are kept, and nothing is drawn.
     """
     path = folder / _FILE
     if not path.exists() and drawn:

@@ -1,9 +1,9 @@
-"""The budget ledger: an append-only record of what was set aside, drawn, measured and published (spec 6, "Ledger").
+"""Record in the budget ledger what was reserved, drawn, measured and published.
 
-Its entries are a chain (``chain.py``) that is never changed. The state of a level is
-that of its newest entry; what a domain has spent in a period is the sum of its RESERVED entries, so nothing is ever
-refunded. A level found DRAWING was lost with its process: nobody can prove that the draw was not seen, so it
-stays charged, and drawing again is a further reservation.
+The entries form an append-only chain (``chain.py``). The state of a level is that of its newest entry. The spending of
+a domain in a period is the sum of its RESERVED entries, so nothing is ever refunded. A level found DRAWING was lost
+with its process. Nobody can prove that the draw was not seen, so it stays charged, and drawing again is a further
+reservation.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from od_core.privacy.neighbours import Neighbours
 
 @dataclass(frozen=True)
 class LevelState:
-    """Newest state of one level of a release.
+    """The newest state of one level of a release.
 
     Attributes:
         kind: RESERVED, DRAWING or MEASURED.
-        draw: 1, or one more for each draw that was lost.
-        digest: SHA-256 of the measurement file, once MEASURED.
+        draw: number of the draw: 1, and 1 more for each lost draw.
+        digest: SHA-256 of the measurement file, or over the digests of its parts' files, once MEASURED.
     """
 
     kind: str
@@ -46,11 +46,11 @@ class LevelState:
 
 @dataclass(frozen=True)
 class EntryName:
-    """An entry of the ledger, named so that no other ledger has it.
+    """The unique name of a ledger entry, which no other ledger contains.
 
     Attributes:
-        number: its place, from 1.
-        hash: its SHA-256, and with it that of all entries before it.
+        number: position of the entry, from 1.
+        hash: SHA-256 of the entry, which depends on all entries before it.
     """
 
     number: int
@@ -59,12 +59,12 @@ class EntryName:
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """What the ledger says of a measured release, the same at every replay.
+    """The facts of a measured release from the ledger, the same at every replay.
 
     Attributes:
-        measured_at: UTC time at which the last level was measured: the release's time.
-        lost_draws: draws that were lost with their process, and charged once more.
-        entry: the entry that recorded the last measurement; a ledger without it is older than the release.
+        measured_at: UTC time at which the last level was measured, which is the time of the release.
+        lost_draws: number of draws that were lost with their process and charged once more.
+        entry: entry of the last measurement; a ledger without it is older than the release.
     """
 
     measured_at: str
@@ -73,7 +73,7 @@ class ReleaseRecord:
 
 
 class Ledger:
-    """The ledger in one SQLite file, made on first use."""
+    """A ledger in one SQLite file, which is created on first use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,14 +86,15 @@ class Ledger:
         return self._chain.transaction()
 
     def kept_open(self) -> AbstractContextManager[None]:
-        """While this lasts, entries cost less; for a run that makes many of them."""
+        """Make entries cheaper in this context, for a run that makes many of them."""
         return self._chain.kept_open()
 
     def declare(self, domain: PrivacyDomain) -> None:
-        """Declare a data set's privacy domain, or a new cap of it with its reason.
+        """Declare the privacy domain of a data set, or a new cap of it with a reason.
 
         Raises:
-            OdError: the domain is declared with another unit or relation; the cap changed without a new reason.
+            OdError: the domain is declared with another unit, relation, user column, elementary period or time zone;
+                the cap changed without a new reason.
         """
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain.name)
@@ -119,12 +120,13 @@ class Ledger:
             entries.append(CAP, domain.name, content=cap)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
-        """Set all levels of a release aside, or none; nothing where that same plan is set aside already.
+        """Reserve the budget of all levels of a release, or of none. Do nothing if the same plan is already reserved.
 
         Raises:
-            OdError: the cap does not allow it (nothing is spent); the release was set aside with another plan;
-                its unit is not the domain's; another period of its revision was set aside with other areas; a charge
-                is not what its noise and the unit's sensitivity cost, or all of them are not the plan's.
+            OdError: the cap does not allow it (nothing is spent); the release was reserved with another plan; its
+                series was charged to another data set; its unit is not that of the domain; its period cannot be
+                charged; another period of its revision was reserved with other areas; a charge is not the cost of its
+                noise at the unit's sensitivity; the charges do not sum to the charge of the plan.
         """
         _refuse_other_charges(plan)
         with self._transaction() as entries:
@@ -153,21 +155,21 @@ class Ledger:
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
-        """Refuse another plan than the one that the release was set aside with, if it was. Raises OdError.
+        """Refuse a plan that differs from the one that the release was reserved with. Raises OdError.
 
-        Also, where it was not, areas that are not those of the other periods of its revision.
+        If the release is not reserved, refuse areas that differ from those of the other periods of its revision.
         """
         with self._transaction() as entries:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
-        """Mark a level as being drawn, durably, before the first random bit; returns the number of the draw.
+        """Mark a level as being drawn, durably, before the first random bit; return the number of the draw.
 
-        A level that is marked already was lost: it is set aside once more. ``noise`` names the backend.
+        A level that is already marked was lost, and is reserved once more. ``noise`` names the backend.
 
         Raises:
-            OdError: the level is not set aside, or is measured; the cap does not allow drawing it once more.
+            OdError: the level is not reserved, or is measured; the cap does not allow another draw.
         """
         with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
@@ -193,7 +195,7 @@ class Ledger:
         """Record that a draw is durable, with the digest of its file.
 
         Raises:
-            OdError: the level is in another state, or another draw of it was begun since.
+            OdError: the level is not being drawn, or another draw of it has begun since.
         """
         with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
@@ -206,15 +208,15 @@ class Ledger:
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
-        """Record that a release is public, with the digest of its certificate; once.
+        """Record that a release is public, with the digest of its certificate. Do nothing if it is recorded already.
 
         Args:
             key: the release.
-            certificate: its digest.
-            exact: numbers that come from the records and are published without noise, by name.
+            certificate: digest of the certificate.
+            exact: numbers from the records that are published without noise, by name.
 
         Raises:
-            OdError: not all of its levels are measured.
+            OdError: not every level is measured.
         """
         with self._transaction() as entries:
             if entries.newest(PUBLISHED, release=str(key)) is not None:
@@ -229,18 +231,18 @@ class Ledger:
             entries.append(PUBLISHED, domain, key, content=content)
 
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
-        """Newest state of a level; None where it was never set aside."""
+        """Return the newest state of a level, or None if it was never reserved."""
         with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def level_kinds(self, key: ReleaseKey) -> list[str]:
-        """Newest state of every level of a release that was ever set aside: RESERVED, DRAWING or MEASURED."""
+        """Return the newest state of every reserved level of a release: RESERVED, DRAWING or MEASURED."""
         with self._transaction() as entries:
             return [row["kind"] for row in _levels(entries, key).values()]
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
-        """SHA-256 of a measured level's file. Raises OdError where the level is not measured."""
+        """Return the digest of a measured level. Raises OdError if the level is not measured."""
         state = self.level_state(key, level)
         if state is None or state.digest is None:
             raise OdError(
@@ -249,40 +251,40 @@ class Ledger:
         return state.digest
 
     def draws(self, key: ReleaseKey, level: int) -> int:
-        """How often a level was set aside to be drawn: once, and once more for each draw that was lost."""
+        """Return how often a level was reserved: once, and once more for each lost draw."""
         state = self.level_state(key, level)
         return 0 if state is None else state.draw
 
     def is_drawn(self, key: ReleaseKey) -> bool:
-        """Whether any level of the release was ever drawn, or began to be."""
+        """Return whether a draw of any level of the release has ever begun."""
         with self._transaction() as entries:
             return entries.newest(DRAWING, release=str(key)) is not None
 
     def noise(self, key: ReleaseKey) -> str:
-        """Names of the backends that drew a release: one, but where the setting changed between two levels."""
+        """Return the names of the backends that drew a release: one, unless the setting changed between levels."""
         with self._transaction() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
-        # Entries of before there were two backends name none: OpenDP was the only one.
+        # Entries from before there were two backends name none: OpenDP was the only one.
         return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
 
     def is_published(self, key: ReleaseKey) -> bool:
-        """Whether the release was published."""
+        """Return whether the release was published."""
         return self.published_certificate(key) is not None
 
     def published_certificate(self, key: ReleaseKey) -> str | None:
-        """Digest of the certificate that the release was published with; None where it was not."""
+        """Return the digest of the certificate of a published release, or None if it is not published."""
         with self._transaction() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return None if row is None else str(row["content"]["certificate"])
 
     def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
-        """Return the numbers of a release that were published without noise, by name; none where it is not public."""
+        """Return the numbers of a release that were published without noise, by name; empty if it is not public."""
         with self._transaction() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return {} if row is None else dict(row["content"].get("exact", {}))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
-        """What a certificate says from the ledger. Raises OdError where the release is not measured."""
+        """Return the facts that a certificate takes from the ledger. Raises OdError if the release is not measured."""
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
             lost = len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
@@ -291,7 +293,7 @@ class Ledger:
         return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
     def spent(self, key: ReleaseKey, plan: Planned) -> Spent:
-        """What a release was charged, by level, lost draws included."""
+        """Return the charges of a release by level, including lost draws."""
         with self._transaction() as entries:
             charges = entries.select("kind = ? AND release = ?", RESERVED, str(key))
         by_level = {step.level: Fraction(0) for step in plan.steps}
@@ -300,31 +302,39 @@ class Ledger:
         return plan.spent_on(tuple(by_level.values()))
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
-        """Refuse to go on where the ledger lacks an entry that a public release names. Raises OdError."""
+        """Refuse a ledger that lacks an entry named by a public release. Raises OdError.
+
+        Args:
+            witnesses: entries that public releases name, by release.
+        """
         with self._transaction() as entries:
             _hold_to(entries, witnesses)
 
     def verify(self) -> int:
-        """Number of entries, once the chain of all of them is found whole and as new as its head. Raises OdError.
+        """Verify the whole chain, its head and every charge, and return the number of entries.
 
-        Also where a charge is not what its noise costs.
+        Raises:
+            OdError: the chain is broken or older than its head; a charge is not the cost of its noise.
         """
         with self._transaction() as entries:
             return _verify(entries)
 
     def published(self, until: int = NEWEST) -> list[ReleaseKey]:
-        """All releases that were published by an entry up to the number ``until``, oldest first."""
+        """Return all releases that were published by the entries up to number ``until``, oldest first."""
         with self._transaction() as entries:
             found = entries.select("kind = ? AND number <= ?", PUBLISHED, until)
             return [ReleaseKey.parse(entry["release"]) for entry in found]
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
-        """Cap and spending of a domain in the elementary period of a release's period that has least left.
+        """Return the balance of a domain in the elementary period with the least remaining budget.
 
-        As it stood after the entry with the number ``until``; now, where it is left out.
+        Args:
+            domain: the data set.
+            period: period of a release, whose elementary periods are compared.
+            until: number of the last entry to include; all entries by default.
 
         Raises:
-            OdError: the domain is not declared.
+            OdError: the domain is not declared; the period cannot be charged in it.
         """
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain)
@@ -339,7 +349,7 @@ class Ledger:
             return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
 
     def balances(self) -> list[Balance]:
-        """Every domain and elementary period that anything was charged to, in order."""
+        """Return the balances of all domains and elementary periods with a charge, in order."""
         with self._transaction() as entries:
             found = []
             for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
@@ -350,14 +360,14 @@ class Ledger:
 
 
 def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
-    """Number of entries of a ledger that is found whole, without entering or making anything.
+    """Verify a ledger and return its number of entries, without adding an entry or creating a file.
 
     Args:
-        path: of its file, which is there.
-        witnesses: the entries that public releases name, as :meth:`Ledger.hold_to`.
+        path: path of the ledger's file, which must exist.
+        witnesses: entries that public releases name, as for :meth:`Ledger.hold_to`.
 
     Raises:
-        OdError: it is edited or damaged, older than its head or than a witness, or cannot be used now.
+        OdError: the ledger is edited, damaged, older than its head or a witness, or cannot be used now.
     """
     with _chain(path).look() as entries:
         _hold_to(entries, witnesses)
@@ -365,7 +375,7 @@ def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
 
 
 def _verify(entries: Entries) -> int:
-    """As :meth:`Ledger.verify`."""
+    """Verify the entries as :meth:`Ledger.verify`."""
     number = entries.verify()
     for row in entries.select("kind = ?", RESERVED):
         refuse_other_charge(_noise_of(row["content"]), charge_of(row))
@@ -373,13 +383,13 @@ def _verify(entries: Entries) -> int:
 
 
 def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
-    """The facts of the noise among those of a step."""
+    """Return the facts of a step that describe its noise."""
     named = ("sensitivity_squared", "sensitivity", "variance", "scale")
     return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
 
 
 def _refuse_other_charges(plan: Planned) -> None:
-    """Refuse a plan whose charges are not what its noise costs. Raises OdError."""
+    """Refuse a plan whose charges are not the cost of its noise. Raises OdError."""
     neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.steps:
         refuse_other_charge(_noise_of(step.law), step.charge)
@@ -402,7 +412,7 @@ def _chain(path: Path) -> Chain:
 
 
 def _hold_to(entries: Entries, witnesses: Mapping[str, EntryName]) -> None:
-    """As :meth:`Ledger.hold_to`."""
+    """Check the entries as :meth:`Ledger.hold_to`."""
     for release, entry in witnesses.items():
         if not entries.has(entry.number, entry.hash):
             raise OdError(
@@ -414,7 +424,7 @@ def _hold_to(entries: Entries, witnesses: Mapping[str, EntryName]) -> None:
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
-    """Newest row of every level of a release."""
+    """Return the newest entry of every level of a release."""
     return {row["level"]: row for row in entries.select("release = ? AND level IS NOT NULL", str(key))}
 
 

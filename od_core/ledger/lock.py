@@ -1,4 +1,4 @@
-"""A lock on a file that keeps runs apart: it goes with its process, however that ends."""
+"""Lock a folder for one run at a time, with a file lock that ends with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCK_SECONDS = 600.0
 
 @contextmanager
 def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Be the only one that releases in this folder. Raises OdError when another run does not end in time."""
+    """Hold the lock for releases in a folder. Raises OdError if another run does not end in time."""
     make_folder(folder)
     deadline = time.monotonic() + seconds
     lock = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)

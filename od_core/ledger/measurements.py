@@ -1,4 +1,4 @@
-"""Noisy measurements, written once and read ever after."""
+"""Keep noisy measurements, which are written once and read from then on."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from od_core.ledger.protocols import Counted, Planned, PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
-"""Draws a level and hands it over in consecutive pieces."""
+"""Function that draws a level and returns it in consecutive pieces."""
 
 
 class Measurements(Protocol):
-    """Where measurements are kept, so that no level is drawn twice under one charge."""
+    """A store of measurements, so that no level is drawn twice under one charge."""
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
-        """The noisy values of a step: those kept, or else those drawn now and kept."""
+        """Return the noisy values of a step: the kept ones, or else those that are drawn now and kept."""
         ...
 
 
 class MemoryMeasurements:
-    """Measurements kept for one call, in memory."""
+    """A store of measurements in memory, for one call."""
 
     def __init__(self) -> None:
         self._noisy: dict[int, NoisyVector] = {}
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
-        """As :meth:`Measurements.once`."""
+        """Return the values as :meth:`Measurements.once`."""
         if step.level not in self._noisy:
             self._noisy[step.level] = NoisyVector.in_memory(draw())
         return self._noisy[step.level]
@@ -58,21 +58,21 @@ def begin_release(
     noise: str | None = None,
     store: Store | None = None,
 ) -> DurableMeasurements:
-    """The measurements of a release that is set aside and held to its input; the same at every resume.
+    """Reserve a release, check its input, and return its measurements, which are the same at every resume.
 
-    The charge comes first: a release that the cap refuses leaves nothing behind. ``noise`` names the backend that
-    what is not measured yet will be drawn by.
+    The charge comes first: a release that the cap refuses leaves nothing behind. ``noise`` names the backend that will
+    draw levels that are not measured yet.
 
     Raises:
-        OdError: the cap refuses; the release was begun with another plan or other records.
+        OdError: the cap does not allow the release; the release was begun with another plan or other records.
     """
     ledger.reserve(key, domain, plan)
     hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
     folder = confidential.subfolder(key.folder)
-    for left_behind in folder.glob(".*.tmp"):  # by a process that died while it wrote
+    for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink()
     measurements = DurableMeasurements(folder, ledger, key, noise, store)
-    # A process that died may have left names that a power cut would take away, and that count from here on.
+    # A process that died may have left names that are not durable yet. They are relied on from here on.
     for name in (key.folder, *key.folder.parents):
         sync(confidential.path / name)
     sync(confidential.path.parent)
@@ -81,10 +81,10 @@ def begin_release(
 
 
 class DurableMeasurements:
-    """Measurements in files that are written once, each draw recorded in the ledger before and after.
+    """A store of measurements in files that are written once, with each draw recorded in the ledger before and after.
 
-    The order makes a draw safe against a kill at any point: DRAWING is durable before the first random bit;
-    the file is durable, under its final name, before MEASURED; nothing reads the values before that.
+    The order makes a draw safe against a kill at any point. DRAWING is durable before the first random bit. The file is
+    durable, under its final name, before MEASURED. Nothing reads the values before that.
     """
 
     def __init__(
@@ -94,20 +94,20 @@ class DurableMeasurements:
         self.key = key
         self.noise = noise
         self.store = LocalStore(folder) if store is None else store
-        """Where levels are that were measured part by part (:mod:`od_core.flows.parts`)."""
+        """Store of the levels that were measured part by part (:mod:`od_core.flows.parts`)."""
         self._folder = folder
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
-        """As :meth:`Measurements.once`.
+        """Return the values as :meth:`Measurements.once`.
 
         Raises:
-            OdError: the level is not set aside; a lost draw that the cap does not allow again; a measurement
-                file that is missing, changed, or unknown to the ledger.
+            OdError: the level is not reserved; the cap does not allow another draw of a lost level; a measurement file
+                is missing, changed or unknown to the ledger.
         """
         state = self.ledger.level_state(self.key, step.level)
         self._refuse_unknown_files(step.level, state)
         if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
-            # The process died between the file's renaming and the ledger's row: the draw is whole, not lost.
+            # The process died between renaming the file and entering MEASURED: the draw is whole, not lost.
             digest = file_digest(self._path(step.level, state.draw))
             self.ledger.finish_draw(self.key, step.level, state.draw, digest)
         elif state is None or state.kind != MEASURED:
@@ -119,10 +119,10 @@ class DurableMeasurements:
         return self.read(step)
 
     def read(self, step: PlannedStep) -> NoisyVector:
-        """The kept noisy values of a measured step.
+        """Return the kept noisy values of a measured step.
 
         Raises:
-            OdError: the level is not measured; its file is missing or is not the one that was measured.
+            OdError: the level is not measured; its file is missing or differs from the one that was measured.
         """
         state = self.ledger.level_state(self.key, step.level)
         if state is None or state.kind != MEASURED:
@@ -146,7 +146,7 @@ class DurableMeasurements:
         return NoisyVector(path)
 
     def keep_parts_here(self, levels: Iterable[int]) -> None:
-        """Copy the measurements of parts from a store elsewhere into the folder, where releases are read back from."""
+        """Copy measurements of parts from a store elsewhere into the folder from which releases are read back."""
         here = LocalStore(self._folder)
         for level in levels:
             for name in part_files(self.store, level):
@@ -157,7 +157,7 @@ class DurableMeasurements:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
-        """A file of a draw that the ledger has not begun: the ledger is older than the file."""
+        """Refuse a file of a draw that the ledger has not begun: the ledger is older than the file. Raises OdError."""
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
         known = {self._path(level, draw) for draw in range(1, begun + 1)}
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
@@ -170,26 +170,26 @@ class DurableMeasurements:
 
 
 def _write_draw(draw: Draw, path: Path) -> Written:
-    """Draw a level into a file, whose digest is that of what was drawn."""
-    pieces = draw()  # first: a run that begins meanwhile removes what others have begun to write
+    """Draw a level into a file; return the digest of the values drawn."""
+    pieces = draw()  # before the file is opened: a run that begins meanwhile removes temporary files
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 
 
-# The noisy values of one level as one Parquet file of plain integers, written and read in pieces (spec 7).
+# Noisy values of a level as Parquet files of plain integers, written and read in pieces.
 
 
 ROW_GROUP = 1 << 20
-"""Values of a row group: fixed, so that the bytes of a file are a function of its values alone."""
+"""Values per row group. The number is fixed, so that the bytes of a file depend on its values alone."""
 
 _SCHEMA = pa.schema([pa.field("noisy", pa.int64(), nullable=False)])
 
 
 Source: TypeAlias = Path | pa.Buffer | Callable[[], pa.NativeFile]
-"""A file, its content, or what opens it."""
+"""A file, its content, or a function that opens it."""
 
 
 class NoisyVector:
-    """Noisy values in tree order, in files or in memory; what they belong to follows from the level above."""
+    """A vector of noisy values in tree order, in files or in memory. The level above determines their nodes."""
 
     def __init__(self, *sources: Source) -> None:
         self._sources = sources
@@ -203,17 +203,17 @@ class NoisyVector:
 
     @classmethod
     def in_memory(cls, pieces: Iterable[NDArray[np.int64]]) -> NoisyVector:
-        """Keep the values here, in the form that a file has."""
+        """Keep the values in memory, in the format of a file."""
         sink = pa.BufferOutputStream()
         write_noisy(sink, pieces)
         return cls(sink.getvalue())
 
     def values(self) -> NDArray[np.int64]:
-        """All values at once; shape (len,)."""
+        """Return all values at once; shape (len,)."""
         return next(self.pieces([len(self)]))
 
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """The values in consecutive pieces of the given sizes, not to be changed; reads a row group at a time."""
+        """Yield the values in consecutive read-only pieces of the given sizes, reading one row group at a time."""
         groups = self._groups()
         rest = np.empty(0, dtype=np.int64)
         for size in sizes:
@@ -230,7 +230,7 @@ class NoisyVector:
             yield piece
 
     def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """The values of every row group."""
+        """Yield the values of every row group."""
         for source in self._sources:
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
@@ -242,10 +242,10 @@ def _opened(source: Source) -> pq.ParquetFile:
 
 
 def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:
-    """Write the values of consecutive pieces; only one row group is held at a time.
+    """Write the values of consecutive pieces; only one row group is in memory at a time.
 
-    Small differences packed in bits, without a codec: as many bits as the noise has, any reader reads it, and
-    encoding is as fast as the kernels (measured beside the alternatives in spec 7).
+    The encoding packs small differences into only as many bits as the noise needs, without a codec. Any Parquet reader
+    supports it, and it is as fast as the kernels.
     """
     group: list[pa.Array] = []
     room = ROW_GROUP

@@ -1,7 +1,8 @@
-"""Where files are kept that several processes write, each file once: a folder, or a bucket of an object store.
+"""Store files that several processes write, each file once, in a folder or in a bucket of an object store.
 
-A file is whole or absent, and never changed: of several that create one, the first wins, and the others are told. That
-is all that the exactly-once protocol of :mod:`od_core.flows.parts` asks of storage (spec 8, section 3).
+A file is whole or absent, and never changes. If several processes create the same file, the first one wins, and the
+others are told. The protocol of :mod:`od_core.flows.parts`, by which each part is drawn once (``docs/parts.md``), asks
+no more of storage.
 """
 
 from __future__ import annotations
@@ -24,45 +25,46 @@ from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MO
 from od_core.parallel import in_order
 
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
-"""Protocols whose fsspec file systems create a file in one conditional request; others look first and then write."""
+"""Protocols for which fsspec's file systems create a file in one conditional request. Others check, then write."""
 
 
 class Store(Protocol):
-    """Files by name, as ``claims/level_5.part_3``; it can be sent to another process."""
+    """A store of files by name, such as ``claims/level_5.part_3``, that can be sent to another process."""
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Keep a file, unless there is one of that name; whether it was kept.
+        """Keep a file unless one of that name exists; return whether it was kept.
 
-        One that is not ``durable`` may be lost with the machine, or be found cut short: it can be made again.
+        A file that is not ``durable`` may be lost or cut short if the machine fails. Use it only for files that can be
+        made again.
         """
         ...
 
     def read(self, name: str) -> pa.NativeFile:
-        """A kept file, to be read at any place. Raises OdError where there is none."""
+        """Open a kept file for reading at any position. Raises OdError if there is none."""
         ...
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """Return whether there is a file of that name."""
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """Names of the files of a folder that begin so, sorted; ``claims/level_5`` finds none in a folder below."""
+        """Return the sorted names that begin with a prefix, but none in a deeper folder than the prefix."""
         ...
 
     def remove(self, prefix: str) -> None:
-        """Remove a folder of files that can be made again."""
+        """Remove a folder, whose files can be made again."""
         ...
 
     def settle(self) -> None:
-        """Make durable what processes have kept, even those that died before they could."""
+        """Make all kept files durable, even those of processes that died before they could."""
         ...
 
 
 def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
-    """The store at an address of fsspec (``s3://bucket/folder``), or in a folder of this machine.
+    """Return the store at an address such as ``s3://bucket/folder`` (of fsspec), or in a folder of this machine.
 
     Raises:
-        OdError: the storage does not create files exclusively, or its driver is not installed.
+        OdError: the storage is not known to create files exclusively.
     """
     if "://" in place:
         return FsspecStore(place.rstrip("/"), dict(options or {}))
@@ -70,19 +72,19 @@ def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
 
 
 def keep_detail(store: Store, text: str) -> None:
-    """Confidential: keep what may be told nowhere else, in the folder ``errors``; a full disk does not let it out."""
+    """Confidential: keep the details of an error in the folder ``errors``. A full disk does not let them out."""
     with suppress(Exception):
         store.create_if_absent(f"errors/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
 
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A folder of mode 0700, of this machine or of one that all machines share."""
+    """A store in a folder of mode 0700, on this machine or on storage that all machines share."""
 
     folder: Path
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """As :meth:`Store.create_if_absent`: written beside its place, then linked into it."""
+        """Create as :meth:`Store.create_if_absent`: write the file beside its place, then link it into place."""
         path = self.folder / name
         if path.exists():
             return False
@@ -107,32 +109,32 @@ class LocalStore:
             temporary.unlink(missing_ok=True)
 
     def read(self, name: str) -> pa.NativeFile:
-        """As :meth:`Store.read`, mapped into memory."""
+        """Open as :meth:`Store.read`, mapped into memory."""
         try:
             return pa.memory_map(str(self.folder / name))
         except FileNotFoundError:
             raise _missing(name) from None
 
     def has(self, name: str) -> bool:
-        """As :meth:`Store.has`."""
+        """Check as :meth:`Store.has`."""
         return (self.folder / name).exists()
 
     def list(self, prefix: str) -> list[str]:
-        """As :meth:`Store.list`."""
+        """List as :meth:`Store.list`."""
         above, _, begins = prefix.rpartition("/")
         found = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
         return sorted(path.relative_to(self.folder).as_posix() for path in found if path.name.startswith(begins))
 
     def remove(self, prefix: str) -> None:
-        """As :meth:`Store.remove`."""
+        """Remove as :meth:`Store.remove`."""
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
 
     def settle(self) -> None:
-        """As :meth:`Store.settle`: files were made durable before they were linked, their names may not be."""
+        """Settle as :meth:`Store.settle`: files are durable before they are linked, but their names may not be."""
         if self.folder.is_dir():
             sync(self.folder.parent)
             for folder, _, _ in os.walk(self.folder):
-                with suppress(FileNotFoundError):  # a process that was taken for dead has removed it
+                with suppress(FileNotFoundError):  # removed by a process that was taken for dead
                     sync(Path(folder))
 
 
@@ -141,8 +143,11 @@ class FsspecStore:
     """A folder of an object store, whose requests are durable once they are answered.
 
     Attributes:
-        address: as ``s3://bucket/folder``.
-        options: of fsspec's file system. Credentials belong into the environment of every process instead.
+        address: address such as ``s3://bucket/folder``.
+        options: options of fsspec's file system. Credentials belong in the environment of every process instead.
+
+    Raises:
+        OdError: the storage is not known to create files exclusively.
     """
 
     address: str
@@ -158,7 +163,7 @@ class FsspecStore:
             )
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """As :meth:`Store.create_if_absent`; all are durable."""
+        """Create as :meth:`Store.create_if_absent`; all files are durable."""
         files, folder = self._files()
         try:
             files.pipe_file(f"{folder}/{name}", bytes(content), mode="create")
@@ -167,7 +172,7 @@ class FsspecStore:
         return True
 
     def read(self, name: str) -> pa.NativeFile:
-        """As :meth:`Store.read`."""
+        """Open as :meth:`Store.read`."""
         files, folder = self._files()
         try:
             return pa.PythonFile(files.open(f"{folder}/{name}", "rb"), mode="r")
@@ -175,13 +180,13 @@ class FsspecStore:
             raise _missing(name) from None
 
     def has(self, name: str) -> bool:
-        """As :meth:`Store.has`."""
+        """Check as :meth:`Store.has`."""
         files, folder = self._files()
         files.invalidate_cache()
         return bool(files.exists(f"{folder}/{name}"))
 
     def list(self, prefix: str) -> list[str]:
-        """As :meth:`Store.list`."""
+        """List as :meth:`Store.list`."""
         files, folder = self._files()
         above = f"{folder}/{prefix}".rpartition("/")[0]
         files.invalidate_cache()
@@ -193,16 +198,16 @@ class FsspecStore:
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
-        """As :meth:`Store.remove`."""
+        """Remove as :meth:`Store.remove`."""
         files, folder = self._files()
         if files.exists(f"{folder}/{prefix}"):
             files.rm(f"{folder}/{prefix}", recursive=True)
 
     def settle(self) -> None:
-        """As :meth:`Store.settle`; all is durable."""
+        """Do nothing: all files are durable."""
 
     def _files(self) -> tuple[Any, str]:
-        """The file system, and the folder in it; fsspec keeps one of each kind a process."""
+        """Return the file system and the folder in it. The file system is shared within a process by fsspec's cache."""
         import fsspec
 
         try:
@@ -221,31 +226,31 @@ def _missing(name: str) -> OdError:
     )
 
 
-# The files of a level that was measured part by part: their names, in order, and one digest of all.
+# Files of a level that was measured part by part.
 
 
 def part_file(level: int, part: int) -> str:
-    """Name of the measurement of a level of a part."""
+    """Return the file name of a part's measurement of a level."""
     return f"{_begin(level)}{part:05d}.parquet"
 
 
 def part_files(store: Store, level: int) -> list[str]:
-    """Names of the measurements of a level that are kept, in the order of its parts."""
+    """Return the names of a level's kept measurements, in the order of the parts."""
     return store.list(_begin(level))
 
 
 def part_digest(store: Store, name: str) -> str:
-    """SHA-256 of a kept file."""
+    """Return the SHA-256 of a kept file."""
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
 def level_digest(digests: Sequence[str]) -> str:
-    """SHA-256 over the digests of all parts of a level, in order."""
+    """Return the SHA-256 over the digests of all parts of a level, in order."""
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def kept_digest(store: Store, level: int) -> str:
-    """The digest of a level, from its files."""
+    """Return the digest of a level, computed from its files."""
     return level_digest(list(in_order(lambda name: part_digest(store, name), part_files(store, level))))
 
 

@@ -1,4 +1,4 @@
-"""The name of a release: which table, of which period, in which revision."""
+"""Name releases by series, period and revision."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from od_core.privacy.domain import NAME
 
 @dataclass(frozen=True, order=True)
 class ReleaseKey:
-    """Identity of a release; its text form is ``us_flights/2001-06/r1``.
+    """The identity of a release; its text form is ``us_flights/2001-06/r1``.
 
     Attributes:
         release: name of the release series.
-        period: as :class:`od_core.periods.Period` writes it, ``2001-06`` for a month.
+        period: text of a :class:`od_core.periods.Period`, such as ``2001-06`` for a month.
         revision: 1 or more; a new revision draws again, and is charged again.
+
+    Raises:
+        OdError: the name, period or revision is not valid.
     """
 
     release: str
@@ -37,7 +40,7 @@ class ReleaseKey:
 
     @classmethod
     def parse(cls, text: str) -> ReleaseKey:
-        """The key behind its text form. Raises OdError for any other text."""
+        """Return the key with a text form. Raises OdError for any other text."""
         match text.split("/"):
             case [release, period, revision] if re.fullmatch(r"r[1-9][0-9]*", revision):
                 return cls(release, period, int(revision[1:]))
@@ -45,7 +48,7 @@ class ReleaseKey:
 
     @property
     def folder(self) -> PurePosixPath:
-        """The release's folder below any root."""
+        """Folder of the release, relative to any root."""
         return PurePosixPath(str(self))
 
 

@@ -1,4 +1,4 @@
-"""What a release shares with what was set aside before: its own plan, its series' data set, its revision's areas."""
+"""Check a release against earlier reservations: its own plan, the data set of its series, the areas of its revision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from od_core.ledger.release_key import ReleaseKey
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Planned) -> bool:
-    """Whether the release is set aside; refuses one that is, with another plan or for another data set."""
+    """Return whether a release is reserved. Raises OdError if it is, with another plan or for another data set."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
     if found:
         _check_same_plan(key, found[0], domain, plan)
@@ -22,7 +22,7 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Planned) -
 
 
 def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
-    """A series that was charged to one data set stays with it, else its next revision would begin with a new cap."""
+    """Refuse a series that was charged to another data set: its next revision would have a new cap. Raises OdError."""
     for row in entries.select("kind = ? AND domain <> ?", RESERVED, domain):
         if ReleaseKey.parse(row["release"]).release == key.release:
             raise OdError(
@@ -33,7 +33,7 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
 
 def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None:
-    """The periods of one revision of a series are of the same areas, so that they can be compared."""
+    """Refuse areas other than those of the revision's other periods, which must be comparable. Raises OdError."""
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
     for row in entries.select("kind = ? AND release GLOB ? GROUP BY release", RESERVED, f"{key.release}/*"):
@@ -53,12 +53,12 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None
 
 
 def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
-    """The digests of the geographies in the facts of a plan, by name."""
+    """Return the digests of the geographies in the facts of a plan, by name."""
     return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
 
 
 def _areas_text(areas: Mapping[str, str]) -> str:
-    """Digests in a line, one where all are the same."""
+    """Return the digests as one line, with a single digest if all are equal."""
     short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
     if len(set(short.values())) == 1:
         short = {"geography": next(iter(short.values()))}

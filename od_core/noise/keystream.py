@@ -1,4 +1,4 @@
-"""Random words: AES-256 in counter mode, keyed by the operating system."""
+"""Generate random words with AES-256 in counter mode, keyed by the operating system."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 19))
-"""What is encrypted; small enough for the cache, large enough that threads seldom meet at the interpreter's lock."""
+"""Plaintext: small enough for the cache, large enough that threads seldom contend for the interpreter's lock."""
 
 
 class Words(Protocol):
-    """Where uniform bits come from."""
+    """A source of uniform bits."""
 
     def words(self, bits: int, size: int) -> NDArray[Any]:
-        """The next ``size`` words of so many bits, unsigned."""
+        """Return the next ``size`` unsigned words of ``bits`` bits each."""
         ...
 
 
 class Keystream:
-    """Uniform words from a key of its own, which lives as long as this object and is known to nothing else.
+    """A stream of uniform words from its own key, which exists as long as this object and is known to nothing else.
 
-    Made anew for every call that draws: then no two threads, and no two processes after a fork, can share one.
+    Make a new one for every call that draws. Then no two threads, and no two processes after a fork, can share one.
     """
 
     __slots__ = ("_encryptor",)
@@ -34,7 +34,7 @@ class Keystream:
         self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(nonce)).encryptor()
 
     def words(self, bits: int, size: int) -> NDArray[Any]:
-        """The next ``size`` words of 16 or 64 bits, unsigned."""
+        """Return the next ``size`` unsigned words of 16 or 64 bits."""
         words = np.empty(size, dtype=f"u{bits // 8}")
         room = words.view(np.uint8).data
         for start in range(0, len(room), len(_ZEROS)):

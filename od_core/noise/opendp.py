@@ -1,4 +1,4 @@
-"""Exact discrete Gaussian noise by OpenDP, the reference backend (spec 3, backend 1)."""
+"""Draw exact discrete Gaussian and discrete Laplace noise with OpenDP, the reference backend."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from od_core.noise.opendp_processes import drawn
 from od_core.noise.opendp_worker import GAUSSIAN, LAPLACE, next_scale, rounded_up
 
 MAX_VARIANCE = 1 << 100
-"""Above this, values could come near the 64-bit limits, where OpenDP saturates silently."""
+"""Largest variance. Above it, values could come near the 64-bit limits, where OpenDP saturates silently."""
 
 VARIANCE_SLACK = Fraction(1, 1 << 30)
-"""A backend may draw noise whose variance is above the planned one by at most this part of it."""
+"""Largest relative excess of the variance that a backend draws with over the planned variance."""
 
 SCALE_SLACK = Fraction(1, 1 << 30)
-"""A backend may draw from a scale above the planned one by this part of it (OpenDP's is rounded up by less)."""
+"""Largest relative excess of the scale that a backend draws with over the planned one. OpenDP's excess is smaller."""
 
 _MIN_VARIANCE = Fraction(1, 1 << 200)
-"""Below this there is no noise at all, and floating point comes to its end."""
+"""Smallest variance. Below it there is no noise at all, and floating point reaches its limits."""
 
 
 class OpenDPNoise:
-    """Noise drawn by OpenDP on integers, every call in new processes, on all processors.
+    """A source of integer noise from OpenDP. Every call draws in new processes, on all processors.
 
     OpenDP's generator is seeded from the kernel in each process (``docs/exact-noise.md``).
     """
 
-    __slots__ = ()  # nothing of an instance can be replaced
+    __slots__ = ()  # no attribute of an instance can be replaced
     largest_variance: ClassVar[int] = MAX_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Return draws of N_Z(0, v), v at least ``variance`` and above it by at most ``VARIANCE_SLACK`` of it.
+        """Draw from N_Z(0, v), with v from ``variance`` to (1 + ``VARIANCE_SLACK``) ``variance``; shape (size,).
 
         Raises:
-            OdError: the variance is too small or too large; OpenDP's own privacy map says that the noise would cost
-                more than planned; a process that draws has ended, and the draw is lost.
+            OdError: the variance is too small or too large; the loss by OpenDP's own privacy map exceeds the planned
+                one; a process that draws has ended, and the draw is lost.
         """
         if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
             raise _refused("the variance is too small or too large")
@@ -51,14 +51,15 @@ class OpenDPNoise:
         return _held(noise, math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK))
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Return draws k of probability proportional to exp(-|k| / s), s above ``scale`` by ``SCALE_SLACK`` at most.
+        """Draw k with probability proportional to exp(-|k| / s); shape (size,).
 
-        At L1 sensitivity 1 the loss is epsilon = 1 / ``scale``, pure. Shape (size,).
+        The scale s lies between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. At L1 sensitivity 1 the loss is a pure
+        epsilon of at most 1 / ``scale``.
 
         Raises:
             OdError: as :meth:`draw`.
         """
-        if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # it varies by less than 2 s^2
+        if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # its variance is below 2 s^2
             raise _refused("the scale is too small or too large")
         least = rounded_up(float(scale))
         while Fraction(least) < scale:
@@ -68,9 +69,9 @@ class OpenDPNoise:
 
 
 def _held(noise: NDArray[np.int64], is_planned: bool) -> NDArray[np.int64]:
-    """Return the noise, drawn at a scale that OpenDP's map allows and that the accounting covers. Raises OdError.
+    """Return the noise if OpenDP's map allows its scale and the accounting covers it. Raises OdError if not.
 
-    At sensitivity 1 the planned loss is a fraction exactly, and no rounding of sqrt(2) enters (spec 3, the traps).
+    At sensitivity 1 the planned loss is an exact fraction, and no rounding of sqrt(2) enters.
     """
     if not is_planned:
         raise _refused("OpenDP's privacy map exceeds the planned loss")

@@ -1,9 +1,8 @@
-"""OpenDP's draws, each call's in processes of its own that draw nothing else (``opendp_worker``).
+"""Draw noise with OpenDP, each call in new processes that draw nothing else (``opendp_worker``).
 
 OpenDP takes its bits from a generator in the memory of its process. So nothing is ever drawn in this process, which may
-be forked, restored or cloned: every call executes new processes, several at once where there is much to draw, and ends
-them when it has its noise. They are plain child processes and not ``multiprocessing``, which would run the caller's
-main module again, or fork.
+be forked, restored or cloned. Every call executes new processes, several at once for large draws, and ends them when it
+has its noise. They are plain child processes: ``multiprocessing`` would run the caller's main module again, or fork.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ from od_core.noise.opendp_worker import ANSWER, REQUEST
 from od_core.parallel import threads
 
 WORTH = 8_192
-"""Draws that are worth a process: about 0.1 s, four times what its start takes."""
+"""Draws that are worth a process: they take about 0.1 s, four times as long as its start."""
 
 _LINES: set[socket.socket] = set()
-"""The sockets in use, which a forked child is not to hold open."""
+"""The sockets in use, which a forked child must not hold open."""
 
 
 def drawn(law: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
-    """Return independent draws at the first scale from the given one on whose loss is allowed.
+    """Draw independent noise at the first scale, from the given one upwards, whose loss is allowed.
 
     Args:
         law: GAUSSIAN or LAPLACE.
-        scale: the least scale that may be drawn with.
-        largest_loss: the most that the noise may cost at sensitivity 1 by OpenDP's own privacy map: rho of the
-            Gaussian, epsilon of the Laplace distribution.
-        size: how many.
+        scale: smallest scale to draw with.
+        largest_loss: largest loss allowed at sensitivity 1 by OpenDP's own privacy map: rho for Gaussian noise, epsilon
+            for Laplace noise.
+        size: number of draws.
 
     Returns:
-        The scale that was drawn with, and the draws, shape (size,). The scale is not a number where OpenDP's map allows
-        none; then nothing was drawn.
+        The scale that was drawn with, and the draws, shape (size,). The scale is NaN if OpenDP's map allows none of the
+        scales tried; then nothing was drawn.
 
     Raises:
-        OdError: a process could not be started, or has ended too early.
+        OdError: a process could not be started or ended too early, or OpenDP's library is not installed.
     """
     noise = np.empty(size, dtype=np.int64)
     with ExitStack() as running:
@@ -68,18 +67,18 @@ def drawn(law: bytes, scale: float, largest_loss: float, size: int) -> tuple[flo
                 if key.data.receive():
                     waiting.unregister(key.fileobj)
         used = {worker.scale for worker in workers}
-    # All processes hold one scale to one loss, so they agree; NaN is unlike itself.
+    # All processes check the same scales against the same loss, so they agree. NaN does not equal itself.
     return (used.pop() if len(used) == 1 else math.nan), noise
 
 
 def shares(size: int, processors: int) -> list[int]:
-    """Return how many draws each process has: almost equal, and enough to be worth its start."""
+    """Return the number of draws of each process: almost equal, and enough to be worth its start."""
     count = max(1, min(processors, size // WORTH))
     return [(size + rest) // count for rest in range(count)]
 
 
 class _Worker:
-    """A process that draws into some room, once."""
+    """A process that draws once, into a given array."""
 
     def __init__(self, room: NDArray[np.int64]) -> None:
         self._head, self._count = bytearray(ANSWER.size), len(room)
@@ -92,8 +91,8 @@ class _Worker:
         _LINES.update((self.line, theirs))
         with theirs:
             line = theirs.fileno()
-            try:  # in a group of its own, since an interrupt from the keyboard is for this process to act on
-                self._process = subprocess.Popen(  # noqa: S603  # ourselves
+            try:  # in its own process group, because this process handles interrupts from the keyboard
+                self._process = subprocess.Popen(  # noqa: S603  # our own module
                     [*command, str(line)], stdin=nothing, stdout=nothing, pass_fds=(line,), process_group=0
                 )
             except OSError as error:
@@ -107,21 +106,21 @@ class _Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the process: it has drawn, or what it is drawing is not wanted any more."""
+        """End the process: it has drawn, or its draws are no longer wanted."""
         _LINES.discard(self.line)
         self.line.close()
         self._process.kill()
         self._process.wait()
 
     def ask(self, law: bytes, scale: float, largest_loss: float) -> None:
-        """Say what to draw. Raises OdError where the process has ended."""
+        """Send the request. Raises OdError if the process has ended."""
         try:
             self.line.sendall(REQUEST.pack(law, scale, largest_loss, self._count))
         except OSError:
             raise self._ended() from None
 
     def receive(self) -> bool:
-        """Take what has arrived; return whether that is all. Raises OdError where the process has ended."""
+        """Take the bytes that have arrived; return whether they are all. Raises OdError if the process has ended."""
         try:
             received = self.line.recv_into(self._missing[0])
         except OSError:
@@ -135,7 +134,7 @@ class _Worker:
 
     @property
     def scale(self) -> float:
-        """The scale that the process has drawn with, once its answer has begun."""
+        """Scale that the process has drawn with, once its answer has begun."""
         return float(ANSWER.unpack(self._head)[0])
 
     def _ended(self) -> OdError:
@@ -144,7 +143,7 @@ class _Worker:
 
 @cache
 def library() -> str:
-    """Path of OpenDP's shared library, found without loading it. Raises OdError where it is not installed."""
+    """Return the path of OpenDP's shared library without loading it. Raises OdError if it is not installed."""
     found = importlib.util.find_spec("opendp")
     if found is not None and found.origin is not None:
         for path in sorted((Path(found.origin).parent / "lib").glob("*opendp*")):
@@ -162,7 +161,7 @@ def _lost(why: str) -> OdError:
 
 
 def _forget() -> None:
-    """In a forked child: the processes are the parent's. They end with it if nobody else holds their lines open."""
+    """Close the sockets in a forked child: the parent's processes end with it if nobody else holds them open."""
     for line in _LINES:
         line.close()
     _LINES.clear()

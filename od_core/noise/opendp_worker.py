@@ -1,14 +1,14 @@
-"""A process that draws noise by OpenDP once and ends (``opendp_processes`` starts it).
+"""Draw noise with OpenDP once and end; ``opendp_processes`` starts this program as a process.
 
-It is run by its path with ``python -I -S`` and loads OpenDP's shared library through OpenDP's C interface. It imports
-neither OpenDP's Python package nor NumPy: a start takes a quarter of the time. No count of trips is ever known here.
+It runs by its path with ``python -I -S`` and calls OpenDP's shared library through OpenDP's C interface. It imports
+neither OpenDP's Python package nor NumPy, so that a start takes a quarter of the time. It never knows a count of trips.
 
-The library's bits come from OpenSSL's generator, which is seeded from the kernel at the process's first draw and lives
-in the memory of the process. So a process must never draw if it was forked, or restored from a copy of its memory,
-after its first draw. This one is executed anew for each request and answers no second one.
+The library takes its bits from OpenSSL's generator, which is seeded from the kernel at the process's first draw and
+lives in the memory of the process. So a process that was forked, or restored from a copy of its memory, after its first
+draw must never draw. This program is executed anew for each request and answers no second one.
 
 Request and answer travel on a socket of their own: anybody may print to standard output, and one foreign byte there
-would shift all the noise that follows. The process ends when nobody is left to answer.
+would shift all the noise after it. The process ends when nobody is left to answer.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from typing import Any
 GAUSSIAN, LAPLACE = b"g", b"l"
 
 REQUEST = struct.Struct("=cddq")
-"""Distribution, scale, largest loss at sensitivity 1, count. The numbers cross bit by bit."""
+"""Distribution, scale, largest loss at sensitivity 1, count. The numbers are transferred bit by bit."""
 
 ANSWER = struct.Struct("=d")
-"""Scale that was drawn with; not a number where no scale keeps the loss. The noise follows, as 64-bit integers."""
+"""Scale that was drawn with, or NaN if no scale keeps the loss. The noise follows as 64-bit integers."""
 
 PIECE = 16_384
-"""Most draws at a time, about a sixth of a second: so soon the process ends after the one that started it."""
+"""Most draws at a time. They take about a sixth of a second, the longest that this process outlives its parent."""
 
 _SCALES = 3
-"""Scales that are tried, each the next above the last; the first is almost always within the loss."""
+"""Number of scales tried, each the next above the last. The first is almost always within the loss."""
 
 _SIGNIFICANT_BITS = 34
-"""Three scales of so many bits stay within one part in 2^31 of the planned one."""
+"""Significant bits of a scale. Three scales of this length stay within one part in 2^31 of the planned one."""
 
 
 class _Result(ctypes.Structure):
-    """What every function of OpenDP's C interface returns."""
+    """The result of every function in OpenDP's C interface."""
 
     _fields_ = (("tag", ctypes.c_uint32), ("value", ctypes.c_void_p))
 
 
 class _Slice(ctypes.Structure):
-    """An array of OpenDP's C interface."""
+    """An array in OpenDP's C interface."""
 
     _fields_ = (("values", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class OpenDP:
-    """OpenDP's discrete Gaussian and discrete Laplace noise on vectors of 64-bit integers, by its C interface.
+    """A binding to OpenDP's discrete Gaussian and discrete Laplace noise on vectors of 64-bit integers.
 
     Args:
         library: path of OpenDP's shared library.
@@ -61,7 +61,7 @@ class OpenDP:
         self._library = ctypes.CDLL(library)
 
     def measurement(self, law: bytes, scale: float) -> ctypes.c_void_p:
-        """Return OpenDP's measurement that adds noise of a scale. Raises RuntimeError where OpenDP refuses."""
+        """Return OpenDP's measurement that adds noise of a scale. Raises RuntimeError if OpenDP refuses."""
         domain = self._call("domains__vector_domain", self._call("domains__atom_domain", None, None, b"i64"), None)
         if law == GAUSSIAN:
             metric, measure = self._call("metrics__l2_distance", b"f64"), b"ZeroConcentratedDivergence"
@@ -71,13 +71,13 @@ class OpenDP:
         return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
 
     def loss(self, law: bytes, measurement: ctypes.c_void_p) -> float:
-        """Return what OpenDP's own privacy map says that the noise costs at sensitivity 1."""
+        """Return the loss of the noise at sensitivity 1, by OpenDP's own privacy map."""
         one, kind = (ctypes.c_double(1), b"f64") if law == GAUSSIAN else (ctypes.c_int64(1), b"i64")
         loss = self._call("core__measurement_map", measurement, self._object(one, 1, kind))
         return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
 
     def draws(self, measurement: ctypes.c_void_p, count: int) -> bytes:
-        """Return so many independent draws as 64-bit integers: OpenDP's noise on zeros."""
+        """Return ``count`` independent draws as 64-bit integers: OpenDP's noise on zeros."""
         zeros = self._object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
         noise = self._call("core__measurement_invoke", measurement, zeros)
         drawn = self._bytes(noise, count)
@@ -86,7 +86,7 @@ class OpenDP:
         return drawn
 
     def _object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
-        """Return a copy of an array or a number as an object of OpenDP."""
+        """Return a copy of an array or a number as an OpenDP object."""
         given = _Slice(ctypes.addressof(values), length)
         return self._call("data__slice_as_object", ctypes.byref(given), kind)
 
@@ -110,23 +110,23 @@ class OpenDP:
 
 
 def rounded_up(scale: float) -> float:
-    """Return the next number of few significant bits: OpenDP computes with fractions, and long ones cost time."""
+    """Round a scale up to few significant bits: OpenDP computes with fractions, and long ones cost time."""
     mantissa, exponent = math.frexp(scale)
     return math.ldexp(math.ceil(math.ldexp(mantissa, _SIGNIFICANT_BITS)), exponent - _SIGNIFICANT_BITS)
 
 
 def next_scale(scale: float) -> float:
-    """Return the least scale above this one that may be drawn with."""
+    """Return the smallest scale above this one that has few significant bits."""
     return rounded_up(math.nextafter(scale, math.inf))
 
 
 def held_to_loss(opendp: OpenDP, law: bytes, scale: float, largest_loss: float) -> tuple[float, ctypes.c_void_p | None]:
-    """Return the first scale from the given one on whose loss, by OpenDP's own map, is allowed, and its measurement.
+    """Return the first scale, from the given one upwards, whose loss OpenDP's own map allows, and its measurement.
 
-    A scale of 0 is accepted by OpenDP and adds nothing, at an infinite loss: it is refused here. Nothing is drawn.
+    OpenDP accepts a scale of 0, which adds no noise, at an infinite loss: it is refused here. Nothing is drawn.
 
     Returns:
-        The scale and the measurement; not a number and None where no scale keeps the loss.
+        The scale and the measurement, or NaN and None if none of the scales tried keeps the loss.
     """
     for _ in range(_SCALES):
         measurement = opendp.measurement(law, scale)
@@ -137,7 +137,7 @@ def held_to_loss(opendp: OpenDP, law: bytes, scale: float, largest_loss: float) 
 
 
 def main() -> None:
-    """Answer one request by the library, and on the socket, that the two arguments name."""
+    """Answer one request, with the library and on the socket that the two command-line arguments name."""
     line, request = int(sys.argv[2]), b""
     while len(request) < REQUEST.size:
         received = os.read(line, REQUEST.size - len(request))
@@ -153,7 +153,7 @@ def main() -> None:
             piece = min(count, PIECE)
             _write(line, opendp.draws(measurement, piece))
             count -= piece
-    except BrokenPipeError:  # nobody is left to answer, nor to be told
+    except BrokenPipeError:  # nobody is left to answer
         return
 
 

@@ -1,4 +1,4 @@
-"""Where noise comes from: one small interface, and the named backends behind it."""
+"""Define the interface of noise sources, and list the backends that implement it by name."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from od_core.noise.table import TableNoise
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """Draws exact discrete Gaussian noise; noise alone, never added to a count by the source."""
+    """A source of exact discrete Gaussian noise. It returns noise alone and never adds it to a count."""
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Return noise for ``size`` cells of ``level``, the first at position ``first`` of the measured vector.
 
-        Its variance is the given one, or above it by at most ``opendp.VARIANCE_SLACK`` of it, which the exact
-        accounting covers. It must not come from a generator that a forked or copied process could hold as well.
-        Real sources ignore level and position. A test double may be a function of them, so that its noise
-        does not depend on how the work is cut.
+        The variance is the given one, or larger by a factor of at most 1 + ``opendp.VARIANCE_SLACK``, which the
+        exact accounting covers. The noise must not come from a generator that a forked or copied process could
+        also hold. Real sources ignore level and position. A test double may be a function of them, so that its
+        noise does not depend on how the work is cut.
         """
         ...
 
 
 @runtime_checkable
 class NodeNoiseSource(NoiseSource, Protocol):
-    """A test double whose noise follows the node, so that releases that are cut into other parts can be compared."""
+    """A test double whose noise depends on the node, to compare releases that are cut into different parts."""
 
     def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Noise for some nodes of a level, given by the ranks of their first leaf pairs."""
+        """Return noise for nodes of a level, given by the ranks of their first leaf pairs."""
         ...
 
 
 @runtime_checkable
 class LaplaceSource(NoiseSource, Protocol):
-    """Draws exact discrete Laplace noise, too; every backend does."""
+    """A source that also draws exact discrete Laplace noise, as every backend does."""
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Noise k of probability proportional to exp(-|k| / scale); shape (size,)."""
+        """Return noise k with probability proportional to exp(-|k| / scale); shape (size,)."""
         ...
 
 
@@ -51,7 +51,7 @@ BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoi
 
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
-    """The backend of that name, or the given source itself. Raises OdError with the nearest known name."""
+    """Return the backend of a name, or the given source itself. Raises OdError with the nearest known name."""
     if isinstance(noise, NoiseSource):
         return noise
     if noise not in BACKENDS:
@@ -64,7 +64,7 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
 
 
 def laplace_source(noise: NoiseSource) -> LaplaceSource:
-    """The source itself, where it draws Laplace noise. Raises OdError where it does not."""
+    """Return the source itself if it draws Laplace noise. Raises OdError if it does not."""
     if isinstance(noise, LaplaceSource):
         return noise
     raise OdError(
@@ -75,7 +75,7 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
-    """Refuse a backend for noise that it cannot draw, before anything is charged. Raises OdError."""
+    """Refuse a backend that cannot draw noise this wide, before anything is charged. Raises OdError."""
     name = backend_name(source)
     if name is not None and max(variances) > BACKENDS[name].largest_variance:
         raise OdError(
@@ -86,7 +86,7 @@ def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
 
 
 def backend_name(source: NoiseSource) -> str | None:
-    """Name of a backend of this library, None for any other source (a release by it carries no guarantee)."""
+    """Return the name of a backend of this library, or None for any other source, which carries no guarantee."""
     return next((name for name, kind in BACKENDS.items() if type(source) is kind), None)
 
 
@@ -94,11 +94,23 @@ _NOISE_LIMIT = 1 << 61
 
 
 def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """What a source has drawn, as its contract says, to add counts to in place; shape (size,). Raises OdError."""
+    """Check drawn noise against the contract of sources; return it as an array that counts may be added to in place.
+
+    Args:
+        source: the noise source.
+        drawn: its noise.
+        size: number of cells.
+
+    Returns:
+        The noise; shape (size,).
+
+    Raises:
+        OdError: the noise is not one 64-bit integer per cell, or too large to add to a count.
+    """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not give one 64-bit integer a cell")
     if backend_name(source) is None:
-        drawn = drawn.copy()  # the counts are added in place, and may not reach what a foreign source keeps
+        drawn = drawn.copy()  # counts are added in place, and must not reach an array that a foreign source keeps
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
         raise _bad_noise("gave values too large to add to a count")
     return drawn

@@ -1,4 +1,4 @@
-"""Exact noise by inverting the cumulative distribution, bit by bit (spec 3, backend 2; docs/exact-noise.md)."""
+"""Draw exact noise by inverting the cumulative distribution bit by bit (proof: ``docs/exact-noise.md``)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from od_core.kernels import kernel
 from od_core.noise.keystream import Keystream, Words
 
 MAX_TABLE_VARIANCE = 1 << 28
-"""Sigma 16,384. Beyond it most draws need more than a look into the table, which takes seconds to certify."""
+"""Sigma 16,384. Beyond it, most draws need more than one lookup in a table that takes seconds to certify."""
 
 _BLOCK = 1 << 18
-"""Draws at a time. Smaller ones stay in the cache, but threads would then meet more often at the interpreter's lock."""
+"""Draws at a time. A smaller block stays in the cache, but threads contend more often for the interpreter's lock."""
 
 _UNDECIDED = -(1 << 15)
-"""In the guide. Never a value: a k that fills a cell of 2^-16 is one of 2 |k| + 1 with P >= 2^-16, so |k| < 2^15."""
+"""Mark of an undecided cell in the guide.
+
+It is never a value: a k that fills a cell of 2^-16 is one of 2 |k| + 1 values with P >= 2^-16, so |k| < 2^15.
+"""
 
 
 class TableNoise:
-    """Noise drawn from certified tables, many times faster than OpenDP's and just as exact."""
+    """A source of noise from certified tables, many times faster than OpenDP and just as exact."""
 
-    __slots__ = ()  # nothing of an instance can be replaced
+    __slots__ = ()  # no attribute of an instance can be replaced
     largest_variance: ClassVar[int] = MAX_TABLE_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Draws of N_Z(0, variance).
+        """Draw from N_Z(0, variance); shape (size,).
 
         Raises:
             OdError: the variance is not above 0, or too large for a table.
@@ -49,7 +52,9 @@ class TableNoise:
         return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Draws of the discrete Laplace law, P(k) proportional to exp(-|k| / scale); its variance is below 2 scale^2.
+        """Draw k with probability proportional to exp(-|k| / scale); shape (size,).
+
+        The variance is below 2 scale^2.
 
         Raises:
             OdError: the scale (sensitivity over epsilon) is not above 0, or too large for a table.
@@ -60,11 +65,11 @@ class TableNoise:
 
 
 class _Table:
-    """The boundaries F(k) = P(X <= k) of a law, cut after two limbs.
+    """A table of the boundaries F(k) = P(X <= k) of a noise distribution, cut after two limbs.
 
-    A uniform U in [0, 1) is read limb by limb, and is worth the least k with U < F(k). The first limb names a cell of
-    the guide, which holds that k if no F lies in the cell. In the others the second limb is compared with the second
-    limbs of the cell's F. Where it equals one of them, more limbs are compared with F itself.
+    A uniform U in [0, 1) is read limb by limb. Its value is the least k with U < F(k). The first limb names a cell of
+    the guide, which holds that k if no F lies in the cell. Otherwise the second limb is compared with the second limbs
+    of the F in the cell. If it equals one of them, more limbs are read and compared with F itself.
     """
 
     def __init__(self, law: SymmetricLaw, first_bits: int = 16, further_bits: int = 64) -> None:
@@ -74,14 +79,14 @@ class _Table:
         held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
         starts = np.concatenate([[0], np.cumsum(held)])
         values = starts[:-1] + least
-        guide = values.astype(np.int16)  # wraps in undecided cells alone
+        guide = values.astype(np.int16)  # only undecided cells wrap
         guide[held > 0] = _UNDECIDED
         self._guide, self._starts, self._seconds, self._least = guide, starts.astype(np.int32), seconds, least
         for array in (self._guide, self._starts, self._seconds):
             array.setflags(write=False)
 
     def draw(self, source: Words, size: int) -> NDArray[np.int64]:
-        """Draws of the law; shape (size,)."""
+        """Draw from the distribution; shape (size,)."""
         values = np.empty(size, dtype=np.int64)
         undecided = np.empty(min(size, _BLOCK), dtype=np.int32)
         for start in range(0, size, _BLOCK):
@@ -101,7 +106,7 @@ class _Table:
             values[place] = self._refine(source, word)
 
     def _refine(self, source: Words, word: int) -> int:
-        """The value of a U of which two limbs are read, by as many more limbs as it takes."""
+        """Return the value of a U whose first two limbs are read, after reading as many more as it takes."""
         bits = self._first_bits + self._further_bits
         while True:
             bits += self._further_bits
@@ -112,11 +117,11 @@ class _Table:
 
 
 _BUILDING = Lock()
-os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
+os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay locked
 
 
 def _table(law: SymmetricLaw) -> _Table:
-    """The table of a law, built once: threads that want the same one wait for it."""
+    """Return the table of a distribution. It is built once: threads that want the same one wait for it."""
     with _BUILDING:
         return _built(law)
 
@@ -125,9 +130,9 @@ _built = lru_cache(maxsize=32)(_Table)
 
 
 def _limbs(law: SymmetricLaw, first_bits: int, further_bits: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """First and second limbs of the boundaries F(-K), ..., F(K - 1), in order.
+    """Return the first and second limbs of the boundaries F(-K), ..., F(K - 1), in order.
 
-    F(k - 1) = 1 - F(-k), and none of them ends after two limbs: so the limbs above the middle are complements.
+    F(k - 1) = 1 - F(-k), and no boundary ends after two limbs, so the limbs above the middle are complements.
     """
     floors = floors_of_tails(law, first_bits + further_bits)
     top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
@@ -138,7 +143,7 @@ def _limbs(law: SymmetricLaw, first_bits: int, further_bits: int) -> tuple[NDArr
 
 @kernel
 def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
-    """The values that the first limbs decide; collects the places of the others, without a branch."""
+    """Fill in the values that the first limbs decide, and collect the places of the others, without a branch."""
     count = 0
     for i in range(len(words)):
         value = guide[words[i]]
@@ -150,7 +155,7 @@ def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  
 
 @kernel
 def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
-    """The values that the second limbs decide, by bisection in the cell; collects the indices of the others."""
+    """Fill in the values that the second limbs decide, by bisection in the cell; collect the indices of the others."""
     count = 0
     for i in range(len(words)):
         place, word = undecided[i], words[i]
@@ -176,33 +181,33 @@ def _refused(what: str) -> OdError:
     )
 
 
-# The laws of the noise on integers, as probabilities with proven error bounds (spec 3).
+# Noise distributions on integers, as probabilities with proven error bounds.
 #
-# Everything here is ball arithmetic by python-flint: an interval that surely holds the true number, at any precision.
-# A statement about a ball is made only where it holds for all of the ball, so no rounding can make it wrong.
+# All computations use the ball arithmetic of python-flint: intervals that contain the true number, at any precision.
+# A statement about a ball is made only if it holds for the whole ball, so no rounding can make it wrong.
 
 
 _GUARD_BITS = 96
-"""Carried beyond the wanted bits. Too few cost time, never exactness: what stays open is computed again."""
+"""Bits beyond the wanted ones. Too few cost time, never exactness: values that stay undecided are computed again."""
 
 _PRECISION = Lock()
-"""Flint's precision is one for the process. Somebody else who changes it makes our balls wider, not wrong."""
-os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay taken
+"""Lock on flint's precision, which is global. Other code that changes it makes the balls wider, not wrong."""
+os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay locked
 
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """N_Z(0, variance): P(k) proportional to exp(-k^2 / (2 variance)) (Canonne, Kamath & Steinke 2020)."""
+    """The discrete Gaussian N_Z(0, variance): P(k) proportional to exp(-k^2 / (2 variance)) [canonne2020discrete]."""
 
     variance: Fraction
 
     def tails(self, bits: int) -> list[arb]:
-        """Balls of P(X >= k) for k = 1, 2, ..., at flint's precision, until surely below 2^-bits.
+        """Return balls of P(X >= k) for k = 1, 2, ..., at flint's precision, until certainly below 2^-bits.
 
-        The weights w(k) = exp(-k^2 / (2 variance)) are summed from the far tail inwards, two multiplications each.
-        The sum starts at a K with w(K) < 2^-precision (7/5 is above 2 ln 2); P(X >= K) is less still, for
-        w(K + j) <= w(K) w(j). What lies beyond goes into the ball: the ratios of neighbouring weights fall
-        outwards, so it is at most a geometric series with the first of them.
+        The weights w(k) = exp(-k^2 / (2 variance)) are summed from the far tail inwards, with two multiplications
+        each. The sum starts at a K with w(K) < 2^-precision (7/5 is above 2 ln 2). P(X >= K) is smaller still, because
+        w(K + j) <= w(K) w(j). The sum beyond K goes into the ball. Ratios of consecutive weights fall outwards, so
+        this sum is at most a geometric series with the first of these ratios.
         """
         rate = arb(rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
@@ -222,12 +227,15 @@ class DiscreteGaussian:
 
 @dataclass(frozen=True)
 class DiscreteLaplace:
-    """P(k) = (1 - a) / (1 + a) a^|k|, a = exp(-1 / scale); so P(X >= k) = a^k / (1 + a) for k >= 1."""
+    """The discrete Laplace distribution: P(k) = (1 - a) / (1 + a) a^|k| with a = exp(-1 / scale).
+
+    So P(X >= k) = a^k / (1 + a) for k >= 1.
+    """
 
     scale: Fraction
 
     def tails(self, bits: int) -> list[arb]:
-        """As for the Gaussian; a^k < 2^-bits from k = bits ln 2 scale on (7/10 is above ln 2)."""
+        """Return the balls as for the Gaussian. From k = bits ln 2 scale on, a^k < 2^-bits (7/10 is above ln 2)."""
         ratio = (-arb(rational(1 / self.scale))).exp()
         tail, tails = 1 / (1 + ratio), []
         for _ in range(int(self.scale * bits * 7 / 10) + 1):
@@ -237,19 +245,19 @@ class DiscreteLaplace:
 
 
 SymmetricLaw = DiscreteGaussian | DiscreteLaplace
-"""P(X = k) = P(X = -k) > 0 for every whole k."""
+"""A distribution with P(X = k) = P(X = -k) > 0 for every integer k."""
 
 
 def floors_of_tails(law: SymmetricLaw, bits: int) -> list[int]:
-    """floor(2^bits P(X >= k)) for k = 1, 2, ..., K, proven; the last one, and no other, is 0.
+    """Return the proven floor(2^bits P(X >= k)) for k = 1, 2, ..., K. The last one, and no other, is 0.
 
-    None of these 2^bits P(X >= k) is a whole number, which is proven with them. By symmetry
-    floor(2^bits P(X <= -k)) is the same number, and floor(2^bits P(X <= k - 1)) is 2^bits - 1 less it.
+    It is also proven that no 2^bits P(X >= k) is an integer. By symmetry floor(2^bits P(X <= -k)) is the same
+    number f, and floor(2^bits P(X <= k - 1)) is 2^bits - 1 - f.
     """
     precision = bits + _GUARD_BITS
     while True:
         with at_precision(precision):
-            unit = arb(2) ** bits  # exact, and made once: a tail times a Python number takes seven times as long
+            unit = arb(2) ** bits  # exact, and made once: a product with a Python number takes seven times as long
             floors = _surely_floors([tail * unit for tail in law.tails(bits)])
         if floors is not None:
             return floors
@@ -257,22 +265,22 @@ def floors_of_tails(law: SymmetricLaw, bits: int) -> list[int]:
 
 
 def quantile(law: SymmetricLaw, word: int, bits: int) -> int | None:
-    """The least k with U < P(X <= k), the same for all U in [word, word + 1) / 2^bits; None where that is not proven.
+    """Return the least k with U < P(X <= k) if it is proven to be the same for all U in [word, word + 1) / 2^bits.
 
-    More bits of U decide it in the end, for all U but a set of probability 0.
+    Return None if it is not. More bits of U decide it eventually, except on a set of probability 0.
     """
     with at_precision(bits + _GUARD_BITS):
         tails = law.tails(bits)
         unit = arb(2) ** bits
         boundaries = [tail * unit for tail in reversed(tails)]
         boundaries += [(1 - tail) * unit for tail in tails]
-        # The last boundary is within 1 of 2^bits, hence never surely at or below the word: it is always found.
+        # The last boundary is within 1 of 2^bits, so it is never certainly at or below the word: one is always found.
         found = bisect_left(boundaries, True, key=lambda boundary: not boundary <= word)
         return found - len(tails) if boundaries[found] >= word + 1 else None
 
 
 def _surely_floors(balls: list[arb]) -> list[int] | None:
-    """Floors of the positive numbers in the balls, up to the first 0; None where a ball holds a whole number."""
+    """Return the proven floors of the positive numbers in the balls, up to the first 0; None if one is not proven."""
     floors: list[int] = []
     for ball in balls:
         if ball < 1:
@@ -286,11 +294,11 @@ def _surely_floors(balls: list[arb]) -> list[int] | None:
 
 @contextmanager
 def at_precision(bits: int) -> Iterator[None]:
-    """Ball arithmetic at so many bits, by one thread of the process at a time."""
+    """Set the precision of ball arithmetic, for one thread of the process at a time."""
     with _PRECISION, flint.ctx.workprec(bits):
         yield
 
 
 def rational(number: Fraction) -> fmpq:
-    """The fraction in flint's own type, exact."""
+    """Convert a fraction to flint's own type, exactly."""
     return fmpq(number.numerator, number.denominator)

@@ -1,1 +1,1 @@
-"""What is protected, what it costs, and the noise that pays for it."""
+"""Define what is protected, and account for what a release spends."""

@@ -1,4 +1,4 @@
-"""What a release may spend, and how it is shared out over the measured levels."""
+"""Define the budget of a release, its shares over the measured levels, and what a release has spent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from od_core.privacy import accounting, privacy_loss
 Number = int | float | str | Fraction
 
 LEAF_WEIGHT = Fraction(3, 2)
-"""Weight of the leaves under ``geography`` shares; 1 would be the minimax rule of a homogeneous tree (spec 1)."""
+"""Weight of the leaves under ``geography`` shares (``docs/estimator.md``, section 1 of the variants tried).
+
+On a homogeneous tree, 1 would be the minimax rule.
+"""
 
 RULES = ("uniform", "geography", "geometric")
 
@@ -26,18 +29,18 @@ _MOST_DIGITS = 1000
 class Budget:
     """A budget as (epsilon, delta), or as rho with the delta at which epsilon is stated.
 
-    Numbers are read as decimal: ``0.1`` is one tenth. ``conversion`` and ``shares`` default to the mechanism's.
+    Numbers are read as decimals: ``0.1`` is one tenth. ``conversion`` and ``shares`` default to those of the mechanism.
 
     Attributes:
-        epsilon, delta: promise in (epsilon, delta); exact fractions.
-        rho: promise in zero-concentrated differential privacy, exact; instead of epsilon.
-        conversion: how rho is found from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
-        shares: over the measured levels, top first: ``uniform``, ``geography`` (see :func:`geography_weights`),
-            ``("geometric", ratio)``, or fractions that sum to 1.
+        epsilon, delta: promise in (epsilon, delta), as exact fractions.
+        rho: promise in zero-concentrated differential privacy, instead of epsilon; exact.
+        conversion: method to find rho from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
+        shares: shares of the measured levels, top first: ``uniform``, ``geography`` (see :func:`geography_weights`),
+            ``("geometric", ratio)``, or positive fractions that sum to 1.
 
     Raises:
-        OdError: not exactly one of epsilon and rho; a number that is not finite or out of range; an unknown
-            conversion or rule of shares; shares that do not sum to 1.
+        OdError: not exactly one of epsilon and rho is given; a number is not finite or is out of range; the conversion
+            or the rule of shares is unknown; shares are not above 0 or do not sum to 1.
     """
 
     epsilon: Fraction | None = None
@@ -73,12 +76,12 @@ class Budget:
         object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
 
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
-        """The conversion that is used: the budget's own, else the default; ``tight`` where ``exact`` is not defined.
+        """Return the conversion to use: the budget's own, or else the default; ``tight`` if ``exact`` is not defined.
 
         Args:
-            default: the mechanism's.
-            shifted_cells: of every measured level, how many of its cells neighbours change, each by one; None where
-                they change by more.
+            default: default of the mechanism.
+            shifted_cells: for every measured level, the number of cells that neighbours change, each by one; None if
+                they change a cell by more.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
@@ -90,15 +93,15 @@ class Budget:
         shares: tuple[Fraction, ...] = (Fraction(1),),
         shifted_cells: tuple[int, ...] | None = None,
     ) -> Fraction:
-        """Rho of the whole release; from epsilon by :meth:`conversion_for`.
+        """Return rho of the whole release, converted from epsilon if the budget states epsilon.
 
         Args:
-            conversion: where the budget names none.
-            shares: of the measured levels, which ``exact`` looks at.
-            shifted_cells: as :meth:`conversion_for`.
+            conversion: default conversion, as for :meth:`conversion_for`.
+            shares: shares of the measured levels, used by ``exact``.
+            shifted_cells: as for :meth:`conversion_for`.
 
         Raises:
-            OdError: delta is 0 (Gaussian noise is never pure).
+            OdError: delta is 0, which Gaussian noise cannot promise; epsilon is too small for any noise.
         """
         if self.delta == 0:
             raise _fault("OD-BUDGET-DELTA", "delta is 0, which Gaussian noise cannot promise")
@@ -112,7 +115,7 @@ class Budget:
         return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
     def pure_epsilon(self, released: str) -> Fraction:
-        """The epsilon of a budget that is epsilon alone. Raises OdError for any other, naming what is ``released``."""
+        """Return epsilon if the budget is a pure epsilon. Raises OdError, which names what is ``released``, if not."""
         if self.epsilon is None or self.delta != 0:
             raise OdError(
                 "OD-BUDGET-KIND",
@@ -122,16 +125,19 @@ class Budget:
         return self.epsilon
 
     def shares_text(self, default: str) -> str | list[str]:
-        """The rule of shares as JSON-ready text, which :class:`Budget` reads back."""
+        """Return the rule of shares as JSON-ready text, which :class:`Budget` reads."""
         rule = self.shares if self.shares is not None else default
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
     def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
-        """Exact shares of the levels, top first; they sum to 1; shape of ``fan_outs``.
+        """Return the exact shares of the levels, top first; they sum to 1; shape of ``fan_outs``.
 
         Args:
             fan_outs: largest number of children of a node of each level, 0 at the leaves.
-            default: rule where the budget names none.
+            default: rule of shares if the budget names none.
+
+        Raises:
+            OdError: the budget's shares do not match the number of levels.
         """
         rule, levels = self.shares if self.shares is not None else default, len(fan_outs)
         if rule == "uniform":
@@ -147,15 +153,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a release has spent: rho exactly, and the (epsilon, delta) promises that follow from it.
+    """The budget that a release has spent: rho exactly, and the (epsilon, delta) promises that follow from it.
 
     Every epsilon bounds the same mechanism, so the smallest is the promise. All are rounded up.
 
     Attributes:
         levels: rho of every measured level.
-        delta: at which epsilon is stated.
-        shifted_cells: where every level was drawn once, and neighbours change its cells by one: how many cells of each
-            level; else None, and there is no exact epsilon.
+        delta: delta at which epsilon is stated.
+        shifted_cells: number of cells of each level that neighbours change, if every level was drawn once and they
+            change each of these cells by one; else None, and there is no exact epsilon.
     """
 
     levels: tuple[Fraction, ...]
@@ -164,28 +170,28 @@ class Spent:
 
     @property
     def rho(self) -> Fraction:
-        """Sum over the levels, exact."""
+        """Exact rho of all levels."""
         return sum(self.levels, start=Fraction(0))
 
     @property
     def epsilon_tight(self) -> float:
-        """Epsilon by Canonne, Kamath & Steinke."""
+        """Epsilon by the ``tight`` conversion of Canonne et al."""
         return accounting.float_above(accounting.epsilon_tight(self.rho, self.delta))
 
     @property
     def epsilon_bun_steinke(self) -> float:
-        """Epsilon by Bun & Steinke."""
+        """Epsilon by the conversion of Bun and Steinke."""
         return accounting.float_above(accounting.epsilon_bun_steinke(self.rho, self.delta))
 
     @property
     def epsilon_exact(self) -> float | None:
-        """Epsilon of the exact privacy loss; None where it is not defined."""
+        """Epsilon of the exact privacy loss; None if it is not defined."""
         exact = self._exact()
         return None if exact is None else accounting.float_above(exact)
 
     @property
     def epsilon(self) -> Fraction:
-        """The promise: the smallest epsilon of all that apply."""
+        """Promised epsilon, the smallest of all that apply."""
         tight = accounting.epsilon_tight(self.rho, self.delta)
         return min(tight, accounting.epsilon_bun_steinke(self.rho, self.delta), self._exact() or tight)
 
@@ -199,11 +205,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class SpentDirectly(Spent):
-    """What a mechanism has spent that promises (epsilon, delta) by itself; no rho implies the promise.
+    """The budget spent by a mechanism that promises (epsilon, delta) directly, not through rho.
 
     Attributes:
-        levels: epsilon^2 / 2, as which the ledger adds it up beside its delta; so ``rho``.
-        delta: of all draws.
+        levels: epsilon^2 / 2, the rho that the ledger adds up besides delta; so ``rho`` is their sum.
+        delta: delta of all draws.
         promise: epsilon of all draws.
     """
 
@@ -211,17 +217,17 @@ class SpentDirectly(Spent):
 
     @property
     def epsilon(self) -> Fraction:
-        """The promise."""
+        """Promised epsilon."""
         return self.promise
 
     @property
     def epsilon_tight(self) -> float:
-        """The promise, for there is no rho to convert."""
+        """Promised epsilon: there is no rho to convert."""
         return accounting.float_above(self.promise)
 
     @property
     def epsilon_bun_steinke(self) -> float:
-        """The promise, for there is no rho to convert."""
+        """Promised epsilon: there is no rho to convert."""
         return accounting.float_above(self.promise)
 
     def _exact(self) -> Fraction | None:
@@ -229,11 +235,11 @@ class SpentDirectly(Spent):
 
 
 def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
-    """Weights of the levels from the public geography alone (spec 1, "inftda_refined", part 2).
+    """Return the weights of the levels, from the public geography alone.
 
-    A level is measured the better the more its nodes are divided: 1 - 1/k for the largest number k of children, and
-    3/2 at the leaves, below which nothing is measured. Where every node has one child alone the weight is 0: the
-    level below measures the same counts.
+    The weight of a level is 1 - 1/k, where k is the largest number of children of its nodes, so that levels whose nodes
+    have more children are measured more accurately. The leaves, below which nothing is measured, have 3/2. If every
+    node of a level has only one child the weight is 0, because the level below measures the same counts.
     """
     return [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
 
@@ -243,10 +249,10 @@ def _proportional(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 def exact_fraction(name: str, value: object) -> Fraction:
-    """The number as people write it: ``0.1`` is one tenth, not the nearest float.
+    """Return a number as an exact fraction, read as people write it: ``0.1`` is one tenth, not the nearest float.
 
     Raises:
-        OdError: not a finite number, or one of more than a thousand digits.
+        OdError: the value is not a finite number, or has more than a thousand digits.
     """
     if isinstance(value, Rational) and not isinstance(value, bool):
         return Fraction(int(value.numerator), int(value.denominator))
@@ -255,14 +261,14 @@ def exact_fraction(name: str, value: object) -> Fraction:
         if isinstance(value, bool) or len(text) > _MOST_DIGITS:
             raise ValueError
         if "/" not in text and abs(Decimal(text).adjusted()) > _MOST_DIGITS:
-            raise ValueError  # writing out 1e999999999 would take for ever
+            raise ValueError  # expanding 1e999999999 would never end
         return Fraction(text)
     except (ValueError, ArithmeticError):
         raise _fault("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, not a finite number") from None
 
 
 def check_conversion(name: str) -> None:
-    """Refuse a conversion that does not exist. Raises OdError with the nearest known one."""
+    """Check that a conversion exists. Raises OdError with the nearest known one if it does not."""
     if name not in (known_names := ("exact", *accounting.CONVERSIONS)):
         known = nearest_known(name, known_names)
         raise _fault("OD-BUDGET-CONVERSION", f"there is no conversion {name!r} ({known})")

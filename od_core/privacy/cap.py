@@ -1,7 +1,7 @@
-"""What a data set may spend in one elementary period, and what an event spends of it (spec 6, "Ledger").
+"""Define the cap of a data set in one elementary period, and the charge of an event against it.
 
-The filter stays valid when later budgets are chosen after earlier outputs are seen: rho adds up whatever was seen
-(Feldman & Zrnic 2021), and an (epsilon, delta) cap is held by converting the sum once, at the delta that is left.
+The cap stays valid if later budgets are chosen after earlier outputs are seen. Rho adds up regardless of what was seen
+[feldman2021individual]. A cap in (epsilon, delta) is kept by converting the sum of rho once, at the remaining delta.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ _NONE = Fraction(0)
 
 @dataclass(frozen=True)
 class Charge:
-    """What one event costs: rho of zero-concentrated differential privacy, pure epsilon, or (epsilon, delta).
+    """The cost of one event: rho of zero-concentrated differential privacy, pure epsilon, or (epsilon, delta).
 
     Raises:
-        OdError: not exactly one of rho and epsilon above 0; a delta without epsilon, or outside [0, 1).
+        OdError: not exactly one of rho and epsilon is above 0, or the other is not 0; a delta without epsilon, or
+            outside [0, 1).
     """
 
     rho: Fraction = _NONE
@@ -35,23 +36,24 @@ class Charge:
 
     @property
     def as_rho(self) -> Fraction:
-        """Rho that the event costs beside its delta: pure epsilon is epsilon^2 / 2 (Bun & Steinke 2016, Prop. 1.4)."""
+        """Rho of the event besides its delta; pure epsilon is epsilon^2 / 2 [bun2016concentrated, Proposition 1.4]."""
         return self.rho or self.epsilon**2 / 2
 
 
 def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
-    """Refuse a charge that is not what its noise costs: whoever adds charges up does not take them on trust.
+    """Refuse a charge that is not the cost of its noise, so that a sum of charges rests on no unchecked charge.
 
-    A Gaussian costs sensitivity^2 / (2 variance) of rho, a Laplace sensitivity / scale of epsilon. A mechanism that
-    chooses its later noise by its earlier noise states the scales that it surely draws with, ``scale_of_...``, which
-    cost a part of the whole. A delta is the plan's, which holds it to a threshold.
+    Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale. A
+    mechanism that chooses its later noise by its earlier noise states the scales that it certainly draws with,
+    ``scale_of_...``. These cost at most the whole charge. The delta beside an epsilon is not checked here: it belongs
+    to the plan, which derives a threshold from it.
 
     Args:
         noise: sensitivity and variance or scales as exact text, as :attr:`od_core.ledger.protocols.PlannedStep.law`.
         stated: the charge.
 
     Raises:
-        OdError: the charge is another one; what the noise was is not stated.
+        OdError: the charge differs from the cost of the noise, or the noise is not stated.
     """
     sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
     if "variance" in noise:
@@ -71,10 +73,11 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
 
 @dataclass(frozen=True)
 class Cap:
-    """Most that all releases of a data set may spend on one elementary period: rho, or (epsilon, delta).
+    """The most that all releases of a data set may spend in one elementary period: rho, or (epsilon, delta).
 
     Raises:
-        OdError: not exactly one of rho and epsilon, one that is out of range, or epsilon without a delta in (0, 1).
+        OdError: not exactly one of rho and epsilon is given; it is out of range; epsilon has no delta in (0, 1); rho
+            has a delta.
     """
 
     rho: Fraction | None = None
@@ -93,10 +96,10 @@ class Cap:
             raise _fault("a cap of rho has no delta")
 
     def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
-        """Largest sum of rho that keeps the cap, once events with deltas of their own have spent so much of delta.
+        """Return the largest sum of rho that keeps the cap, after events with deltas have spent ``delta_spent``.
 
         Raises:
-            OdError: the cap is in rho and events have deltas: it makes no promise about those.
+            OdError: the cap is in rho and events have deltas, which such a cap does not cover.
         """
         if self.rho is not None:
             if delta_spent > 0:
@@ -112,14 +115,14 @@ class Cap:
         return rho_for_epsilon(self.epsilon, left, "tight")
 
     def facts(self) -> dict[str, str]:
-        """The cap as JSON-ready exact text; see :meth:`from_facts`."""
+        """Return the cap as JSON-ready exact text, which :meth:`from_facts` reads."""
         if self.rho is not None:
             return {"rho": str(self.rho)}
         return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, str]) -> Cap:
-        """The cap behind its facts."""
+        """Return the cap that some facts describe."""
         return cls(**{name: Fraction(facts[name]) for name in ("rho", "epsilon", "delta") if name in facts})
 
 

@@ -1,4 +1,4 @@
-"""The privacy domain of a data set: what is protected in it, and how much may be spent (spec 6)."""
+"""Define the privacy domain of a data set: what is protected in it, and how much releases may spend."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-"""Names of data sets and of release series: one way to write each."""
+"""Form of the names of data sets and of release series."""
 
 ALL_PERIODS = "all"
-"""What a release charges where a user is protected for ever: the losses of all periods add up."""
+"""Elementary period that every release charges under unit ``user``: the losses of all periods add up."""
 
 
 @dataclass(frozen=True)
 class PrivacyDomain:
-    """One data set, one unit, one relation, one elementary period, one cap for every such period.
+    """A data set with one unit, one neighbour relation, one elementary period, and one cap for every such period.
 
     Attributes:
-        name: of the data set; every release of it charges this domain.
-        unit: what is protected, and under which neighbours; each release states its own max_trips.
+        name: name of the data set; every release of it charges this domain.
+        unit: privacy unit and neighbour relation; each release states its own ``max_trips``.
         cap: most that all releases together may charge to one elementary period.
-        cap_reason: why the cap is what it is; a changed cap needs a reason that was never given before.
-        elementary_period: the finest period in use; a unit of ``user_period`` is a user's trips in one of them.
-        time_zone: in which the days of all its releases begin, None where it is not stated: in two zones one record
+        cap_reason: reason for the cap; a changed cap needs a reason that was never given before.
+        elementary_period: finest period in use; unit ``user_period`` protects a user's trips in one of them.
+        time_zone: time zone in which the days of all releases begin; None if not stated. In two time zones, one record
             could lie in two elementary periods, and would be charged to the cap of each.
+
+    Raises:
+        OdError: the name, elementary period or time zone is not valid, or the reason is blank.
     """
 
     name: str
@@ -59,31 +62,32 @@ class PrivacyDomain:
             check_time_zone(self.time_zone)
 
     def facts(self) -> dict[str, str | None]:
-        """What may not change once the domain is declared, as JSON-ready text."""
+        """Return the facts that must not change once the domain is declared, as JSON-ready text."""
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
         return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone}
 
 
 def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:
-    """What all releases of a domain share of their unit; how many trips of a user are counted is each one's own."""
+    """Return the facts of the unit that all releases of a domain share. Each release has its own ``max_trips``."""
     return {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
 
 
 def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
-    """Every elementary period that a release of a period charges.
+    """Return every elementary period that a release of a period charges.
 
-    A month touches all its days. The losses of different periods concern different trips, or different pairs of user
-    and period; those of a user add up.
+    A release of a month charges all its days. The losses of different elementary periods concern different trips, or
+    different pairs of user and period. Under unit ``user`` they add up, in the one period ``ALL_PERIODS``.
 
     Args:
-        period: of the release.
-        elementary: of the domain.
+        period: period of the release.
+        elementary: elementary period of the domain.
         unit: kind of the domain's unit.
 
     Raises:
-        OdError: a release that is not made of whole elementary periods: a trip replaced by one of the same elementary
-            period may leave the release, which an exact n would tell. A ``user_period`` release of several of them:
-            cutting a user to m trips over all of them would let the trips of one decide which of another are counted.
+        OdError: the period is not made of whole elementary periods: a trip replaced by one of the same elementary
+            period could then leave the release, and an exact n would reveal it. Or a ``user_period`` release has
+            several elementary periods: with one bound m over all of them, the trips of one would decide which trips of
+            another are counted.
     """
     parts = period.parts(elementary)
     if not parts:

@@ -1,10 +1,10 @@
-"""The definition of neighbouring inputs, and what follows from it for noise, accounting and the words of a promise.
+"""Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
 
-A release protects the change from one input to a neighbouring one. Which inputs are neighbours depends on the privacy
-unit, and on the public rules by which records are counted: a record that is replaced may stop being counted, if it gets
-a zone that is not listed or another category. Everything that relies on the relation asks this module: the plan (is the
-total number of trips an invariant?), the sensitivities, the certificate's sentences, and the tests.
-``docs/privacy.md`` tells it in words.
+A release protects the change from one input to a neighbouring one. The privacy unit and the public rules by which
+records are counted decide which inputs are neighbours: a replaced record may no longer be counted if it gets an
+unlisted zone or another category. Everything that relies on the relation uses this module: the plan (is the total
+number of trips an invariant?), the sensitivities, the certificate's sentences, and the tests. ``docs/privacy.md``
+explains the relation in words.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from od_core.privacy.budget import Number, exact_fraction
 from od_core.privacy.unit import PrivacyUnit
 
 FAULT_THRESHOLD = Fraction(1, 1000)
-"""Share of the trips that may be faulty before the whole input is refused, if nothing else is stated."""
+"""Default share of the trips that may be faulty before the whole input is refused."""
 
 
 def fault_share(value: Number) -> Fraction:
-    """Return a fault threshold as an exact share. Raises OdError where it is none."""
+    """Return a fault threshold as an exact share. Raises OdError if it is not a number from 0 to 1."""
     try:
         share = exact_fraction("the fault threshold", value)
     except OdError:
@@ -36,7 +36,7 @@ def fault_share(value: Number) -> Fraction:
 
 
 class Standing(Enum):
-    """How a release treats one record. It follows from that record and from public facts alone."""
+    """The treatment of one record by a release, which depends only on the record and on public facts."""
 
     COUNTED = "counted"
     FAULTY = "dropped, for a zone that is not listed, or for want of a user id or a weight"
@@ -46,15 +46,15 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Public rules that say which records of an input are counted, and which inputs are refused.
+    """The public rules that decide which records of an input are counted, and which inputs are refused.
 
     Attributes:
-        fault_threshold: refuse the input when a larger share of its trips is faulty; 0 to 1.
-        has_categories: whether records of some categories alone are counted.
-        refuses_empty: whether an input is refused of which no record is counted.
+        fault_threshold: an input is refused if a larger share of its trips is faulty; 0 to 1.
+        has_categories: only records of some categories are counted.
+        refuses_empty: an input without a counted record is refused.
 
     Raises:
-        OdError: the threshold is no share.
+        OdError: the threshold is not a number from 0 to 1.
     """
 
     fault_threshold: Fraction = FAULT_THRESHOLD
@@ -65,7 +65,7 @@ class Acceptance:
         object.__setattr__(self, "fault_threshold", fault_share(self.fault_threshold))
 
     def facts(self) -> dict[str, str | bool]:
-        """Return the rules as JSON-ready public facts; see :meth:`from_facts`."""
+        """Return the rules as JSON-ready public facts, which :meth:`from_facts` reads."""
         return {
             "fault_threshold": str(self.fault_threshold),
             "has_categories": self.has_categories,
@@ -74,11 +74,11 @@ class Acceptance:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Acceptance:
-        """Return the rules behind their facts."""
+        """Return the rules that some facts describe."""
         return cls(Fraction(facts["fault_threshold"]), facts["has_categories"], facts["refuses_empty"])
 
     def refuse_empty(self, counted: int) -> None:
-        """Refuse an input of which nothing is counted, where such inputs are refused. Raises OdError."""
+        """Refuse an input without a counted record if the rules refuse such inputs. Raises OdError."""
         if self.refuses_empty and counted == 0:
             raise OdError(
                 "OD-TRIPS-NONE",
@@ -87,7 +87,7 @@ class Acceptance:
             )
 
     def sentence(self, of_what: str) -> str:
-        """Return which inputs are refused, in a sentence; ``of_what`` are trips or records."""
+        """Return a sentence on the inputs that are refused; ``of_what`` is trips or records."""
         share = text_above(100 * self.fault_threshold)
         faulty = f"more than {share} % of the {of_what} were" if self.fault_threshold else f"any of the {of_what} was"
         empty = ", or of which nothing is counted" if self.refuses_empty else ""
@@ -98,10 +98,10 @@ class Acceptance:
 
 
 DEFAULT_ACCEPTANCE = Acceptance()
-"""The rules if nothing else is stated."""
+"""Default rules."""
 
 NO_FAULTS = Acceptance(fault_threshold=Fraction(0))
-"""Every record counts, or the input is refused: no record can leave the release."""
+"""Rules under which every record counts or the input is refused, so that no record can leave the release."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class Neighbours:
     """The relation between the neighbouring inputs of one release of flows.
 
     Attributes:
-        unit: what is protected: the records of one unit change.
-        acceptance: which records are counted, and which inputs are refused.
-        has_unknown_areas: whether origins and destinations both have an area for records from places that are not
-            listed, so that such a record stays in the release.
+        unit: privacy unit; neighbours differ in the records of one unit.
+        acceptance: rules for counted records and refused inputs.
+        has_unknown_areas: origins and destinations both have an area for records from unlisted places, so that such
+            a record stays in the release.
     """
 
     unit: PrivacyUnit
@@ -120,10 +120,10 @@ class Neighbours:
     has_unknown_areas: bool = False
 
     def may_have(self, standing: Standing) -> bool:
-        """Whether a record that changes between neighbours may have this standing in an accepted input.
+        """Return whether a record that changes between neighbours may have this standing in an accepted input.
 
-        Under bounded neighbours a record is replaced by one of the same period, so the period of a record is not
-        protected, and neither is whether it has a date; but for a user of whom all records of all periods change.
+        Under bounded neighbours a record is replaced by one of the same period. So neither the period of a record nor
+        the presence of a date is protected, except for unit ``user``: all records of a user change, in all periods.
         """
         if standing is Standing.OTHER_PERIOD:
             return self.unit.neighbours == "unbounded" or self.unit.kind == "user"
@@ -135,12 +135,12 @@ class Neighbours:
         return True
 
     def are(self, removed: Sequence[Standing], added: Sequence[Standing]) -> bool:
-        """Whether two accepted inputs are neighbours that differ in these records alone.
+        """Return whether two accepted inputs that differ only in these records are neighbours.
 
         Args:
             removed: standing of each record of the unit that only the first input has.
-            added: standing of each record of the unit that only the second input has. Under a user unit both are all
-                records of one user; under bounded neighbours the second may be of another user.
+            added: standing of each record of the unit that only the second input has. For a user unit, each argument
+                describes all records of one user; for bounded neighbours, the second user may be another one.
         """
         if not all(map(self.may_have, (*removed, *added))):
             return False
@@ -152,9 +152,9 @@ class Neighbours:
 
     @property
     def publishes_total(self) -> bool:
-        """Whether the total number of trips, n, is an invariant: the same for all neighbours, and published exactly.
+        """True if the total number of trips, n, is an invariant: equal for all neighbours, and published exactly.
 
-        That holds where one record that counts 1 is replaced, and no record can leave the release.
+        This holds if one record that counts 1 is replaced, and no record can leave the release.
         """
         unit = self.unit
         counts_one = unit.kind == "trip" and unit.neighbours == "bounded" and unit.max_weight is None
@@ -162,32 +162,35 @@ class Neighbours:
 
     @property
     def record_may_leave(self) -> bool:
-        """Whether a record that is counted in one input may have no counted record in its place in a neighbour."""
+        """True if a record counted in one input may have no counted record in its place in a neighbour."""
         return any(self.may_have(standing) for standing in Standing if standing is not Standing.COUNTED)
 
     def sensitivity_squared(self, level: int) -> int:
         """Return the squared L2 sensitivity of the counts of a level; 0 for a root that is an invariant.
 
-        Below the root a record that leaves changes one cell, and one that moves changes two: the unit's bound holds
-        for both. The root changes by what the unit counts at most.
+        Below the root, a record that leaves changes one cell, and one that moves changes two. The unit's bound holds
+        for both. The root changes by at most the contribution bound.
         """
         if level > 0:
             return self.unit.sensitivity_squared
         return 0 if self.publishes_total else self.unit.contribution_bound**2
 
     def shifted_cells(self, level: int) -> int | None:
-        """Return how many cells of a level may change, each by one; None for users and weights, who change by more."""
+        """Return the number of cells of a level that may change, each by one.
+
+        Return None for users and weights, which may change a cell by more.
+        """
         if self.unit.kind != "trip" or self.unit.max_weight is not None:
             return None
         return self.sensitivity_squared(level)
 
     def change(self) -> str:
-        """Return what may have happened to the records without anybody learning it, as a clause of a sentence."""
+        """Return the protected change of the records, as a clause of a sentence."""
         anywhere = ", counted in this release or not" if self.record_may_leave else ""
         return change_of(self.unit, anywhere)
 
     def public(self) -> list[str]:
-        """Return what is public for certain beside the release's settings, as clauses of a sentence."""
+        """Return the facts that are public besides the release's settings, as clauses of a sentence."""
         if not self.publishes_total:
             return []
         return [f"the total number of trips, which is published exactly ({self._why_total_is_public()})"]
@@ -202,11 +205,11 @@ class Neighbours:
 
 
 def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
-    """Return what may have happened to the records of a unit, as a clause of a sentence.
+    """Return the protected change of the records of a unit, as a clause of a sentence.
 
     Args:
-        unit: what is protected.
-        anywhere: what is to be said of the record that takes the place of another.
+        unit: privacy unit.
+        anywhere: addition on the record that replaces another.
     """
     if unit.kind == "trip":
         bounded = f"replaced by any other of the same period{anywhere}"

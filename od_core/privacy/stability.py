@@ -1,7 +1,10 @@
-"""Noise scale and threshold of the stability histogram. The proof stands in docs/stability-histogram.md.
+"""Compute the noise scale and the threshold of the stability histogram (proof: ``docs/stability-histogram.md``).
 
-Discrete Laplace noise is added to the positive counts alone, and only what reaches the threshold is published (Theorem
-"SH" of the InfTDA paper, after Bun, Nissim & Stemmer; spec 2, row ``stability_histogram``).
+Discrete Laplace noise is added to the positive counts alone, and only noisy counts that reach the threshold are
+published.
+
+References:
+    [boninsegna2025inftda, section 2.1.2] and [bun2019simultaneous].
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from od_core.privacy.accounting import LARGEST, SMALLEST
 from od_core.privacy.unit import PrivacyUnit
 
 _BITS = 128
-"""Of the first attempt. Too few cost time, never exactness."""
+"""Precision of the first attempt. Too few bits cost time, never exactness."""
 
 
 def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
-    """The noise scale: L1 sensitivity of the leaf counts over epsilon, 2m / epsilon bounded and m / epsilon unbounded.
+    """Return the noise scale: the L1 sensitivity of the leaf counts over epsilon.
+
+    It is 2m / epsilon for bounded and m / epsilon for unbounded neighbours.
 
     Raises:
-        OdError: epsilon is outside what a budget takes.
+        OdError: epsilon is outside the range of a budget.
     """
     if not SMALLEST <= epsilon <= LARGEST:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
@@ -32,27 +37,28 @@ def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
 
 
 def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
-    """Return the L1 sensitivity of the counts of the leaf pairs: the trips that neighbours have more and fewer."""
+    """Return the L1 sensitivity of the counts of the leaf pairs: the number of trips by which neighbours differ."""
     return (2 if unit.neighbours == "bounded" else 1) * unit.contribution_bound
 
 
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -> int:
-    """The least integer t such that pairs which only one unit uses show up with probability at most delta in all.
+    """Return the least integer t at which the pairs that only one unit uses appear with probability at most delta.
 
-    Noisy counts below t are dropped, those of t and more are kept. A unit that has c_1, c_2, ... trips (at most m in
-    all) on pairs of its own is seen on one of them with probability 1 - prod P(Z < t - c_i), Z the noise at
-    :func:`laplace_scale`. t holds for every way to spread the trips, and for every scale up to 1 + 2^-30 times the
-    planned one. Where delta is below 1/2, t is above m.
+    Noisy counts below t are dropped, and those of t or more are kept. Suppose that a unit has c_1, c_2, ... trips, at
+    most m in all, on pairs that nobody else uses. One of these pairs is released with probability
+    1 - prod P(Z < t - c_i), where Z is the noise at :func:`laplace_scale`. The threshold t holds for every distribution
+    of the trips over pairs, and for every scale up to 1 + 2^-30 times the planned one. If delta is below 1/2, t is
+    above m.
 
-    Which spread is the worst: P(Z < k) is log-concave in k, like the law of Z, so f(c) = -ln P(Z < t - c) is convex;
-    and it is positive and grows with c, so all m trips are spread. Over k pairs the sum of a convex f is largest with 1
-    trip on each but one of them: f(m - k + 1) + (k - 1) f(1), which is convex in k and so largest at k = 1 or k = m.
-    Hence two spreads decide: all trips on one pair, or each on its own.
+    The worst case: P(Z < k) is log-concave in k, like the distribution of Z, so f(c) = -ln P(Z < t - c) is convex. It
+    is also positive and grows with c, so the worst case uses all m trips. Over k pairs the sum of a convex f is largest
+    with 1 trip on each pair but one: f(m - k + 1) + (k - 1) f(1). This is convex in k and so largest at k = 1 or k = m.
+    Hence two cases decide: all trips on one pair, or each trip on a pair of its own.
 
-    Proven by ball arithmetic, in a time that does not depend on m.
+    The result is proven by ball arithmetic, in a time that does not depend on m.
 
     Raises:
-        OdError: epsilon as for :func:`laplace_scale`; delta is not above 0 and below 1.
+        OdError: epsilon is out of range as for :func:`laplace_scale`; delta is not above 0 and below 1.
     """
     if not 0 < delta < 1:
         raise OdError(
@@ -65,24 +71,25 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
 
 
 def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
-    """The least integer k with 1 - P(Z < k)^pairs <= delta, Z discrete Laplace of any scale from this one to its slack.
+    """Return the least integer k with 1 - P(Z < k)^pairs <= delta for every scale that noise may be drawn with.
 
-    For a fixed k, P(Z < k) goes one way in the scale (down for k >= 1, else up): the ends cover all between them.
+    Z is discrete Laplace of a scale between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. For a fixed k, P(Z < k) is
+    monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between them.
 
     Args:
-        scale: planned; a backend may draw from one that is above it by ``SCALE_SLACK``.
-        pairs: independent draws.
+        scale: planned scale; a backend may draw with one above it by a factor of up to 1 + ``SCALE_SLACK``.
+        pairs: number of independent draws.
         delta: above 0 and below 1.
     """
     return max(_least_reach_at(each, pairs, delta) for each in (scale, scale * (1 + SCALE_SLACK)))
 
 
 def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:
-    """The least integer k with 1 - P(Z < k)^pairs <= delta, Z discrete Laplace of this scale.
+    """Return the least integer k with 1 - P(Z < k)^pairs <= delta, where Z is discrete Laplace of this scale.
 
-    With q = 1 - (1 - delta)^(1/pairs) that is P(Z >= k) <= q. The tail is a^k / (1 + a) for k >= 1 and
-    1 - a^(1 - k) / (1 + a) for k <= 0, where a = exp(-1 / scale), and each is solved for k: the first where
-    q < P(Z >= 0) = 1 / (1 + a), the second elsewhere. There is no equality to decide: a is transcendental, q algebraic.
+    With q = 1 - (1 - delta)^(1/pairs) the condition is P(Z >= k) <= q. With a = exp(-1 / scale), the tail P(Z >= k) is
+    a^k / (1 + a) for k >= 1 and 1 - a^(1 - k) / (1 + a) for k <= 0. Each is solved for k: the first one if
+    q < P(Z >= 0) = 1 / (1 + a), else the second. Equality cannot occur: a is transcendental and q algebraic.
     """
     precision = _BITS
     while True:

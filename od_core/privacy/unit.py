@@ -1,4 +1,4 @@
-"""The unit of privacy, the neighbour relation, and the sensitivities they give."""
+"""Define the privacy unit, the neighbour relation, and the sensitivities that follow from them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ UNIT_KINDS = ("trip", "user", "user_period")
 NEIGHBOUR_RELATIONS = ("bounded", "unbounded")
 
 LARGEST_WEIGHT = 1 << 20
-"""Bound of the bounds of weights: the trips of 2^33 records then still sum to 2^53 at most."""
+"""Largest allowed ``max_weight``. With it, the trips of 2^33 records sum to at most 2^53."""
 
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """What one person's influence is, and which data sets count as neighbours (spec 6, "What is protected").
+    """The privacy unit whose influence a release bounds, and the relation of neighbouring data sets.
 
     Attributes:
-        kind: ``trip`` (one record), ``user`` (all records of one user id), ``user_period`` (all of a user's
-            records in one elementary period).
+        kind: ``trip`` (one record), ``user`` (all records of one user id) or ``user_period`` (all records of a user in
+            one elementary period).
         neighbours: ``bounded`` (one unit replaced by another) or ``unbounded`` (one unit added or removed).
         column: column of the user id, for the user units.
-        max_trips: at most so many records of a user are counted in a release, m; 1 for unit ``trip``.
-        max_weight: at most so many trips are counted of one record with a weight, W, for unit ``trip``; None where
-            every record counts 1.
+        max_trips: m, the largest number of a user's records that a release counts; None or 1 for unit ``trip``.
+        max_weight: W, the largest number of trips counted for a record with a weight, for unit ``trip``; None if every
+            record counts 1.
 
     Raises:
-        OdError: an unknown kind or relation; m below 1; a user unit without column or m; a trip unit with them; W
-            below 1 or above 2^20; a user unit with W.
+        OdError: unknown kind or relation; m below 1; a user unit without column or m; a trip unit with a column or an
+            m above 1; W below 1 or above 2^20; a user unit with W.
     """
 
     kind: UnitKind
@@ -65,26 +65,26 @@ class PrivacyUnit:
 
     @property
     def contribution_bound(self) -> int:
-        """m, the number of trips that one unit has at most in a release; W where records have weights."""
+        """Contribution bound m, the most trips that a release counts of one unit; W if records have weights."""
         return self.max_weight or self.max_trips or 1
 
     @property
     def sensitivity_squared(self) -> int:
-        """Squared L2 sensitivity of the counts of one level below the root (spec 1, table "Noise variance").
+        """Squared L2 sensitivity of the counts of one level below the root.
 
-        All m trips of a unit may fall into one cell of a level, so adding it moves that cell by m, and
-        replacing it moves two cells by m each; so does a record that counts up to m trips.
+        All m trips of a unit may be in one cell of a level. So adding the unit changes that cell by m, and replacing it
+        changes two cells by m each. The same holds for a record that counts up to m trips.
         """
         m = self.contribution_bound
         return 2 * m * m if self.neighbours == "bounded" else m * m
 
     def refuse_users(self, code: str, reason: str) -> None:
-        """Refuse the user units where single trips alone can be protected, for a stated reason. Raises OdError."""
+        """Refuse the user units, for a release that can protect only single trips. Raises OdError with the reason."""
         if self.kind != "trip":
             raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
 
     def refuse_weights(self, what: str) -> None:
-        """Refuse weights, for what counts every record as 1; ``what`` begins the message. Raises OdError."""
+        """Refuse weights, for a release that counts every record as 1. Raises OdError; ``what`` begins its message."""
         if self.max_weight is not None:
             raise OdError(
                 "OD-UNIT-WEIGHTS",
@@ -94,7 +94,7 @@ class PrivacyUnit:
 
 
 TRIP = PrivacyUnit("trip")
-"""One record: none is cut."""
+"""Unit of one record, bounded: no record is cut."""
 
 
 def _is_weight(value: object) -> bool:
