@@ -37,7 +37,7 @@ test-slow: .venv/installed-spark
 	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope-reorder $(SLOW)
 
 lint: install
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 comparison: install
 	$(BIN)/od-release compare-mechanisms --to docs/comparison

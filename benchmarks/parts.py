@@ -28,7 +28,7 @@ from benchmarks.durable import durable_release
 from benchmarks.injected_noise import NodeNoise
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
-from od_core.flows.parts.bands import Bands
+from od_core.flows.bands import Bands
 from od_core.flows.parts.release import PartedRelease, run_in_parts
 from od_core.flows.parts.work import Threads, Workers
 from od_core.flows.staging import StagedRelease

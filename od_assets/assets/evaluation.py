@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 
-from od_assets.assets.failures import public_failures
-from od_assets.assets.metadata import allowed
+from od_assets.failures import public_failures
+from od_assets.metadata import allowed
 from od_assets.project import var_folder
-from od_assets.runs.dead_runs import mark_process
+from od_assets.resources.dead_runs import mark_process
 from od_core.evaluation.comparison import CONTENDERS, Run, compare, planned_runs
 from od_core.evaluation.comparison_table import TABLE_COLUMNS, refusals, table
 from od_core.evaluation.figures import draw_figures

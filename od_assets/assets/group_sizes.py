@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.column_schema import GROUP_SIZES, with_columns
-from od_assets.assets.failures import failures_without_values
 from od_assets.assets.inputs import source_assets
-from od_assets.assets.metadata import allowed, group_size_metadata, table
 from od_assets.assets.publication import bundle_asset
 from od_assets.checks.release_checks import group_size_checks
+from od_assets.column_schema import GROUP_SIZES, with_columns
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed, group_size_metadata, table
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core.files.durable import file_digest

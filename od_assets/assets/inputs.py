@@ -5,11 +5,11 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.column_schema import TRIP_COUNTS, records_schema, with_columns
-from od_assets.assets.failures import failures_without_values
 from od_assets.assets.loading import load_period
-from od_assets.assets.metadata import allowed
-from od_assets.engines.steps import run_step
+from od_assets.column_schema import TRIP_COUNTS, records_schema, with_columns
+from od_assets.engines.run_step import run_step
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably

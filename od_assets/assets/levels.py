@@ -8,12 +8,13 @@ import dagster as dg
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.column_schema import with_columns
-from od_assets.assets.failures import failures_without_values
-from od_assets.assets.level_keys import estimate_key, measurement_key, refined_key
-from od_assets.assets.metadata import allowed, step_metadata
-from od_assets.engines.steps import attempt, run_step
+from od_assets.column_schema import with_columns
+from od_assets.engines.run_step import run_step
+from od_assets.engines.steps import attempt
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed, step_metadata
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.refinement import refine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from od_assets.sensors.arrivals import hold_to_marker
+from od_assets.resources.arrivals import hold_to_marker
 from od_assets.series.settings import G, P, SeriesSettings
 from od_core.records.load import load_records
 
@@ -19,7 +19,7 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         geography: whose areas for unknown places, where records of the series go there, take the codes of no place.
 
     Raises:
-        OdError: as :func:`od_assets.sensors.arrivals.hold_to_marker` and :func:`od_core.records.load.load_records`.
+        OdError: as :func:`od_assets.resources.arrivals.hold_to_marker` and :func:`od_core.records.load.load_records`.
     """
     source = settings.records_path(period)
     hold_to_marker(source, settings.marker_path(period))

@@ -6,21 +6,22 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from od_assets.assets.column_schema import with_columns
-from od_assets.assets.failures import failures_without_values
-from od_assets.assets.level_keys import released_key
-from od_assets.assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.checks.asset_checks import AssetChecks, run_all_checks
 from od_assets.checks.release_checks import release_checks
+from od_assets.column_schema import with_columns
 from od_assets.engines.step_messages import now_and_then
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.asset_keys import released_key
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.errors import OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
+from od_core.publication.bundle import as_published, staged_folder, write_bundle
+from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, ORIGIN, TRIPS, Column
 from od_core.publication.context import Circumstances, circumstances

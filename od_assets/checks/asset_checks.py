@@ -6,10 +6,10 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.failures import failures_without_values
-from od_assets.assets.metadata import allowed
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.settings import SeriesSettings, TreeSettings

@@ -5,11 +5,11 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.failures import failures_without_values
-from od_assets.assets.metadata import allowed
+from od_assets.failures import failures_without_values
+from od_assets.metadata import allowed
+from od_assets.resources.dead_runs import RELEASE_TAG
+from od_assets.resources.verify import verified
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.dead_runs import RELEASE_TAG
-from od_assets.runs.verify import verified
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 

@@ -6,7 +6,6 @@ import dagster as dg
 import pandas as pd
 import pyarrow as pa
 
-from od_assets.assets.level_keys import estimate_key, refined_key
 from od_assets.checks.asset_checks import AssetChecks, any_unmet, geography_checks, record_checks, spend_violations
 from od_assets.checks.expectations import flows_meet_expectations
 from od_assets.checks.invariants import (
@@ -17,6 +16,7 @@ from od_assets.checks.invariants import (
     place_violations,
 )
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.asset_keys import estimate_key, refined_key
 from od_assets.series.group_size_settings import GroupSizeSettings
 from od_assets.series.settings import ReleaseSettings
 from od_assets.series.stops_settings import StopsSettings

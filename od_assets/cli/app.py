@@ -15,9 +15,9 @@ from od_assets.cli.ledger import ledger_app
 from od_assets.cli.plan import plan
 from od_assets.cli.run import run
 from od_assets.cli.status import status
-from od_assets.cli.terminal import keep_detail_of, printable
 from od_assets.cli.ui import ui
 from od_assets.cli.verify import verify
+from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError
 
 app = typer.Typer(

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from od_assets.cli.printing import console
-from od_assets.cli.terminal import printable
 from od_assets.project import prepare_dagster_home
+from od_assets.terminal import printable
 
 
 def compare_mechanisms(

@@ -8,17 +8,12 @@ from typing import Any
 from od_assets.cli import installation_checks as installation
 from od_assets.cli.findings import Finding, found
 from od_assets.cli.input_checks import inspected
+from od_assets.components.declarations import comparison, declaration, refuse_unloadable
 from od_assets.components.series import Series
 from od_assets.project import var_folder
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.run_period import chosen_periods, planned_period
-from od_assets.series.declarations import (
-    comparison,
-    declaration,
-    declared_comparisons,
-    declared_releases,
-    refuse_unloadable,
-)
+from od_assets.series.declared_names import declared_comparisons, declared_releases
 from od_assets.series.settings import SeriesSettings
 from od_core.errors import OdError
 from od_core.kernels import cache_folder

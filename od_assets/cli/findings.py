@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from od_assets.cli.terminal import keep_detail_of
+from od_assets.terminal import keep_detail_of
 from od_core.errors import OdError
 
 

@@ -24,8 +24,8 @@ def forecast(
 ) -> None:
     """Print the errors to expect of a release, simulated on what is public already. Spends nothing."""
     from od_assets.cli.release_forecast import forecast_of  # Dagster takes half a second to import
+    from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import planned_period
-    from od_assets.series.declarations import declaration
 
     component = declaration(release)
     settings, period = component.settings(), planned_period(component, period)

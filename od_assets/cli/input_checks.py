@@ -22,8 +22,8 @@ import pyarrow as pa
 from od_assets.assets.loading import load_period
 from od_assets.checks.expectations import DESTINATIONS, ZONES, listed_for, record_faults
 from od_assets.cli.findings import Finding
+from od_assets.resources.arrivals import arrival
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.arrivals import arrival
 from od_assets.series.group_size_settings import GroupSizeSettings
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_assets.series.stops_settings import StopsSettings

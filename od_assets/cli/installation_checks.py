@@ -22,8 +22,8 @@ from packaging.specifiers import SpecifierSet
 
 from od_assets.cli.findings import Finding, found
 from od_assets.project import DAGSTER_SETTINGS, dagster_home
+from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_core.errors import OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
 from od_core.flows.projection.chebyshev import intopt

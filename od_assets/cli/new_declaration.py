@@ -23,11 +23,11 @@ from pydantic import ValidationError
 
 from od_assets.cli.init_questions import QUESTIONS, Question, as_list, as_yaml
 from od_assets.components import OdRelease, domain
+from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
 from od_assets.components.od_release import Trips
 from od_assets.project import project_root
 from od_assets.runs.run_period import planned_period
-from od_assets.series import declarations
-from od_assets.series.declarations import declaration, declared_by, refuse_unloadable
+from od_assets.series import declared_names
 from od_core.errors import OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, absence, write_durably
 from od_core.ledger.release_key import ReleaseKey
@@ -239,7 +239,7 @@ class Initialized:
 def places_of(name: str) -> tuple[Path, Path]:
     """The files of a new release and of its data set. Raises OdError for no name, or one that is taken."""
     ReleaseKey(name, "2001")  # it becomes the name of files
-    places = declarations.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
+    places = declared_names.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
         if path.exists():
             raise _exists(path)

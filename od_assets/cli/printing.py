@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from od_assets.cli.findings import Finding
-from od_assets.cli.terminal import PlainConsole
+from od_assets.terminal import PlainConsole
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.protocols import Planned
 from od_core.privacy.accounting import float_above

@@ -20,8 +20,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Release one period, or read it back where it is released: the Dagster job, in this process."""
+    from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
-    from od_assets.series.declarations import declaration
 
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period exclude each other", next_step="give one of them")

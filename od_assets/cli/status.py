@@ -13,8 +13,9 @@ from od_assets.cli.printing import print_frame
 
 def status(as_json: Json = False) -> None:
     """Print every declared release and period: what is measured, published, spent and left."""
+    from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import period_status  # Dagster takes half a second to import
-    from od_assets.series.declarations import declaration, declared_releases
+    from od_assets.series.declared_names import declared_releases
 
     rows = [row for name in declared_releases() for row in period_status(declaration(name))]
     if as_json:

@@ -19,7 +19,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Make published releases anew from their measurements, and hold them against bundle, database and ledger."""
-    from od_assets.runs.verify import verified  # Dagster takes half a second to import
+    from od_assets.resources.verify import verified  # Dagster takes half a second to import
 
     rows = verified(release)
     if as_json:

@@ -13,12 +13,12 @@ from od_assets.assets.publication import publication_assets
 from od_assets.checks.release_checks import release_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import Records, Series, Zones, example_domain
-from od_assets.engines import SparkEngine
+from od_assets.series.engine import SparkEngine
 from od_assets.series.settings import ReleaseSettings
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
+from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism, mechanism_named
-from od_core.flows.parts.bands import PART_TRIPS, Bands
 from od_core.privacy.neighbours import fault_share
 
 

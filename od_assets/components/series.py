@@ -14,7 +14,7 @@ from od_assets.code_references import with_sources
 from od_assets.components.domain import DOMAINS, read_domain
 from od_assets.components.periods import Arrivals, Freshness, Periods, check_files
 from od_assets.components.section import Number, Section
-from od_assets.runs.dead_runs import release_tags
+from od_assets.resources.dead_runs import release_tags
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.settings import SeriesSettings

@@ -3,9 +3,9 @@
 import dagster as dg
 
 from od_assets.code_references import source_of
+from od_assets.resources.dead_runs import sweep_dead_runs
 from od_assets.resources.notice_channels import Notices
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.dead_runs import sweep_dead_runs
 from od_assets.sensors.notices import release_failed, release_published
 
 

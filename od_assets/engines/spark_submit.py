@@ -69,8 +69,8 @@ def main() -> None:
     """In the process of ``spark-submit``: the step, and one message about it."""
     from pyspark.sql import SparkSession
 
-    from od_assets.engines import use_session
     from od_assets.engines.steps import STEPS
+    from od_assets.series.engine import use_session
     from od_core.spark.session import check_session
 
     task = Path(sys.argv[1])

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dagster as dg
-
-from od_assets.engines import store_of, workers_of
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.engine import store_of, workers_of
 from od_assets.series.settings import ReleaseSettings
 from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces
 from od_core.flows.parts.work import Work
@@ -20,23 +18,6 @@ from od_core.noise.sources import noise_named
 from od_core.records.count_duckdb import count_records
 
 Step = Callable[[ReleaseSettings, Warehouse, ReleaseKey, str], None]
-
-
-def run_step(
-    context: dg.AssetExecutionContext,
-    settings: ReleaseSettings,
-    warehouse: Warehouse,
-    key: ReleaseKey,
-    step: str,
-    argument: str = "",
-) -> None:
-    """Run one of :data:`STEPS` where the engine of the series runs it. Raises OdError as the step does."""
-    if settings.engine is not None and settings.engine.submit:
-        from od_assets.engines.spark_submit import submit
-
-        submit(context, settings, warehouse, key, step, argument)
-    else:
-        STEPS[step](settings, warehouse, key, argument)
 
 
 def count(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, folder: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import dagster as dg
 import numpy as np
 
-from od_assets.engines import closed_sessions, store_of
 from od_assets.project import var_folder
-from od_assets.runs.dead_runs import mark_process, mark_release, sweep_dead_runs
+from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
+from od_assets.series.engine import closed_sessions, store_of
 from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings
 from od_core import Release, ReleasePlan
 from od_core.errors import OdError

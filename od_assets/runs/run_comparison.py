@@ -13,11 +13,12 @@ import dagster as dg
 from dagster import EventLogEntry
 from rich.progress import Progress, TaskID
 
+from od_assets.components.declarations import comparison
 from od_assets.components.od_comparison import KnownTableSection, OdComparison, TableColumns
 from od_assets.engines.step_messages import one_of_all
-from od_assets.runs.progress import followed, step_failures
+from od_assets.failures import step_failures
+from od_assets.runs.progress import followed
 from od_assets.runs.run_period import SILENT
-from od_assets.series.declarations import comparison
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 from od_core.ledger.lock import exclusive

@@ -18,16 +18,17 @@ from rich.progress import Progress, TaskID
 
 from od_assets.components.series import Series
 from od_assets.engines.step_messages import one_of_all
+from od_assets.failures import failure_lines
+from od_assets.resources.arrivals import arrival
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.progress import Tell, failure_lines, followed
-from od_assets.sensors.arrivals import arrival
+from od_assets.runs.progress import Tell, followed
 from od_core.errors import OdError
 from od_core.ledger.chain import DRAWING, MEASURED
 from od_core.ledger.lock import exclusive
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_integrity import CERTIFICATE
 
 SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

@@ -10,8 +10,8 @@ from typing import Any
 import dagster as dg
 
 from od_assets.code_references import source_of
+from od_assets.resources.arrivals import Arrival, arrival, correction
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.arrivals import Arrival, arrival, correction
 from od_assets.series.settings import SeriesSettings
 from od_core.periods import Period
 

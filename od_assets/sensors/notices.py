@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 
 from od_assets.code_references import source_of
+from od_assets.failures import failure_lines
+from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
-from od_assets.runs.dead_runs import PERIOD_TAG, RELEASE_TAG
-from od_assets.runs.progress import failure_lines
 
 _FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
 """Metadata of a bundle that a notice takes along, where it is there; all of it is public."""

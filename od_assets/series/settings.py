@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pandas as pd
 
-from od_assets.engines import SparkEngine
 from od_assets.project import project_root
+from od_assets.series.engine import SparkEngine
 from od_assets.series.partitions import SeriesPeriods
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.errors import OdError
+from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.parts.bands import Bands
 from od_core.flows.plan import measured_levels
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.align import equally_deep

@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.estimation.expected_error import expected_errors, summed_errors
+from od_core.flows.bands import Bands
+from od_core.flows.expected_error import expected_errors, summed_errors
 from od_core.flows.mechanisms import Mechanism, mechanism_named
-from od_core.flows.parts.bands import Bands
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.noise.opendp import MAX_VARIANCE
@@ -196,7 +196,7 @@ class ReleasePlan:
     def expected_errors(self) -> list[float]:
         """Root-mean-square error to expect at levels 0 to T, where no node is cut at zero; in trips.
 
-        See :func:`od_core.flows.estimation.expected_error.expected_errors` for what it leaves out. Not a number where a
+        See :func:`od_core.flows.expected_error.expected_errors` for what it leaves out. Not a number where a
         threshold decides: what falls below it depends on the trips.
         """
         if self.has_threshold:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,10 @@ from od_core.geography.geography import Geography, Numbers
 
 
 Counts = NDArray[np.int64]
+
+Query = Literal["histogram", "cumulative", "sizes"]
+"""Query of an area: H, the number of groups of each size 0..K, shape (K + 1,); H_c, the cumulative sums of H without
+the last, which is public, shape (K,); or H_g, the sizes of the groups in ascending order, shape (G_r,)."""
 
 
 @dataclass(frozen=True, eq=False)

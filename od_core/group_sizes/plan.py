@@ -12,9 +12,9 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
-from od_core.group_sizes.groups import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import mechanism_for
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism, Query
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.top_code import SENSITIVITY_OF_LARGEST, TopCodeEstimate, as_top_code
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, SpentDirectly

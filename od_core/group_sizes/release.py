@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from od_core.geography.geography import Geography
-from od_core.group_sizes.groups import Counts, Frame, GroupSizes
-from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism, Query
+from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
+from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, plan_group_sizes
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.ledger.charging import charged_to, draw_release

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from od_core.group_sizes.groups import Counts
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import Counts, Query
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication.context import Circumstances
-from od_core.publication.html.markup import Markup, joined
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -26,6 +24,7 @@ from od_core.publication.html.report_page import (
     size_classes,
     table,
 )
+from od_core.publication.markup import Markup, joined
 
 MOST_AREAS = 24
 """Largest number of areas that the report shows one by one."""

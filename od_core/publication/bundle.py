@@ -18,6 +18,7 @@ from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
 from od_core.ledger.ledger import EntryName
 from od_core.publication.bundle_integrity import (
+    CERTIFICATE,
     CHECKSUMS,
     checksum_lines,
     faulty_files,
@@ -34,7 +35,6 @@ from od_core.publication.file_formats import opens, refuse_unreadable, same_matr
 from od_core.publication.html.certificate_page import certificate_page
 from od_core.publication.kind import BundleFile, Kind, R
 
-CERTIFICATE = "certificate.json"
 SCHEMA = "certificate.schema.json"
 REPORT = "report.html"
 PACKAGE = "datapackage.json"

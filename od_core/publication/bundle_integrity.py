@@ -14,6 +14,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest
 
+CERTIFICATE = "certificate.json"
 CHECKSUMS = "SHA256SUMS"
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.kind import R
 
 if TYPE_CHECKING:

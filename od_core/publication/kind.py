@@ -14,7 +14,7 @@ from od_core.ledger.protocols import Planned, PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.publication.columns import Table
-from od_core.publication.html.markup import Markup
+from od_core.publication.markup import Markup
 
 if TYPE_CHECKING:
     from od_core.publication.context import Circumstances

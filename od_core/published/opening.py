@@ -12,7 +12,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.flows.publishing.read_bundle import ANY, Asked, absent, open_flows
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_integrity import CERTIFICATE
 
 
 def open_release(

@@ -21,7 +21,8 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
+from od_core.publication.bundle import as_published, bundle_faults, differing_files, write_bundle
+from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
 from od_core.publication.context import circumstances
 from od_core.publication.kind import Certified, Kind, Look

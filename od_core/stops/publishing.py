@@ -20,7 +20,7 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.columns import boxes_table
 from od_core.publication.database import Contents, differing_entry, differing_tables, release_facts, store

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.publication.context import Circumstances
-from od_core.publication.html.markup import Markup, element, joined
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     SHADES,
@@ -22,6 +21,7 @@ from od_core.publication.html.report_page import (
     rounded,
     table,
 )
+from od_core.publication.markup import Markup, element, joined
 from od_core.stops.geometry.boxes import Bounds
 from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.release import StopsRelease

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
-from od_core.flows.parts.bands import Bands
+from od_core.flows.bands import Bands
 from od_core.flows.parts.passes import PartMeasurements
 from od_core.flows.parts.release import run_in_parts
 from od_core.flows.parts.work import Threads

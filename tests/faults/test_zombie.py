@@ -10,9 +10,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from od_core.flows.bands import Bands
 from od_core.flows.estimation.top_down import published_root, run_levels
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts.bands import Bands
 from od_core.flows.parts.passes import claimed_rounds
 from od_core.flows.parts.release import first_band_counts, run_in_parts
 from od_core.flows.parts.rounds import granted_rounds

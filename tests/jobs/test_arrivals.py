@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from od_assets.sensors.arrivals import arrival, hold_to_marker
+from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_core import OdError
 from od_core.periods import Period
 from tests.od_assets.conftest import Project, failure_text, records

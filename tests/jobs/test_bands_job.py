@@ -10,7 +10,7 @@ import pytest
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.errors import OdError
-from od_core.flows.parts.bands import Bands
+from od_core.flows.bands import Bands
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from od_assets.components import OdRelease, domain
-from od_assets.series.declarations import read_declaration
+from od_assets.components.declarations import read_declaration
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
 from tests.od_assets.conftest import Project, failure_text

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_assets.assets.metadata import ALLOWED
 from od_assets.components import OdGroupSizes
+from od_assets.metadata import ALLOWED
 from od_assets.resources import warehouse
+from od_assets.resources.verify import verified
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.verify import verified
 from od_core.errors import OdError
 from od_core.group_sizes import release as release_module
 from od_core.group_sizes.groups import Frame

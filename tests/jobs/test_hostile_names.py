@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import od_assets.definitions
 from od_assets.cli import app as cli
-from od_assets.components import domain
-from od_assets.series import declarations
+from od_assets.components import declarations, domain
+from od_assets.series import declared_names
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
@@ -53,7 +53,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OD_VAR", str(root / "var"))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))  # the command sets its own
     monkeypatch.setattr(domain, "DOMAINS", root)
-    monkeypatch.setattr(declarations, "DEFS", root / "defs")
+    monkeypatch.setattr(declared_names, "DEFS", root / "defs")
     (root / "defs" / "trips").mkdir(parents=True)
     CODES.to_csv(root / "zones.csv", index=False)
     trips("2001-01").to_csv(root / "2001-01.csv", index=False)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from od_assets.assets import stops as assets
-from od_assets.assets.metadata import ALLOWED
-from od_assets.runs.verify import verified
+from od_assets.metadata import ALLOWED
+from od_assets.resources.verify import verified
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey

@@ -19,8 +19,7 @@ import od_assets.assets.stops
 import od_core.group_sizes.release
 from od_assets.components import domain
 from od_assets.components.series import Series
-from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import Frame, Query
 from od_core.group_sizes.release import cells
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit

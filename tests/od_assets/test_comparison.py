@@ -11,10 +11,9 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from od_assets.components import OdComparison
-from od_assets.runs.dead_runs import PROCESS_TAG
+from od_assets.components import OdComparison, declarations
+from od_assets.resources.dead_runs import PROCESS_TAG
 from od_assets.runs.run_comparison import run_comparison
-from od_assets.series import declarations
 from od_core.errors import OdError
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from od_assets.definitions import defs
-from od_assets.runs.dead_runs import HOST_TAG, PROCESS_TAG, mark_process, sweep_dead_runs
+from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process, sweep_dead_runs
 
 from .conftest import Project
 
@@ -234,8 +234,8 @@ def test_workspace_and_dg_name_the_same_location() -> None:
 
 def test_declarations_are_read_without_a_solver() -> None:
     """Every command line reads them, and SciPy's solvers take a second to import (Numba imports SciPy without them)."""
-    program = "import sys, od_assets.series.declarations; print(*sys.modules)"
+    program = "import sys, od_assets.components.declarations; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(result.stdout.split())
-    assert "od_assets.series.declarations" in loaded
+    assert "od_assets.components.declarations" in loaded
     assert not loaded & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}

@@ -13,8 +13,8 @@ import dagster as dg
 import pytest
 from dagster._core.events import StepMaterializationData
 
+from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
-from od_assets.runs.dead_runs import RELEASE_TAG
 from od_core.publication.certificate import promise
 
 from .conftest import Project, records

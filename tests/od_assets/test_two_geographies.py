@@ -19,8 +19,8 @@ from od_assets.cli import app as cli
 from od_assets.cli.release_changes import compared
 from od_assets.cli.release_forecast import forecast_of
 from od_assets.components import OdRelease
+from od_assets.resources.verify import verified
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.verify import verified
 from od_core import OdError, Release, open_release
 
 from .conftest import Project, failure_text
@@ -236,7 +236,7 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
 
 def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     component = declared(two)
-    monkeypatch.setattr("od_assets.series.declarations.declaration", lambda _name: component)
+    monkeypatch.setattr("od_assets.components.declarations.declaration", lambda _name: component)
     text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips"]).stdout.split())
     assert "of the origins county_2. Flows at such a level are those of the level above." in text
     plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)

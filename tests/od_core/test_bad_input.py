@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from od_assets.components import OdRelease, domain
-from od_assets.series.declarations import declaration, read_declaration
+from od_assets.components.declarations import declaration, read_declaration
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements

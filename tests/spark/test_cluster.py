@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
+from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts.bands import Bands
 from od_core.flows.parts.passes import claimed_rounds
 from od_core.flows.parts.release import PartedRelease, run_in_parts
 from od_core.geography.flow_tree import Nodes

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
+from od_core.flows.bands import Bands
 from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.parts.bands import Bands
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, finish
 from od_core.geography.codes import COORDINATES
@@ -26,7 +26,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import AREAS_FILE, CERTIFICATE, FLOWS_FILE, MEASUREMENTS_FILE
+from od_core.publication.bundle import AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE
+from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.database import CLOSED, named_releases
 
 

@@ -15,7 +15,6 @@ from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.publication.context import Circumstances
-from od_core.publication.html.markup import Markup, element, joined
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -31,6 +30,7 @@ from od_core.publication.html.report_page import (
     size_classes,
     table,
 )
+from od_core.publication.markup import Markup, element, joined
 
 LISTED = 20
 """Largest number of flows, and of changes, that a report lists."""

@@ -13,8 +13,8 @@ import pandas as pd
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.publication.html.markup import Markup, element
 from od_core.publication.html.report_page import ACCENT, INK, SHADES, between, number
+from od_core.publication.markup import Markup, element
 
 MOST_LINES = 80
 """Largest number of flows that are drawn."""

@@ -22,8 +22,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.group_sizes.estimation.runs import Runs, size_keys
-from od_core.group_sizes.groups import Counts, Frame
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.kernels import kernel
 
 

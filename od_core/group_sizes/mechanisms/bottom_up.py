@@ -13,9 +13,8 @@ from od_core.errors import OdError, nearest_known
 from od_core.group_sizes.estimation.merging import check_noisy
 from od_core.group_sizes.estimation.posterior import NoisyAreas
 from od_core.group_sizes.estimation.runs import tables
-from od_core.group_sizes.groups import Counts, Frame
+from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms.cumulative import runs_of_cumulative
-from od_core.group_sizes.mechanisms.mechanism import Query
 from od_core.group_sizes.mechanisms.sizes import runs_of_sizes
 
 Leaf = Literal["cumulative", "sizes"]

@@ -13,8 +13,7 @@ from od_core.errors import OdError, nearest_known
 from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
 from od_core.group_sizes.estimation.merging import check_noisy, merge
 from od_core.group_sizes.estimation.runs import Runs, tables
-from od_core.group_sizes.groups import Counts, Frame
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.parallel import in_order
 
 Regression = Literal["least_absolute", "least_squares"]

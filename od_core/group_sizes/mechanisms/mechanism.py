@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from od_core.group_sizes.groups import Counts, Frame
-
-Query = Literal["histogram", "cumulative", "sizes"]
-"""Query of an area: H, the number of groups of each size 0..K, shape (K + 1,); H_c, the cumulative sums of H without
-the last, which is public, shape (K,); or H_g, the sizes of the groups in ascending order, shape (G_r,)."""
+from od_core.group_sizes.groups import Counts, Frame, Query
 
 
 @runtime_checkable

@@ -13,8 +13,7 @@ from od_core.group_sizes.estimation.isotonic import least_squares
 from od_core.group_sizes.estimation.merging import MergedLevels, check_noisy, merge
 from od_core.group_sizes.estimation.posterior import NoisyAreas
 from od_core.group_sizes.estimation.runs import Runs, tables
-from od_core.group_sizes.groups import Counts, Frame
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import Counts, Frame, Query
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import text_above
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.context import Circumstances
-from od_core.publication.html.markup import Markup, element, joined
 from od_core.publication.html.report_page import bar, number, paragraph, table
+from od_core.publication.markup import Markup, element, joined
 
 
 def protected(certificate: dict[str, Any]) -> Markup:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 
-from od_core.publication.html.markup import Markup, element, joined
+from od_core.publication.markup import Markup, element, joined
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
 """Shades from light to dark; text on them is legible in the colour of :func:`ink_on`."""

@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.printing import print_frame
 from od_assets.components import OdRelease, domain
+from od_assets.components.declarations import declaration, read_declaration
 from od_assets.project import var_folder
 from od_assets.runs.run_period import chosen_periods
-from od_assets.series import declarations
-from od_assets.series.declarations import DEFS, declaration, read_declaration
+from od_assets.series import declared_names
+from od_assets.series.declared_names import DEFS
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 
@@ -56,7 +57,7 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     folder = project.root / "defs" / "trips"
     folder.mkdir(parents=True)
     (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
-    monkeypatch.setattr(declarations, "DEFS", folder.parent)
+    monkeypatch.setattr(declared_names, "DEFS", folder.parent)
     for chosen in ([], ["--period", "2150-06"]):
         result = CliRunner().invoke(app, ["plan", "trips", "--json", *chosen])
         assert result.exit_code == 0, result.exception

@@ -17,7 +17,7 @@ from od_assets.cli import installation_checks as installation
 from od_assets.cli.app import app, main
 from od_assets.cli.diagnosis import diagnosis, of_declaration
 from od_assets.cli.findings import Finding
-from od_assets.series import declarations
+from od_assets.series import declared_names
 from od_core.errors import OdError
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
@@ -34,7 +34,7 @@ def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     """Writes the declaration of ``trips``, with changes, and that of its data set."""
     folder = project.root / "defs"
     (folder / "trips").mkdir(parents=True)
-    monkeypatch.setattr(declarations, "DEFS", folder)
+    monkeypatch.setattr(declared_names, "DEFS", folder)
 
     def write(attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease", **changes: Any) -> Project:
         (project.root / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))

@@ -19,9 +19,8 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.init_questions import QUESTIONS
 from od_assets.cli.new_declaration import ROOM, cap_above
-from od_assets.components import domain
-from od_assets.series import declarations
-from od_assets.series.declarations import declaration
+from od_assets.components import declarations, domain
+from od_assets.components.declarations import declaration
 from od_core.errors import OdError
 from tests.od_assets.canary import ZONE
 from tests.od_assets.conftest import ZONES, Project

@@ -27,8 +27,8 @@ from od_assets import definitions
 from od_assets.cli import installation_checks as installation
 from od_assets.cli.findings import Finding
 from od_assets.project import DAGSTER_SETTINGS
+from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_core.kernels import cache_folder
 from od_core.ledger.ledger import Ledger
 from od_core.noise import sources as noise

@@ -14,9 +14,9 @@ from rich.table import Table
 import od_assets
 from od_assets.cli.findings import Finding
 from od_assets.cli.printing import print_findings, print_frame, print_outcome
-from od_assets.cli.terminal import PlainConsole, printable
 from od_assets.runs.progress import followed
 from od_assets.runs.run_period import Outcome
+from od_assets.terminal import PlainConsole, printable
 
 NAMES = ["[/bold]", "[red]x", ":key:", "a\x1b]0;title\x07b", "\x9b2J", "c\rd", "\u202eright", "\udcff", "ü → [1]"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import Query
 
 
 @dataclass(frozen=True)

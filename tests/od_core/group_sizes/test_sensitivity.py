@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit
-from od_core.group_sizes.groups import GroupSizes
-from od_core.group_sizes.mechanisms.mechanism import Query
+from od_core.group_sizes.groups import GroupSizes, Query
 from od_core.group_sizes.plan import SENSITIVITY, plan_group_sizes
 from od_core.group_sizes.release import true_values
 from tests.od_core.group_sizes.doubles import Measuring

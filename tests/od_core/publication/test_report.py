@@ -26,8 +26,8 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.context import circumstances
-from od_core.publication.html.markup import Markup, element
 from od_core.publication.html.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
+from od_core.publication.markup import Markup, element
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, examples, flows, geography, reported
 

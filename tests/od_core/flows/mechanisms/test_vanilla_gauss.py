@@ -13,7 +13,7 @@ from scipy.stats import chi2, norm
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.evaluation.synthetic import random_tree
-from od_core.flows.estimation.expected_error import summed_errors
+from od_core.flows.expected_error import summed_errors
 from od_core.flows.mechanisms.baselines import VanillaGauss
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS

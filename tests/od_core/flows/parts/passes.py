@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.injected_noise import NodeNoise
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.synthetic import SyntheticFlows, italy
+from od_core.flows.bands import Bands
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import published_root
-from od_core.flows.parts.bands import Bands
 from od_core.flows.parts.release import PartedRelease, run_in_parts
 from od_core.flows.parts.work import Threads, Workers
 from od_core.flows.release import Release, run_plan

@@ -14,9 +14,9 @@ import pytest
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.errors import OdError
 from od_core.evaluation.synthetic import SyntheticFlows
+from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import passes
-from od_core.flows.parts.bands import Bands
 from od_core.flows.parts.release import PartedRelease
 from od_core.flows.parts.work import Threads, Work, on_all
 from od_core.flows.plan import ReleasePlan

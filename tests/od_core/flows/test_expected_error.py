@@ -11,8 +11,8 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
-from od_core.flows.estimation import expected_error
-from od_core.flows.estimation.expected_error import expected_errors
+from od_core.flows import expected_error
+from od_core.flows.expected_error import expected_errors
 from od_core.flows.projection.chebyshev import project_children
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

@@ -20,9 +20,9 @@ from od_core.privacy.accounting import float_above
 from od_core.publication.bundle import REPORT
 from od_core.publication.certificate import promise
 from od_core.publication.context import Circumstances
-from od_core.publication.html.markup import data_address
 from od_core.publication.kind import Kind, R
 from od_core.publication.markdown import in_markdown
+from od_core.publication.markup import data_address
 from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from od_assets.series.declared_names import declared_releases
 from od_assets.series.partitions import period_of
 
 PROCESS_TAG = "od/process"
@@ -64,8 +65,6 @@ def _is_gone(run: dg.DagsterRun) -> bool:
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
     """Whether a run is of a release, and so says which process it is; others may be silent for as long as they like."""
-    from od_assets.series.declarations import declared_releases  # it loads the components, which load this
-
     chosen = chosen_series(run)
     return RELEASE_TAG in run.tags or (bool(chosen) and chosen <= set(declared_releases()))
 

@@ -13,7 +13,7 @@ from od_core.errors import OdError
 from od_core.files.durable import absence, file_digest
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_integrity import CERTIFICATE
 
 _DIGEST_LENGTH = 64
 """Hexadecimal digits of SHA-256."""

@@ -13,28 +13,16 @@ from pydantic import ValidationError
 from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
+from od_assets.series import declared_names
+from od_assets.series.declared_names import component_type, declared_comparisons, declared_releases
 from od_core.errors import OdError, nearest_known
 
 Declared = TypeVar("Declared", bound=Section)
-
-DEFS = Path(__file__).parents[1] / "defs"
 
 SERIES: dict[str, type[Series]] = {
     f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes, OdStops)
 }
 """Components that release something, period after period, by the type that a declaration names."""
-
-COMPARISON = f"od_assets.components.{OdComparison.__name__}"
-
-
-def declared_releases() -> tuple[str, ...]:
-    """Names of the declared release series."""
-    return _declared(*SERIES)
-
-
-def declared_comparisons() -> tuple[str, ...]:
-    """Names of the declared comparisons of mechanisms."""
-    return _declared(COMPARISON)
 
 
 def comparison(name: str) -> OdComparison:
@@ -45,7 +33,7 @@ def comparison(name: str) -> OdComparison:
             f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})",
             next_step="name a comparison declared below od_assets/defs",
         )
-    return read_declaration(DEFS / name / "defs.yaml", OdComparison)
+    return read_declaration(declared_names.DEFS / name / "defs.yaml", OdComparison)
 
 
 def declaration(name: str) -> Series:
@@ -60,8 +48,8 @@ def declaration(name: str) -> Series:
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
             next_step="name a release declared below od_assets/defs",
         )
-    path = DEFS / name / "defs.yaml"
-    release = read_declaration(path, SERIES[_component(path)])
+    path = declared_names.DEFS / name / "defs.yaml"
+    release = read_declaration(path, SERIES[component_type(path)])
     if release.name != name:
         raise _fault(f"{name}/defs.yaml: name: {release.name!r} is not the name of its folder")
     release.partitions()
@@ -87,14 +75,14 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
         for name, value in attributes.items():
             if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read it as 1 or 0
                 raise _fault(f"{where}: {name}: true and false have no meaning here")
-        declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
+        made: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
     except (AttributeError, KeyError, TypeError):
         raise _no_attributes(where) from None
     except ValidationError as error:
         raise _fault(f"{where}: {first_fault(error, component)}") from None
     except dg.DagsterError as error:
         raise _fault(f"{where}: {error}") from None
-    return declared
+    return made
 
 
 def refuse_unloadable(component: Series) -> None:
@@ -109,17 +97,6 @@ def refuse_unloadable(component: Series) -> None:
 
 def _no_attributes(where: str) -> OdError:
     return _fault(f"{where} is not a YAML file with a component's attributes")
-
-
-def _declared(*components: str) -> tuple[str, ...]:
-    """Names of the declarations of components; a file that says of none is taken for a release, and refused as one."""
-    return tuple(sorted(path.parent.name for path in DEFS.glob("*/defs.yaml") if _component(path) in components))
-
-
-def _component(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    stated = next((line for line in lines if line.startswith("type:")), f"type: {next(iter(SERIES))}")
-    return stated.removeprefix("type:").strip()
 
 
 def _fault(message: str) -> OdError:

@@ -1,0 +1,68 @@
+"""How an error leaves an asset or a check: one public line in Dagster's storage, and no retry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import dagster as dg
+
+from od_core.errors import OdError
+from od_core.ledger.confidential import ConfidentialFolder
+
+
+@contextmanager
+def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
+    """Raise a Failure with the public line of whatever went wrong; its details stay in the confidential folder.
+
+    Dagster stores the text of every exception, and of the exception behind it, so neither may quote a value.
+    """
+    failed: OdError | None = None
+    try:
+        with confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+            yield
+    except OdError as error:
+        failed = error
+    if failed is not None:
+        raise dg.Failure(description=str(failed), allow_retries=False) from None
+
+
+@contextmanager
+def public_failures() -> Iterator[None]:
+    """Raise a Failure with the line of an OdError, where nothing confidential is at hand; other errors stay theirs."""
+    failed: OdError | None = None
+    try:
+        yield
+    except OdError as error:
+        failed = error
+    if failed is not None:
+        raise dg.Failure(description=str(failed), allow_retries=False) from None
+
+
+def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
+    """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
+    evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
+    lines = [
+        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: {check.check_name}, which asks: {check.description}"
+        " [nothing was published; next: correct the input or the declaration, then run it again]"
+        for check in evaluations
+        if not check.passed
+    ]
+    return [*lines, *_said(events)] or step_failures(events)
+
+
+def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
+    """One line for each failed step that says why; where none does, one for each."""
+    failed = [event for event in events if _is(event, "STEP_FAILURE")]
+    return _said(events) or [f"{event.step_key}: failed; see the run in the UI" for event in failed]
+
+
+def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
+    """What failed steps say of themselves."""
+    failed = [event for event in events if _is(event, "STEP_FAILURE")]
+    failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
+    return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]
+
+
+def _is(event: dg.DagsterEvent, kind: str) -> bool:
+    return event.event_type == dg.DagsterEventType[kind]
