@@ -48,7 +48,7 @@ _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed"
 
 @dataclass(frozen=True)
 class Contents:
-    """What the database holds of one release.
+    """The content of one release in the database.
 
     Attributes:
         schema: SQL that creates the tables of its kind if they are missing.

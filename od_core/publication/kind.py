@@ -51,7 +51,7 @@ class Certified(Protocol):
 
     @property
     def spent(self) -> Spent:
-        """What was spent."""
+        """The spent budget."""
         ...
 
     @property
