@@ -297,7 +297,7 @@ def _create(database: Path) -> None:
     try:
         duckdb.connect(str(new), config=CLOSED).close()
         with suppress(FileExistsError, FileNotFoundError):  # another process was faster, and removed this file
-            duckdb.connect(str(new), read_only=True, config=CLOSED).close()  # closing the new file raises no error
+            duckdb.connect(str(new), read_only=True, config=CLOSED).close()  # closing hides errors: open it again
             new.chmod(PUBLIC_FILE_MODE)
             sync(new)
             database.hardlink_to(new)
