@@ -1,1 +1,1 @@
-"""Measurements of time and memory: ``python -m benchmarks.<name> --json``."""
+"""Measure time, memory and accuracy: ``python -m benchmarks.<name> --json``."""

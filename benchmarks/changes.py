@@ -1,9 +1,9 @@
-"""How often the intervals of changes hold the true change: two months of flights, released again and again.
+"""Measure how often the intervals of changes contain the true change, over repeated releases of two months of flights.
 
     python -m benchmarks.changes --markdown
     python -m benchmarks.changes --runs 40 --json
 
-Every run is an independent draw of the certified noise: there is no seed. The flights are public, so their true changes
+Every run is an independent draw of the certified noise, without a seed. The flights are public, so their true changes
 are known.
 """
 
@@ -30,7 +30,7 @@ from od_core.privacy.neighbours import NO_FAULTS
 
 MONTHS = ("2001-02", "2001-05")
 EPSILONS = (("1", "1"), ("10", "1"), ("0.1", "0.1"))
-"""Of the earlier and the later release: alike, and ten times as much noise in one of them."""
+"""Epsilons of the earlier and the later release: equal, or one of them with ten times as much noise."""
 
 LEVELS = (
     ("region", "region"),
@@ -40,11 +40,11 @@ LEVELS = (
     ("airport", "airport"),
 )
 CLASSES = ("none in both", "unchanged", "changed, up to 99", "changed, 100 to 999", "changed, 1000 or more")
-"""By the larger of the two true flows."""
+"""Classes by change and by the larger of the two true flows."""
 
 
 def known_months() -> list[KnownFlows]:
-    """Both months, over the same airports."""
+    """Return both months, over the same airports."""
     _, geography = read_flights(FLIGHTS)
     return [
         KnownFlows.from_frame(month, "public", pd.read_parquet(FLIGHTS / f"{month}.parquet"), geography)
@@ -53,7 +53,7 @@ def known_months() -> list[KnownFlows]:
 
 
 def true_changes(months: list[KnownFlows], levels: tuple[str, str], pairs: pd.Index[Any]) -> pd.DataFrame:
-    """Of some pairs of areas: the true change, and its class."""
+    """Return the true change of the given pairs of areas, and its class."""
     flows = []
     for month in months:
         leaves, areas = month.truth.tree.pairs_at(month.trips.rank), month.geography.to_frame()
@@ -71,7 +71,7 @@ def true_changes(months: list[KnownFlows], levels: tuple[str, str], pairs: pd.In
 
 
 def measured(months: list[KnownFlows], epsilons: tuple[str, str], runs: int) -> list[dict[str, Any]]:
-    """Of each pair of levels and class: cells, share held, mean width, share called significant."""
+    """Return the cells, coverage, mean width and significant share of each pair of levels and class."""
     noise, rows = noise_named(NOISE), []
     plans = [
         plan_release(month.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon, DELTA), acceptance=NO_FAULTS)
@@ -105,7 +105,7 @@ def measured(months: list[KnownFlows], epsilons: tuple[str, str], runs: int) -> 
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """One line a pair of levels: share held of each class, with the mean width."""
+    """Return a table with one line per pair of levels: the coverage of each class, with the mean width."""
     lines = [f"| epsilon | levels | {' | '.join(CLASSES)} |", f"|{'---|' * (2 + len(CLASSES))}"]
     for epsilons, levels in product(map(" and ".join, EPSILONS), LEVELS):
         cells = {

@@ -1,6 +1,6 @@
-"""Time and memory from a file of raw records to true counts in tree order, and on to a release at full depth.
+"""Measure time and memory from a file of raw records to true counts in tree order, and on to a release at full depth.
 
-Each step runs in a process of its own; the last one is all of it in one process.
+Each step runs in its own process. The last step is all of them in one process.
 
 python -m benchmarks.counting --json
 """
@@ -39,13 +39,13 @@ SEED = 20010601
 
 
 def geography(folder: Path) -> Geography:
-    """The public zones: census sections of twelve digits, in five levels."""
+    """Return the public zones: census sections with codes of twelve digits, in five levels."""
     zones = pd.read_parquet(folder / "zones.parquet")
     return Geography.from_frame(zones, LEVELS)
 
 
 def make_zones(sizes: tuple[int, ...], folder: Path) -> None:
-    """Areas of every level, evenly over those of the level above."""
+    """Write the areas of every level, evenly distributed over the areas of the level above."""
     area = np.arange(sizes[-1])
     codes = {LEVELS[-1]: [f"{section:012d}" for section in area]}
     for level in range(len(sizes) - 2, -1, -1):
@@ -55,9 +55,9 @@ def make_zones(sizes: tuple[int, ...], folder: Path) -> None:
 
 
 def make_records(records: int, folder: Path) -> None:
-    """One row a trip, in random order: pairs of heavy-tailed size, seven in ten of them near each other.
+    """Write one row per trip, in random order. Pairs have heavy-tailed sizes, and seven in ten join near zones.
 
-    Of 100 million records some 55 million pairs are distinct.
+    Of 100 million records, some 55 million pairs are distinct.
     """
     with duckdb.connect(config={"temp_directory": str(folder / "spill")}) as connection:
         zones = connection.sql(f"SELECT count(*) FROM '{folder}/zones.parquet'").fetchall()[0][0]  # noqa: S608
@@ -82,13 +82,13 @@ def make_records(records: int, folder: Path) -> None:
 
 
 def load(folder: Path) -> Callable[[], object]:
-    """The raw file into the confidential folder."""
+    """Return the step that loads the raw file into the confidential folder."""
     columns = RecordColumns(date="date")
     return lambda: load_records(folder / "trips.parquet", columns, PERIOD, StagedRelease(folder).records)
 
 
 def count(folder: Path) -> Callable[[], object]:
-    """The loaded records to counts in files."""
+    """Return the step that counts the loaded records into files."""
     public, staged = geography(folder), StagedRelease(folder)
     tree = FlowTree(public, public)
     tree.rank_terms(tree.depth)
@@ -102,13 +102,16 @@ def count(folder: Path) -> Callable[[], object]:
 
 
 def read(folder: Path) -> Callable[[], object]:
-    """The counts back from their files, as every measured level reads them."""
+    """Return the step that reads the counts back from their files, as every measured level does."""
     staged = StagedRelease(folder)
     return lambda: {"pairs": len(staged.trip_counts().whole().rank)}
 
 
 def release(folder: Path) -> Callable[[], object]:
-    """The raw file to a durable release at full depth, epsilon 1, noise table; invariants checked."""
+    """Return the step from the raw file to a durable release at full depth; epsilon is 1, the noise is ``table``.
+
+    The step also checks the invariants.
+    """
     public, staged = geography(folder), StagedRelease(folder)
     budget = Budget(epsilon=1, delta="1e-8", conversion="tight")
     plan = plan_release(public, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", acceptance=NO_FAULTS)
@@ -133,7 +136,7 @@ STEPS: dict[str, Callable[[Path], Callable[[], object]]] = {
 
 
 def measure_step(name: str, folder: Path) -> dict[str, Any]:
-    """One step in this process."""
+    """Measure one step in this process."""
     work = STEPS[name](folder)
     at_start = peak_memory_gigabytes()
     start, busy = time.perf_counter(), time.process_time()
@@ -144,7 +147,7 @@ def measure_step(name: str, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Make the records, run every step in a child process and print the figures."""
+    """Write the records, run every step in a child process, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="few records, to see that it runs")

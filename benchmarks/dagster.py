@@ -1,9 +1,9 @@
-"""What the Dagster job costs beyond ``release_flows``: the Italy-shaped table through both.
+"""Measure the overhead of the Dagster job over ``release_flows``: both release the table in the shape of Italy.
 
     python -m benchmarks.dagster --json
 
-The job runs in this process on a Dagster instance of its own, in a temporary project: records in Parquet to a
-published, checked bundle and database.
+The job runs in this process, on its own Dagster instance, in a temporary project. It goes from records in Parquet to a
+published and verified bundle and database.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PERIOD = "2001-06"
 
 
 def main() -> None:
-    """Run the job, then the same call of the library, and print their seconds."""
+    """Run the job, then the same call of the library, and print their times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="a small table, to see that it runs")
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _job_seconds(flows: SyntheticFlows, folder: Path, noise: str) -> tuple[float, dict[str, float]]:
-    """Seconds of the whole job, and of each of its steps."""
+    """Return the seconds of the whole job, and of each of its steps."""
     os.environ |= {"OD_PROJECT": str(folder), "OD_VAR": str(folder / "var")}
     flows.to_frame().to_parquet(folder / f"{PERIOD}.parquet")
     flows.geography.to_frame().to_csv(folder / "zones.csv", index=False)

@@ -1,4 +1,4 @@
-"""One release as the pipeline makes it, ledger and durable files included, with its seconds by phase."""
+"""Make a release as the pipeline does, with its ledger and durable files, and time its phases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEY = ReleaseKey("benchmark", "2001-01")
 
 
 class TimedLedger(Ledger):
-    """A ledger, and the seconds that went into its transactions."""
+    """A ledger that adds up the seconds of its transactions."""
 
     seconds = 0.0
 
@@ -46,14 +46,14 @@ class TimedLedger(Ledger):
 
 
 class TimedMeasurements:
-    """Measurements, and the seconds that went into them."""
+    """Measurements that add up the seconds spent in them."""
 
     def __init__(self, kept: Measurements) -> None:
         self._kept = kept
         self.seconds = 0.0
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
-        """As the measurements that are timed."""
+        """Return the noisy values from the timed measurements."""
         start = time.perf_counter()
         noisy = self._kept.once(step, draw)
         self.seconds += time.perf_counter() - start
@@ -61,10 +61,10 @@ class TimedMeasurements:
 
 
 class NothingKept:
-    """Measurements that are let go as soon as they are estimated; of no use where they are refined."""
+    """Measurements that are dropped as soon as they are estimated, so they cannot be refined."""
 
     def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
-        """Draws the level; what is given back is empty."""
+        """Draw the level, and return an empty vector."""
         for _ in draw():
             pass
         return NoisyVector.in_memory([])
@@ -74,10 +74,10 @@ class NothingKept:
 def durable_release(
     plan: ReleasePlan, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[tuple[Release, dict[str, float]]]:
-    """A release with its ledger and files in a temporary folder, and the seconds it took, by phase.
+    """Yield a release with its ledger and files in a temporary folder, and its seconds by phase.
 
-    ``ledger`` is every transaction of the ledger, each of them synced; ``fingerprint`` that of the input; ``levels``
-    draws, estimates, writes, and waits for the disk; ``rest`` is the refinement, where there is one.
+    ``ledger`` is all transactions of the ledger, each of them synced. ``fingerprint`` is that of the input. ``levels``
+    is draws, estimates, writes and waits for the disk. ``rest`` is the remaining time: the refinement, if there is one.
     """
     with TemporaryDirectory(prefix="od-benchmark-") as name:
         folder = Path(name)
@@ -101,9 +101,9 @@ def durable_release(
 
 
 def unwritten_seconds(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource) -> float:
-    """Seconds of the same work where nothing is kept: draw, add, project, on all threads; no ledger, no files.
+    """Return the seconds of the same work on all threads without ledger and files: draw, add noise, project.
 
-    What is refined has to be kept, in memory.
+    Measurements that are refined are kept in memory.
     """
     start = time.perf_counter()
     run_plan(plan, trips, noise, MemoryMeasurements() if plan.mechanism.refines else NothingKept())
@@ -111,7 +111,7 @@ def unwritten_seconds(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource) 
 
 
 def figures(release: Release) -> dict[str, Any]:
-    """Sizes of a release: cells drawn, inner nodes and leaves released."""
+    """Return the sizes of a release: cells drawn, inner nodes and leaves released."""
     return {
         "draws": sum(len(measurement.noisy) for measurement in release.measured),
         "inner_nodes": sum(len(m.parents) for m in release.measured if m.parents is not None),
@@ -120,9 +120,12 @@ def figures(release: Release) -> dict[str, Any]:
 
 
 def check_invariants(release: Release, total: int) -> None:
-    """Whole numbers of at least 1; the children of every node sum to it; all to n. Raises ValueError.
+    """Check that released counts are integers of at least 1, that children sum to their parent, and that all sum to n.
 
-    Level by level over the released nodes, so that it holds for tables of any size.
+    The check goes level by level over the released nodes, so it also works on very large tables.
+
+    Raises:
+        ValueError: An invariant is violated.
     """
     tree = release.plan.tree
     if release.plan.mechanism.refines:

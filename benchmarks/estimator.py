@@ -1,10 +1,10 @@
-"""Accuracy of mechanisms on six data sets at equal (epsilon, delta), against the published algorithm.
+"""Measure the accuracy of mechanisms on six data sets at equal (epsilon, delta), against the published algorithm.
 
     python -m benchmarks.estimator --markdown --data FOLDER
     python -m benchmarks.estimator --case flights --epsilon 1 --runs 100 --json
 
-Every run is an independent draw of the certified noise: there is no seed. The ratios are those of the mean errors over
-the runs to those of ``paper``, each with a 99 % bootstrap interval. Norway and the taxis are read from the folders
+Every run is an independent draw of the certified noise, without a seed. A ratio divides the mean error over the runs by
+that of ``paper``, and has a 99 % bootstrap interval. Norway and the taxis are read from the subfolders
 ``norway_commuting_2017`` and ``nyc_yellow_taxi`` of FOLDER.
 """
 
@@ -41,7 +41,7 @@ from od_core.records.zone_lists import read_zones
 
 @dataclass(frozen=True)
 class Variant:
-    """A mechanism with its options, and what its budget says; None is the mechanism's own default."""
+    """A mechanism with its options, conversion and shares; None selects the default of the mechanism."""
 
     name: str
     mechanism: str
@@ -51,7 +51,7 @@ class Variant:
 
 
 PAPER = Variant("paper", "inftda", "bun_steinke", "uniform")
-"""What all others are divided by."""
+"""The algorithm of [boninsegna2025inftda], by whose errors the errors of all other variants are divided."""
 
 VARIANTS = (
     PAPER,
@@ -77,18 +77,18 @@ in brackets.
 """
 
 Errors = dict[str, NDArray[np.float64]]
-"""Of every metric, the runs' errors at levels 1 to T; shape (runs, T)."""
+"""Errors of the runs at levels 1 to T for each metric; shape (runs, T)."""
 
 
 def norway(folder: Path) -> KnownFlows:
-    """Employed persons by municipality of residence and of work."""
+    """Read employed persons by municipality of residence and of work."""
     flows = pd.read_csv(folder / "flows.csv.gz", dtype={"origin": str, "destination": str})
     geography = Geography.from_frame(read_zones(folder / "zones.csv"), levels=["landsdel", "fylke", "kommune"])
     return KnownFlows.from_frame("norway", "public", flows.rename(columns={"count": "trips"}), geography)
 
 
 def taxis(folder: Path) -> KnownFlows:
-    """Taxi trips by zone of pick-up and of drop-off."""
+    """Read taxi trips by zone of pick-up and of drop-off."""
     ends = {"PULocationID": "origin", "DOLocationID": "destination"}
     records = pd.read_csv(folder / "trips.csv.gz", usecols=list(ends), dtype=str).rename(columns=ends)
     levels = ["borough", "service_area", "taxi_zone"]
@@ -117,7 +117,7 @@ MOST_RUNS = 100
 
 @lru_cache(maxsize=1)
 def data_set(case: str, folder: Path | None, *, small: bool) -> KnownFlows:
-    """The flows of a case, made or read once for all of its variants."""
+    """Return the flows of a case, made or read once for all of its variants."""
     if case in MADE or folder is None:
         return MADE[case](small)
     name, read = READ[case]
@@ -125,19 +125,19 @@ def data_set(case: str, folder: Path | None, *, small: bool) -> KnownFlows:
 
 
 def is_there(case: str, folder: Path | None) -> bool:
-    """Whether a case needs no file, or its files are in the folder."""
+    """Return whether a case needs no files, or its files are in the folder."""
     return case in MADE or (folder is not None and (folder / READ[case][0]).is_dir())
 
 
 def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan:
-    """The plan of a variant."""
+    """Return the plan of a variant."""
     mechanism = MECHANISMS[variant.mechanism](**dict(variant.options))
     budget = Budget(epsilon, DELTA, conversion=variant.conversion, shares=variant.shares)
     return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
 
 
 def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:
-    """Errors of some releases of one plan, each with noise of its own. Raises ValueError where n is not kept."""
+    """Return the errors of several independent releases of a plan. Raises ValueError if n is not kept."""
     noise = noise_named(NOISE)
     rows = []
     for _ in range(runs):
@@ -150,14 +150,14 @@ def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:
 
 
 def means(errors: Errors) -> list[dict[str, float]]:
-    """Means of the runs' errors, one row a level from 1 to T."""
+    """Return the mean errors of the runs, one row per level from 1 to T."""
     by_metric = {metric: values.mean(axis=0).tolist() for metric, values in errors.items()}
     rows = zip(*by_metric.values(), strict=True)
     return [{"level": level, **dict(zip(by_metric, row, strict=True))} for level, row in enumerate(rows, start=1)]
 
 
 def ratios(errors: Errors, reference: Errors) -> dict[str, Any]:
-    """Ratios of mean errors to those of the reference, by level, and the mean over the levels of the maximum's."""
+    """Return the ratios of mean errors to those of the reference, of each level and as a mean over the levels."""
     result: dict[str, Any] = {}
     for metric in ("max_abs_error", "mean_abs_error"):
         by_level, over_levels = ratios_of_means(errors[metric], reference[metric])
@@ -167,11 +167,11 @@ def ratios(errors: Errors, reference: Errors) -> dict[str, Any]:
 
 
 def measured(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[dict[str, Any]]:
-    """Figures of every variant at one epsilon, the paper's first."""
+    """Yield the figures of every variant at one epsilon, with the published algorithm first."""
     reference: Errors = {}
     for variant in VARIANTS:
         plan = planned(variant, data.geography, epsilon)
-        run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())  # compiles kernels, builds tables of noise
+        run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())  # compiles kernels and builds noise tables
         start = time.perf_counter()
         errors = errors_of_runs(plan, data, runs)
         seconds = (time.perf_counter() - start) / runs
@@ -193,7 +193,7 @@ def measured(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[d
 
 
 def summary(row: dict[str, Any], paper: dict[str, Any]) -> dict[str, str]:
-    """One line of a table: ratios to the paper's errors, and the leaves' rates in percent with the paper's behind."""
+    """Return one line of a table: ratios to the errors of ``paper``, and rates of the leaves for both."""
     leaves, paper_leaves = row["levels"][-1], paper["levels"][-1]
     by_level = row["ratios"]["max_abs_error"]
     return {
@@ -207,7 +207,7 @@ def summary(row: dict[str, Any], paper: dict[str, Any]) -> dict[str, str]:
 
 
 def _text(ratio: dict[str, Any]) -> str:
-    """The ratio; with ! where it is significantly above 1, with ? where the runs do not say."""
+    """Return the ratio, marked ``!`` if it is significantly above 1, or ``?`` if the runs do not decide."""
     if ratio["ratio"] is None:
         return "-"
     mark = {NOT_ABOVE: "", ABOVE: "!"}.get(ratio["verdict"], "?")
@@ -215,7 +215,7 @@ def _text(ratio: dict[str, Any]) -> str:
 
 
 def summaries(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
-    """The lines of every epsilon, by data set and variant; those of ``paper`` itself, all 1, are left out."""
+    """Return the lines of every epsilon, by data set and variant, without ``paper``, whose ratios are all 1."""
     papers = {(row["case"], row["epsilon"]): row for row in rows if row["variant"] == PAPER.name}
     tables: dict[str, list[dict[str, str]]] = {}
     for row in rows:
@@ -226,7 +226,7 @@ def summaries(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, str]]]
 
 
 def markdown(rows: Sequence[dict[str, Any]], skipped: Sequence[str] = ()) -> str:
-    """One table an epsilon, and what was skipped."""
+    """Return one table per epsilon, and what was skipped."""
     text = [LEGEND]
     for title, lines in summaries(rows).items():
         text += [f"### {title}", "", *markdown_table(lines)]

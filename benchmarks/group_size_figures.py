@@ -1,4 +1,4 @@
-"""Figures of group-size mechanisms: error of every level against epsilon, one figure a data set."""
+"""Draw the errors of group-size mechanisms by level against epsilon, one figure per data set."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ STYLES: Styles = {
     "cumulative_dp": ("#CC79A7", "v"),
     "naive": ("#666666", "D"),
 }
-"""Colour and mark of the contenders that are drawn, colours that colour-blind readers tell apart (Okabe & Ito)."""
+"""Colour and mark of the contenders that are drawn. Colour-blind readers can tell the colours apart
+[okabe2008colour]."""
 
 FLOOR = 0.1
-"""Distances below it, 0 among them, stand at it: the axis is logarithmic."""
+"""Position of all smaller distances, including 0, because the axis is logarithmic."""
 
 
 def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Draw one figure a data set, as SVG and as PNG.
+    """Draw one figure per data set, as SVG and as PNG.
 
     Args:
-        table: one row a run of a contender: case, epsilon (decimal text), contender, level_names, and of every level
-            distance, distance_least and distance_most, as ``benchmarks.group_sizes`` writes them.
-        folder: of the files; made where it is not there.
+        table: one row per case, epsilon and contender: case, epsilon (decimal text), contender, level_names, and the
+            lists distance, distance_least and distance_most with a value for every level, as ``benchmarks.group_sizes``
+            writes them.
+        folder: folder of the files; it is created if missing.
 
     Returns:
         The files, ``<data set>.svg`` and ``<data set>.png``.
@@ -48,15 +50,16 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
             figure = by_epsilon(rows)
             name = str(case).replace(" ", "-")
             paths += [folder / f"{name}.svg", folder / f"{name}.png"]
-            figure.savefig(paths[-2], metadata={"Date": None})  # of the time of drawing, which changes the bytes
+            figure.savefig(paths[-2], metadata={"Date": None})  # the time of drawing would change the bytes
             figure.savefig(paths[-1], dpi=160, metadata={"Software": None})
     return paths
 
 
 def by_epsilon(rows: pd.DataFrame) -> Figure:
-    """Earth mover's distance an area over epsilon, one panel a level: means, and least and most of the runs.
+    """Draw the earth mover's distance per area over epsilon, one panel per level: means, least and most of the runs.
 
-    A level of a contender without a distance (its totals differ) has no mark. Marks of one epsilon stand side by side.
+    If a level of a contender has no distance because its totals differ, it has no mark. Marks of one epsilon are drawn
+    side by side.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -90,7 +93,7 @@ def by_epsilon(rows: pd.DataFrame) -> Figure:
 
 
 def _styles(rows: pd.DataFrame) -> Styles:
-    """Colour and mark of the contenders in the rows; of those without a style, the ones that have none in STYLES."""
+    """Return the colour and mark of the contenders in the rows. Contenders outside STYLES get other styles in turn."""
     labels = list(dict.fromkeys(rows["contender"]))
     known = {label: style for label, style in STYLES.items() if label in labels}
     new = [label for label in labels if label not in STYLES and not _is_left_out(label)]
@@ -98,5 +101,8 @@ def _styles(rows: pd.DataFrame) -> Styles:
 
 
 def _is_left_out(label: str) -> bool:
-    """Whether a contender is in the tables alone: variants, and the histograms, which lie where ``naive`` does."""
+    """Return whether a contender is in the tables only.
+
+    These are variants, and the histograms, which would be drawn at the same place as ``naive``.
+    """
     return label.startswith("histogram") or label.endswith(("least squares", "as published"))

@@ -1,12 +1,12 @@
-"""Group-size tables: time and memory of every mechanism, and errors on the flights and on made-up groups.
+"""Measure group-size tables: time and memory of every mechanism, and errors on flights and on synthetic groups.
 
     python -m benchmarks.group_sizes --json > results.json
     python -m benchmarks.group_sizes --read results.json --markdown --figures docs/group-sizes
     python -m benchmarks.group_sizes --part errors --case households --epsilon 1 --runs 3
 
-Times are of measuring and estimating, from groups in order to histograms, with the table's noise; each mechanism runs
-in a process of its own, so that its peak of memory is its own. Every run of the errors is an independent draw: there is
-no seed but that of made-up data.
+The times are of measuring and estimating, from sorted groups to histograms, with noise of the backend ``table``. Each
+mechanism runs in its own process, which gives its own peak memory. Every run of the errors is an independent draw; only
+synthetic data have a seed.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Contender:
     """A mechanism with its options.
 
     Attributes:
-        label: its name in tables.
-        mechanism, options: of od_core.
-        most_runs: how many runs are made of it, where that is fewer than of the others.
-        is_published: whether it is from a paper.
+        label: name in tables.
+        mechanism, options: name and options of the mechanism in od_core.
+        most_runs: largest number of runs, if it is limited.
+        is_published: whether the mechanism is from a paper.
     """
 
     label: str
@@ -87,11 +87,11 @@ CONTENDERS = (
     Contender("cumulative_dp", "cumulative_dp"),
     Contender("cumulative_dp, as published", "cumulative_dp", (("area_totals", False),), most_runs=3),
 )
-"""Those of few runs take many seconds, and are far from the best."""
+"""The contenders with few runs take many seconds and are far from the best."""
 
 
 def flights(month: str, *, small: bool) -> KnownGroups:
-    """Departures of a month; where small, with few sizes told apart."""
+    """Return the departures of a month; if ``small``, with a small top code."""
     data = departures(FLIGHTS, month)
     return replace(data, top_code=20) if small else data
 
@@ -112,7 +112,7 @@ METRICS = {"distance": "earth_movers_distance", "l1": "l1_error"}
 
 
 def speed_case(*, small: bool) -> KnownGroups:
-    """1,000,000 groups in 3,000 leaf areas and 3 levels; up to 10,000 members are told apart."""
+    """Return 1,002,000 groups in 3,000 leaf areas and 3 levels, with a top code of 10,000; if ``small``, fewer."""
     if small:
         return households(SEED, states=3, counties=2, groups=10, top_code=100)
     return households(SEED, states=50, counties=60, groups=334, top_code=10_000)
@@ -120,12 +120,12 @@ def speed_case(*, small: bool) -> KnownGroups:
 
 @lru_cache(maxsize=1)
 def data_set(case: str, *, small: bool) -> KnownGroups:
-    """The groups of a case, made or read once for all contenders."""
+    """Return the groups of a case, made or read once for all contenders."""
     return CASES[case](small)
 
 
 def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str) -> GroupSizePlan:
-    """The plan of a mechanism, or of the one that the rule chooses."""
+    """Return the plan of a mechanism, or of the one that the rule selects."""
     return plan_group_sizes(
         data.geography,
         data.groups.per_area(data.geography),
@@ -137,7 +137,7 @@ def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: st
 
 
 def speed(contender: Contender, *, small: bool) -> dict[str, Any]:
-    """Seconds and peak memory of one contender, in this process, after a release of few groups that does not count."""
+    """Measure the seconds and peak memory of a contender in this process, after a small release to warm up."""
     noise = noise_named(NOISE)
     few = speed_case(small=True)
     run_plan(planned(few, contender.made, "1"), few.groups, noise, MemoryMeasurements())
@@ -157,9 +157,9 @@ def speed(contender: Contender, *, small: bool) -> dict[str, Any]:
 
 
 def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: bool) -> dict[str, Any]:
-    """Errors of some runs of one contender: means over areas and runs by level, least and most over the runs.
+    """Measure the errors of a contender by level: means over areas and runs, least and most of the runs.
 
-    The earth mover's distance of a level is left out where an area has another number of groups in any run.
+    A level has no earth mover's distance if an area has another number of groups in any run.
     """
     data, noise = data_set(case, small=small), noise_named(NOISE)
     plan = planned(data, contender.made, epsilon)
@@ -184,7 +184,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
         "is_chosen": plan.mechanism == planned(data, None, epsilon).mechanism,
         "level_names": list(data.geography.levels),
         "runs": runs,
-        "seconds_a_run": min(seconds),  # the first may compile
+        "seconds_a_run": min(seconds),  # the first run may compile
         "violations": float(np.mean(violations)),
     }
     for metric, values in levels.items():
@@ -195,7 +195,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Tables of the times, and of the errors of every data set and epsilon."""
+    """Return tables of the times, and of the errors of every data set and epsilon."""
     text = []
     if results["speed"]:
         text += ["### Times", "", *markdown_table(_speed_line(row) for row in results["speed"])]
@@ -209,9 +209,10 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """For every data set and epsilon what the rule chooses, and its distances over the least published ones, by level.
+    """Return the selection of the rule for every data set and epsilon, with ratios of its distances by level.
 
-    Where the least distance is below one member, no ratio is given.
+    A ratio divides the distance by the least distance of a published mechanism. There is none if that is below one
+    member.
     """
     lines = []
     for row in rows:
@@ -260,7 +261,7 @@ def _figure(value: float | None) -> str:
 
 
 def in_short(results: dict[str, Any]) -> dict[str, Any]:
-    """One line a contender, for a terminal."""
+    """Return one line per contender, for a terminal."""
     lines = [
         {"data set": row["case"], "epsilon": row["epsilon"], **_error_line(row, "from the top down")}
         for row in results["errors"]
@@ -277,11 +278,11 @@ def measured(
     *,
     small: bool,
 ) -> dict[str, Any]:
-    """All figures that are asked for."""
+    """Measure all figures that are requested."""
     results: dict[str, Any] = {"machine": machine(), "noise": NOISE, "speed": [], "errors": []}
     if part != "errors":
         for contender in steps(contenders, "times"):
-            if small:  # too little to be worth a process
+            if small:  # too small for a separate process
                 results["speed"].append(speed(contender, small=True))
                 continue
             results["speed"] += json.loads(fresh_process("benchmarks.group_sizes", "--speed-of", contender.label))
@@ -292,7 +293,7 @@ def measured(
 
 
 def main() -> None:
-    """Measure, or read what was measured, and print the figures."""
+    """Measure the figures, or read measured ones, and print them."""
     labels = [contender.label for contender in CONTENDERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")

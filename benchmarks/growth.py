@@ -1,10 +1,10 @@
-"""Growth of the time of a release with the cells that it measures: by trips, by zones and by depth.
+"""Measure how the time of a release grows with the number of measured cells: by trips, by zones and by depth.
 
     python -m benchmarks.growth --json
     python -m benchmarks.growth --figure docs/growth.svg
 
-Ledger and durable measurement files are included; making and sorting the data is not. Each family of releases runs in
-a process of its own. A figure is written as SVG, and beside it as PNG.
+Times include the ledger and durable measurement files, but not making and sorting the data. A family is a sequence of
+releases in which one size grows; each family runs in its own process. The figure is written as SVG and as PNG.
 """
 
 from __future__ import annotations
@@ -40,34 +40,37 @@ SECTION_SCALES = (0.01, 0.03, 0.1, 0.2, 0.33)
 DEPTHS = range(2, 9)
 MARKERS = "os^D"
 LARGER = 30
-"""A slope is fitted over the points with at least the largest number of cells over this."""
+"""Points with at least the largest number of cells divided by this number are used to fit a slope."""
 
 LEAST_SPAN = 4
-"""No slope is fitted where the largest of them has less than so many times the cells of the smallest."""
+"""Least ratio of the largest to the smallest number of cells for which a slope is fitted."""
 
 Point = dict[str, Any]
 
 
 def by_trips(small: bool) -> Iterator[SyntheticFlows]:
-    """More and more trips between the same towns, on as many pairs."""
+    """Yield flows with more and more trips between the same towns, on as many pairs."""
     for trips in TRIPS[:2] if small else TRIPS:
         yield italy(SEED, scale=0.01 if small else 1.0, trips=trips)
 
 
 def by_towns(small: bool) -> Iterator[SyntheticFlows]:
-    """More and more towns, with pairs and trips in proportion (6 levels): at most 6.5 million pairs."""
+    """Yield flows over more and more towns, with pairs and trips in proportion: 6 levels, up to 6.5 million pairs."""
     for scale in (0.01, 0.03) if small else TOWN_SCALES:
         yield italy(SEED, scale=scale)
 
 
 def by_sections(small: bool) -> Iterator[SyntheticFlows]:
-    """More and more census sections, with pairs and trips in proportion (10 levels): at most 7.6 million pairs."""
+    """Yield flows over more and more census sections, with pairs and trips in proportion.
+
+    They have 10 levels and up to 7.6 million pairs.
+    """
     for scale in (0.0002, 0.001) if small else SECTION_SCALES:
         yield italy_sections(SEED, scale=scale)
 
 
 def by_levels(small: bool) -> Iterator[SyntheticFlows]:
-    """The same flows between 4,096 zones, with more and more levels of areas between the whole space and them."""
+    """Yield the same flows between 4,096 zones, with more and more levels between the whole space and the zones."""
     halvings = 8 if small else 12
     flows = binary(SEED, levels=halvings, filled=Fraction(1, 20), trips=80_000 if small else 20_000_000)
     zones = flows.geography.to_frame()
@@ -85,12 +88,12 @@ FAMILIES: dict[str, Callable[[bool], Iterator[SyntheticFlows]]] = {
 
 
 def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
-    """The points of a family, in this process.
+    """Measure the points of a family in this process.
 
-    ``fixed_seconds`` is what the same plan takes for a single trip: the ledger, the file and the wait for the disk of
-    every level, and the first steps of everything.
+    ``fixed_seconds`` is the time of the same plan with a single trip: the ledger, the file and the wait for the disk at
+    every level, and one-time work.
     """
-    rehearse()  # kernels are loaded, or compiled, once a process
+    rehearse()  # kernels are loaded or compiled once per process
     points = []
     for flows in FAMILIES[family](small):
         plan = plan_release(
@@ -100,11 +103,11 @@ def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
             mechanism="inftda",
             acceptance=NO_FAULTS,
         )
-        _ = plan.digest  # the geographies' digests are made once a process
+        _ = plan.digest  # digests of geographies are computed once per process
         trips = TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)
         one_trip = TripCounts.from_pairs(plan.tree, flows.origin[:1], flows.destination[:1], flows.trips[:1] * 0 + 1)
         runs = []
-        for _ in range(repeats + 1):  # in turn, so that both meet the same load of the machine
+        for _ in range(repeats + 1):  # in turn, so that the machine has the same load for both
             seconds, cells = _release(plan, trips)
             runs.append((cells, seconds, _release(plan, one_trip)[0]))
         cells, seconds, fixed_seconds = map(statistics.median, zip(*runs[1:], strict=True))
@@ -124,17 +127,17 @@ def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
 
 
 def _release(plan: ReleasePlan, trips: TripCounts) -> tuple[float, int]:
-    """Seconds and measured cells of a durable release."""
+    """Return the seconds and the number of measured cells of a durable release."""
     with durable_release(plan, trips, noise_named(NOISE)) as (release, phases):
         check_invariants(release, trips.total)
         return phases["total"], figures(release)["draws"]
 
 
 def slopes(points: list[Point]) -> list[dict[str, Any]]:
-    """Slope of log seconds on log measured cells over the larger points of each family, and of all.
+    """Fit the slope of log seconds on log measured cells over the larger points of each family, and of all.
 
-    1 is time in proportion to the cells. Given with the fixed seconds and without them; None where the points span
-    too few sizes, or do not stand out from the fixed seconds.
+    A slope of 1 means that the time is proportional to the cells. It is given with and without the fixed seconds. It is
+    None if the points span too few sizes, or do not exceed the fixed seconds.
     """
     groups = {family: [point for point in points if point["family"] == family] for family in FAMILIES}
     return [{"family": name} | _slopes(group) for name, group in (groups | {"all": points}).items()]
@@ -156,11 +159,11 @@ def _slope(cells: list[int], seconds: list[float]) -> float | None:
 
 
 def draw(points: list[Point], path: Path) -> None:
-    """Write seconds by measured cells on logarithmic axes; the same points give the same bytes.
+    """Write a figure of seconds by measured cells on logarithmic axes. The same points give the same bytes.
 
     Args:
-        points: as :func:`measured` gives them.
-        path: of the SVG; the PNG stands beside it.
+        points: points from :func:`measured`.
+        path: path of the SVG; the PNG is written beside it.
     """
     with mpl.rc_context({"svg.hashsalt": "growth", "font.size": 10, "axes.spines.top": False}):
         figure = Figure(figsize=(6, 4.2), layout="constrained")
@@ -181,13 +184,13 @@ def draw(points: list[Point], path: Path) -> None:
 
 
 def family_figures(family: str, *, small: bool) -> dict[str, Any]:
-    """The points of a family, and the peak of memory up to here."""
+    """Measure the points of a family, and the peak memory so far."""
     points = measured(family, repeats=1 if small else 3, small=small)
     return {"points": points, "peak_memory_gigabytes": peak_memory_gigabytes()}
 
 
 def main() -> None:
-    """Run the families, each in a process of its own, and print their points and slopes."""
+    """Run the families, each in its own process, and print their points and slopes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
@@ -199,7 +202,7 @@ def main() -> None:
         printed(results | family_figures(options.family, small=options.small), as_json=options.json)
         return
     runs = [
-        family_figures(family, small=True)  # too little to be worth a process
+        family_figures(family, small=True)  # too small for a separate process
         if options.small
         else json.loads(fresh_process("benchmarks.growth", "--family", family))
         for family in steps(list(FAMILIES), "growth")

@@ -1,4 +1,7 @@
-"""Noise for comparisons of one pass with another. It protects nobody: a release by it carries no guarantee."""
+"""Provide noise that depends on the node alone, to compare releases that are cut in different ways.
+
+It protects nobody: a release with it carries no guarantee.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 _STEPS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""Of the generator splitmix64, used as a hash (Steele, Lea and Flood 2014)."""
+"""Constants of the generator splitmix64 (Steele, Lea and Flood 2014), which is used as a hash."""
 
 
 @dataclass(frozen=True)
 class NodeNoise:
-    """About normal noise of the planned variance that follows the node alone, however the tree is cut.
+    """Approximately normal noise of the planned variance that depends on the node alone, wherever the tree is cut.
 
     Attributes:
-        seed: other seeds, other noise.
+        seed: seed of the noise.
     """
 
     seed: int
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Noise of a measured root, which is the one node that has no parent."""
+        """Return the noise of a measured root, the only node without a parent."""
         return self.draw_nodes(variance, level, np.arange(first, first + size))
 
     def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As :meth:`od_core.noise.sources.NodeNoiseSource.draw_nodes`: the sum of a hash's eight bytes, scaled."""
+        """Return the noise of the nodes: the sum of the eight bytes of a hash, scaled.
+
+        See :meth:`od_core.noise.sources.NodeNoiseSource.draw_nodes`.
+        """
         start = (self.seed * 1_000_003 + level) * _STEPS[0] % (1 << 64)
         mixed = first_rank.astype(np.uint64) + np.uint64(start)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_STEPS[1])

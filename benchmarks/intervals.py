@@ -1,10 +1,10 @@
-"""Coverage, width, time and memory of the intervals of published cells.
+"""Measure coverage, width, time and memory of the intervals of published cells.
 
     python -m benchmarks.intervals --markdown
     python -m benchmarks.intervals --case flights --epsilon 1 --runs 20 --json
 
-Every run is an independent draw of the certified noise: there is no seed. Cells are told apart by TRUE size, which
-is known here since all data are public or made up.
+Every run is an independent draw of the certified noise, without a seed. Cells are classified by their TRUE size, which
+is known because all data are public or synthetic.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CASES = ("flights", "binary", "random", "italy")
 RUNS = {"flights": 100, "binary": 50, "random": 50, "italy": 5}
 
 LEAST_CELLS = 1000
-"""Cells of a class in all runs together from which its coverage is known to about 2 percentage points."""
+"""Least number of cells of a class, over all runs, from which its coverage is known to about 2 percentage points."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A mechanism with its options; what is measured of it is all that decides on the intervals."""
+    """A mechanism with its options. The intervals depend only on what is measured."""
 
     name: str
     mechanism: str = "inftda_refined"
@@ -55,7 +55,7 @@ VARIANTS = (
 
 
 def released(variant: Variant, epsilon: str, data: KnownFlows) -> Release:
-    """One release with noise of its own."""
+    """Return an independent release."""
     mechanism = MECHANISMS[variant.mechanism](**dict(variant.options))
     budget = Budget(epsilon, DELTA)
     plan = plan_release(
@@ -65,13 +65,13 @@ def released(variant: Variant, epsilon: str, data: KnownFlows) -> Release:
 
 
 def true_leaves(data: KnownFlows) -> Nodes:
-    """The true trips of all pairs that have any, in tree order."""
+    """Return the true trips of all pairs that have any, in tree order."""
     pairs = data.truth.tree.pairs_at(data.trips.rank)
     return Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
 
 
 def measured(variant: Variant, case: str, epsilon: str, data: KnownFlows, runs: int) -> dict[str, Any]:
-    """Coverage and widths over some runs, and time and memory of all level pairs of one release."""
+    """Measure coverage and widths over several runs, and time and memory of all pairs of levels of one release."""
     truth = true_leaves(data)
     table = coverage((released(variant, epsilon, data) for _ in range(runs)), truth)
     release = released(variant, epsilon, data)
@@ -92,7 +92,7 @@ def measured(variant: Variant, case: str, epsilon: str, data: KnownFlows, runs: 
 
 
 def least_covered(row: dict[str, Any]) -> dict[str, str]:
-    """One line: of each class the least and most coverage over the level pairs, and the leaf pair's mean width."""
+    """Return one line: least and most coverage of each class over the pairs of levels, and width at the leaves."""
     classes = pd.DataFrame(row["classes"])
     last = classes.iloc[-1]
     leaf = classes[(classes.origin_level == last.origin_level) & (classes.destination_level == last.destination_level)]
@@ -106,7 +106,7 @@ def least_covered(row: dict[str, Any]) -> dict[str, str]:
 
 
 def by_level(row: dict[str, Any]) -> list[dict[str, str]]:
-    """One line a level pair: coverage and mean width of every class that has enough cells."""
+    """Return one line per pair of levels: coverage and mean width of every class, starred if it has few cells."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for entry in row["classes"]:
         pair = entry["origin_level"], entry["destination_level"]
@@ -126,7 +126,7 @@ def _class_name(least: int) -> str:
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """The summary, and a table of the level pairs of each data set, at epsilon 1."""
+    """Return the summary, and for epsilon 1 a table of the pairs of levels of each data set."""
     text = markdown_table(least_covered(row) for row in rows)
     for row in rows:
         if row["epsilon"] == "1":
@@ -148,7 +148,7 @@ def main() -> None:
     for case, epsilon, variant in steps(list(product(options.case, options.epsilon, VARIANTS)), "intervals"):
         runs = options.runs or (1 if options.small else RUNS[case])
         if case == "italy" and not options.small and variant != VARIANTS[0]:
-            continue  # its default drops nodes: it has too many pairs
+            continue  # the default already drops nodes, because there are too many pairs
         rows.append(measured(variant, case, epsilon, data_set(case, None, small=options.small), runs))
     if options.markdown:
         print(markdown(rows))

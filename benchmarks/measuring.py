@@ -1,4 +1,4 @@
-"""What every benchmark says of the machine it ran on, and how it takes time and memory."""
+"""Describe the machine, measure time and memory, and print figures, for all benchmarks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MILLION = 1_000_000
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, Python and the load of the machine now."""
+    """Return the processor, the cores, the Python version and the current load."""
     names = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -42,7 +42,7 @@ def machine() -> dict[str, Any]:
 
 
 def timed(work: Callable[[], object], *, repeats: int = 3) -> dict[str, float]:
-    """Seconds of some repeats after one that does not count: median, least and most."""
+    """Return the median, least and most seconds of several repeats, after one that does not count."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -53,12 +53,12 @@ def timed(work: Callable[[], object], *, repeats: int = 3) -> dict[str, float]:
 
 
 def steps(items: Sequence[Item], title: str) -> Iterable[Item]:
-    """The items, with a bar on standard error that says how far the benchmark is."""
+    """Return the items with a progress bar on standard error."""
     return track(items, title, console=Console(stderr=True), transient=True)
 
 
 def fresh_process(module: str, *arguments: str, **environment: str) -> str:
-    """What a benchmark prints as JSON in a process of its own."""
+    """Return what a benchmark prints as JSON in its own process."""
     command = [sys.executable, "-m", module, "--json", *arguments]
     done = subprocess.run(  # noqa: S603  # ourselves
         command, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True, text=True
@@ -67,13 +67,13 @@ def fresh_process(module: str, *arguments: str, **environment: str) -> str:
 
 
 def read_again(files: Sequence[Path], lists: Sequence[str]) -> dict[str, Any]:
-    """Figures that were printed as JSON, in one file or in parts: ``lists`` of all, and all else of the first."""
+    """Return figures that were printed as JSON: ``lists`` from all files, everything else from the first."""
     parts: list[dict[str, Any]] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return parts[0] | {name: [row for part in parts for row in part[name]] for name in lists}
 
 
 def printed(results: dict[str, Any], *, as_json: bool) -> None:
-    """Print the figures as JSON; or rows and groups of figures as tables, all else one line each."""
+    """Print the figures as JSON, or rows and groups of figures as tables and everything else on one line each."""
     if as_json:
         print(json.dumps(results, indent=2))
         return
@@ -84,7 +84,7 @@ def printed(results: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:
-    """Rows of a table: of a list of figures, or of figures by name; of anything else none."""
+    """Return the rows of a table from a list of figures, or from figures by name; an empty list for anything else."""
     if isinstance(value, dict) and all(isinstance(figures, dict) for figures in value.values()):
         value = [{"": name} | figures for name, figures in value.items()]
     if isinstance(value, list) and all(isinstance(row, dict) for row in value):
@@ -93,7 +93,7 @@ def _rows(value: Any) -> list[dict[str, Any]]:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with the figures of its groups beside its own."""
+    """Return the row with the figures of its groups as further columns."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         inner = value if isinstance(value, dict) else None
@@ -102,7 +102,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
-    """One line a row; where rows have more figures than there are rows, one column a row, to be narrow."""
+    """Return a table with one line per row, or one column per row if there are more figures than rows."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [[_words(column) for column in columns]]
     lines += [[_text(row.get(column, "")) for column in columns] for row in rows]
@@ -122,7 +122,7 @@ def _words(name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A figure to two or three digits or whole, large ones in millions; lists and groups by their members."""
+    """Return a figure whole or with two or three digits, large ones in millions; lists and groups by item."""
     if value is None:
         return "-"
     if isinstance(value, dict):

@@ -1,6 +1,7 @@
-"""Draws a second of each noise backend by sigma, beside the limits of the machine.
+"""Measure the draws per second of each noise backend by sigma, beside the limits of the machine.
 
-The limits: 64-bit words a second of AES-256-CTR and of the operating system's generator, and copied bytes a second.
+The limits are 64-bit words per second of AES-256-CTR and of the operating system's generator, and bytes copied per
+second.
 
 python -m benchmarks.noise --json
 """
@@ -25,11 +26,11 @@ from od_core.parallel import on_one_thread, threads
 
 SIGMAS = ("1", "10", "18.8", "100", "300", "1000")
 BLOCK = 64 * 1024
-"""Bytes encrypted at a time: they stay in the cache."""
+"""Bytes encrypted at a time. They fit into the cache."""
 
 
 def limits(megabytes: int, repeats: int) -> dict[str, float]:
-    """What the machine can do at most, one thread."""
+    """Measure the limits of the machine on one thread."""
     zeros, block = bytes(BLOCK), bytearray(BLOCK + 15)
     encryptor = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
     blocks = megabytes * 1_000_000 // BLOCK
@@ -55,18 +56,18 @@ def limits(megabytes: int, repeats: int) -> dict[str, float]:
 
 
 def opendp(sigma: str, size: int) -> object:
-    """Draws of new processes, one for each processor, their start included."""
+    """Draw in new processes, one for each processor. Starting them is included."""
     return drawn(GAUSSIAN, float(sigma), 1.0, size)
 
 
 def opendp_in_one_process(sigma: str, size: int) -> object:
-    """Draws of one new process, its start included."""
+    """Draw in one new process. Starting it is included."""
     with on_one_thread():
         return drawn(GAUSSIAN, float(sigma), 1.0, size)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="few draws, to see that it runs")
@@ -99,7 +100,7 @@ def main() -> None:
     runs = [(name, sigma) for name in cases for sigma in SIGMAS]
     for name, sigma in steps(runs, "noise"):
         draw, size = cases[name]
-        # OpenDP needs no more repeats than make a second or two.
+        # OpenDP is slow, so three repeats are enough.
         seconds = timed(lambda: draw(sigma, size), repeats=repeats if size == fast else min(repeats, 3))  # noqa: B023
         rate = size / seconds["median"]
         results["draws_a_second"].setdefault(name, {})[sigma] = rate

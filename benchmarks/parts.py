@@ -1,11 +1,12 @@
-"""Time and memory of a refined release in one pass, in parts on threads, and in parts on Spark, from the same counts.
+"""Measure time and memory of a refined release in one pass, in parts on threads, and in parts on Spark.
 
     python -m benchmarks.parts --json
     python -m benchmarks.parts --large        (300 million records out of core, from the raw file to refined leaves)
 
-Each way runs in a process of its own. The seconds are from kept counts to durable measurements and refined leaves,
-ledger and fingerprint of the input included: those of the first release, and the median of three more in the same
-process or session. With injected noise all ways give the same leaves, as their digests say.
+Each way runs in its own process, from the same counts. The seconds are from stored counts to durable measurements and
+refined leaves, and include the ledger and the fingerprint of the input. They are those of the first release, and the
+median of three more in the same process or session. With injected noise, all ways give the same leaves, as their
+digests show.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ CUTS = (4,)
 
 
 def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
-    """Full depth, epsilon 1."""
+    """Return a plan at full depth, with epsilon 1."""
     budget = Budget(epsilon=1, delta="1e-8", conversion="tight")
     plan = plan_release(geography(folder), unit=PrivacyUnit("trip"), budget=budget, bands=bands, acceptance=NO_FAULTS)
     _ = plan.digest
@@ -60,7 +61,7 @@ def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
 
 
 def in_memory(folder: Path, _part_trips: int) -> dict[str, Any]:
-    """One pass: all counts and all levels in memory."""
+    """Measure one pass, with all counts and all levels in memory."""
     plan, trips = plan_over(folder, None), StagedRelease(folder).trip_counts().whole()
     rehearse()
     seconds = []
@@ -72,12 +73,12 @@ def in_memory(folder: Path, _part_trips: int) -> dict[str, Any]:
 
 
 def on_threads(folder: Path, part_trips: int) -> dict[str, Any]:
-    """Parts, as many at a time as there are processors."""
+    """Measure parts, as many at a time as there are processors."""
     return in_parts(folder, part_trips, Threads())
 
 
 def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
-    """Parts on the executors of a local master with as many cores."""
+    """Measure parts on the executors of a local master with two cores."""
     from od_core.spark.session import open_session
     from od_core.spark.workers import SparkWorkers
 
@@ -86,7 +87,7 @@ def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
 
 
 def in_parts(folder: Path, part_trips: int, workers: Workers) -> dict[str, Any]:
-    """Some releases by the same workers, and one of injected noise."""
+    """Measure several releases by the same workers, and one with injected noise."""
     plan, counts = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder).trip_counts()
     rehearse()
     seconds = []
@@ -102,7 +103,7 @@ def in_parts(folder: Path, part_trips: int, workers: Workers) -> dict[str, Any]:
 def parted_release(
     plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, workers: Workers
 ) -> Iterator[tuple[PartedRelease, float]]:
-    """A release with its ledger and files in a temporary folder beside the counts, and the seconds it took."""
+    """Yield a release with its ledger and files in a temporary folder beside the counts, and its seconds."""
     if not isinstance(counts.store, LocalStore):
         raise TypeError("the counts of a benchmark are in a folder")
     with tempfile.TemporaryDirectory(prefix="parts-", dir=counts.store.folder) as name:
@@ -122,7 +123,7 @@ def parted_release(
 
 
 def measured(seconds: list[float], leaves: Iterable[Nodes]) -> dict[str, Any]:
-    """Seconds of the first release, median of the others, peak of memory so far; and a digest of the leaves."""
+    """Return the seconds of the first release, the median of the others, the peak memory and a digest of the leaves."""
     peak = peak_memory_gigabytes()
     digests, number = [hashlib.sha256() for _ in range(3)], 0
     for piece in leaves:
@@ -141,7 +142,10 @@ def measured(seconds: list[float], leaves: Iterable[Nodes]) -> dict[str, Any]:
 
 
 def out_of_core(folder: Path, part_trips: int) -> dict[str, Any]:
-    """The raw file to refined leaves, in one process: where neither counts nor levels need fit the memory."""
+    """Measure the raw file to refined leaves in one process.
+
+    Neither counts nor levels need to fit into memory.
+    """
     rehearse()
     reset_peak_memory()
     start = time.perf_counter()
@@ -176,20 +180,20 @@ WAYS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
 
 
 def prepare(folder: Path, records: int, zones: tuple[int, ...]) -> None:
-    """The raw records, and their counts in files."""
+    """Write the zones and the raw records."""
     make_zones(zones, folder)
     make_records(records, folder)
 
 
 def count(folder: Path) -> None:
-    """The counts in files, from the raw records."""
+    """Count the raw records into files."""
     load(folder)()
     staged, plan = StagedRelease(folder), plan_over(folder, None)
     staged.save_trip_counts(count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts()))
 
 
 def main() -> None:
-    """Make the records, run every way, in a child process unless they are few, and print the figures."""
+    """Write the records, run every way, in a child process unless the records are few, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="few records, to see that it runs; not on Spark")
@@ -212,7 +216,7 @@ def main() -> None:
             count(folder)
         part_trips = max(20_000, records // 30)
         for way in ways:
-            if options.small:  # too little to be worth a process
+            if options.small:  # too small for a separate process
                 rows.append({"way": way} | WAYS[way](folder, part_trips))
                 continue
             child = fresh_process("benchmarks.parts", "--way", way, name, str(part_trips))

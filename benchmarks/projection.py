@@ -1,4 +1,6 @@
-"""Children a second of IntOpt, in each order, and of the Euclidean projection, by fan-out and share with trips.
+"""Measure the children per second of IntOpt, in each order, and of the Euclidean projection.
+
+They are measured by fan-out and by the share of children with trips.
 
 python -m benchmarks.projection --json
 """
@@ -24,7 +26,7 @@ PROJECTIONS: dict[str, Callable[..., NDArray[np.int64]]] = {
 FAN_OUTS = (2, 6, 20, 35, 62, 110, 190, 2000)
 FILLED = (0.02, 0.3, 1.0)
 CHUNK = 1 << 18
-"""Children that a release works on at a time."""
+"""Number of children that a release processes at a time."""
 
 SIGMA = 10.0
 SEED = 20010101
@@ -33,7 +35,7 @@ Level = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def noisy_level(fan_out: int, filled: float, children: int) -> Level:
-    """Noisy children, totals and offsets of one level: a share of the children has heavy-tailed trips."""
+    """Return noisy children, totals and offsets of one level, where a share of the children has heavy-tailed trips."""
     generator = np.random.default_rng([SEED, fan_out])
     parents = children // fan_out
     trips = np.ceil(generator.pareto(1.1, (parents, fan_out)).clip(0, 1e5))
@@ -44,7 +46,7 @@ def noisy_level(fan_out: int, filled: float, children: int) -> Level:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="small levels, to see that it runs")
@@ -66,7 +68,7 @@ def main() -> None:
 
 
 def _by_fan_out(rates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a projection and share, one column a fan-out."""
+    """Return one row per projection and share, with one column per fan-out."""
     rows: dict[tuple[str, float], dict[str, Any]] = {}
     for rate in rates:
         of = {"projection": rate["projection"], "filled": rate["filled"]}

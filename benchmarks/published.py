@@ -1,8 +1,8 @@
-"""The authors' published errors beside ours, at the budget that their runs really spent: half of the stated rho.
+"""Compare the errors published in [boninsegna2025inftda] with ours, at half of the stated rho.
 
-Their code divides the budget by 2T where T levels are measured (spec 1, "Algorithm"). What they measured on real
-commuters can be compared in kind alone, since ours of that shape are made up; what they measured on binary trees can
-be compared in numbers.
+Half of it is the budget that the authors' runs spent, because their code divides the budget by 2T where T levels are
+measured. Their errors on binary trees can be compared in numbers. Those on real commuters can be compared in kind only,
+because our data of that shape are synthetic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOP_DOWN = ("inftda", "tda_l2")
 
 
 def medians(data: KnownFlows, mechanism: str, epsilon: str, runs: int) -> list[dict[str, float]]:
-    """Medians of some runs at half of the rho that the authors state, one row a level."""
+    """Return the medians of several runs at half of the rho that the authors state, one row per level."""
     budget = Budget(rho=rho_for_epsilon(Fraction(epsilon), DELTA, "bun_steinke") / 2, delta=DELTA)
     plan = plan_release(
         data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
@@ -42,7 +42,7 @@ def medians(data: KnownFlows, mechanism: str, epsilon: str, runs: int) -> list[d
 
 
 def binary_complete(runs: int) -> list[dict[str, Any]]:
-    """Largest absolute errors at epsilon 1, level by level, and their ratios to the published ones."""
+    """Return the largest absolute errors at epsilon 1 by level, with their ratios to the published ones."""
     data = synthetic_data_sets()["binary complete"]()
     rows = []
     for mechanism in TOP_DOWN:
@@ -62,7 +62,7 @@ def binary_complete(runs: int) -> list[dict[str, Any]]:
 
 
 def italy(runs: int) -> list[dict[str, Any]]:
-    """Errors and rates of the top-down mechanisms on made-up flows of Italy's shape, and the published ones."""
+    """Return errors and rates of the top-down mechanisms on synthetic flows like Italy's, and the published ones."""
     data = synthetic_data_sets()["italy"]()
     rows = []
     for result in PUBLISHED:
@@ -83,7 +83,7 @@ def italy(runs: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run both and print them."""
+    """Run both comparisons and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="few runs, to see that it runs")

@@ -1,4 +1,4 @@
-"""Range queries to judge boxes by, drawn from a generator with a seed (spec 5, "Evaluation")."""
+"""Draw range queries to evaluate boxes, with a seed; for their shapes see [shaham2022stops, section 6.1]."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from od_core.stops.geometry.grid import Grid, Points
 from od_core.stops.geometry.queries import Ranges
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
-"""Shares of a side that a query takes. One of 1 % is nearly always empty in four dimensions and more."""
+"""Shares of a side that a query covers. A query that covers 1 % of each side is nearly always empty in four or more
+dimensions."""
 
 
 def random_ranges(grid: Grid, queries: int, seed: int) -> Ranges:
-    """Any shape and size: in every dimension two cells drawn evenly, and all between; shape (queries, d, 2)."""
+    """Draw queries of any shape and size: two cells in every dimension, uniformly, and all cells between them.
+
+    The shape is (queries, d, 2).
+    """
     ends = np.random.default_rng(seed).integers(0, np.array(grid.sizes)[:, None], (queries, grid.dimensions, 2))
     return np.sort(ends, axis=2)
 
 
 def sized_ranges(grid: Grid, queries: int, seed: int) -> Ranges:
-    """From ``LEAST_SIDE`` to ``MOST_SIDE`` of every side, anywhere in the space; shape (queries, d, 2)."""
+    """Draw queries of ``LEAST_SIDE`` to ``MOST_SIDE`` of every side, anywhere; shape (queries, d, 2)."""
     generator = np.random.default_rng(seed)
     lengths = _lengths(generator, grid, queries)
     first = generator.integers(0, np.array(grid.sizes) - lengths + 1)
@@ -27,13 +31,13 @@ def sized_ranges(grid: Grid, queries: int, seed: int) -> Ranges:
 
 
 def ranges_about(points: Points, grid: Grid, queries: int, seed: int) -> Ranges:
-    """Around records drawn from the points, as large as :func:`sized_ranges`; cut off where the space ends.
+    """Draw queries around random records, as large as :func:`sized_ranges`, cut off at the ends of the space.
 
     Args:
-        points: one at least.
-        grid: theirs.
-        queries: how many.
-        seed: of the generator.
+        points: at least one point.
+        grid: grid of the points.
+        queries: number of queries.
+        seed: seed of the generator.
     """
     generator = np.random.default_rng(seed)
     centres = points[generator.integers(0, len(points), queries)].astype(np.int64)
@@ -44,7 +48,7 @@ def ranges_about(points: Points, grid: Grid, queries: int, seed: int) -> Ranges:
 
 
 def _lengths(generator: np.random.Generator, grid: Grid, queries: int) -> NDArray[np.int64]:
-    """Cells of a query in every dimension, to the nearest whole number and at least 1; shape (queries, d)."""
+    """Draw the number of cells of each query in every dimension, rounded, at least 1; shape (queries, d)."""
     shares = generator.uniform(LEAST_SIDE, MOST_SIDE, (queries, grid.dimensions))
     lengths: NDArray[np.int64] = np.maximum(np.rint(shares * np.array(grid.sizes)), 1).astype(np.int64)
     return lengths

@@ -1,4 +1,4 @@
-"""Time of ``release_flows``: a month of flights, and a national table of 8,092 zones.
+"""Measure the time of ``release_flows`` on a month of flights and on a national table of 8,092 zones.
 
 python -m benchmarks.release --json
 """
@@ -21,12 +21,12 @@ FLIGHTS = Path(__file__).resolve().parent.parent / "data" / "us_flights"
 
 
 def flights() -> tuple[pd.DataFrame, Geography]:
-    """Records of June 2001 and the public airports."""
+    """Return the records of June 2001 and the public airports."""
     return read_flights(FLIGHTS)
 
 
 def national(scale: float) -> tuple[pd.DataFrame, Geography]:
-    """Synthetic commuting between the towns of a country."""
+    """Return synthetic commuting between the towns of a country."""
     flows = italy(SEED, scale=scale)
     return flows.to_frame(), flows.geography
 

@@ -1,10 +1,10 @@
-"""Time and memory of whole releases, from counts in tree order to the released table.
+"""Measure time and memory of whole releases, from counts in tree order to the released table.
 
     python -m benchmarks.scale --json
     python -m benchmarks.scale --case italy --epsilon 1 --noise table
 
-Ledger and durable measurement files are included; making and sorting the data is not, and is shown apart. Each case
-runs in a process of its own, so that its peak of memory is its own; the invariants are checked in every one.
+Times include the ledger and durable measurement files. Making the data is not included; sorting it is shown apart. Each
+case runs in its own process, which gives its own peak memory, and checks the invariants.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ RUNS = [
     ("italy_sections", "1", "table"),
     ("italy_sections", "10", "table"),
 ]
-"""Case, epsilon, noise; all by mechanism inftda, and again by inftda_refined where the noise is the table's."""
+"""Case, epsilon and noise. All run with mechanism inftda, and those with noise ``table`` also with inftda_refined."""
 
 
 def measured(
     case: str, epsilon: str, noise: str, *, mechanism: str = "inftda", repeats: int, small: bool
 ) -> dict[str, Any]:
-    """Figures of one case, in this process: medians of some repeats after one that does not count."""
-    rehearse()  # kernels are loaded, or compiled, once a process
+    """Measure one case in this process: medians of several repeats, after one that does not count."""
+    rehearse()  # kernels are loaded or compiled once per process
     flows = CASES[case](small)
     budget = Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
     plan = plan_release(
         flows.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
     )
-    _ = plan.digest  # the geographies' digests are made once a process
-    reset_peak_memory()  # of making the data
+    _ = plan.digest  # digests of geographies are computed once per process
+    reset_peak_memory()  # making the data has raised it
     start = time.perf_counter()
     trips = TripCounts.from_pairs(plan.tree, flows.origin, flows.destination, flows.trips)
     result: dict[str, Any] = {
@@ -76,7 +76,7 @@ def measured(
         "sort_seconds": time.perf_counter() - start,
     }
     facade = None
-    if len(flows.trips) <= 1_000_000:  # as text, the pairs of the sections alone would fill the memory
+    if len(flows.trips) <= 1_000_000:  # the pairs of italy_sections as text would fill the memory
         facade = functools.partial(_facade_seconds, flows.to_frame(), flows, plan, noise)
     del flows
     phases: list[dict[str, float]] = []
@@ -98,7 +98,7 @@ def measured(
 
 
 def _facade_seconds(frame: Any, flows: SyntheticFlows, plan: ReleasePlan, noise: str) -> float:
-    """``release_flows`` from table to table, without a ledger."""
+    """Return the seconds of ``release_flows`` from table to table, without a ledger."""
     start = time.perf_counter()
     release = release_flows(
         frame,
@@ -114,7 +114,7 @@ def _facade_seconds(frame: Any, flows: SyntheticFlows, plan: ReleasePlan, noise:
 
 
 def main() -> None:
-    """Run the cases, each in a process of its own, and print their figures."""
+    """Run the cases, each in its own process, and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
@@ -133,7 +133,7 @@ def main() -> None:
     cases = []
     refined = [(*run, "inftda_refined") for run in RUNS if run[-1] == "table"]
     for name, epsilon, noise, mechanism in steps([*((*run, "inftda") for run in RUNS), *refined], "scale"):
-        if options.small:  # too little to be worth a process
+        if options.small:  # too small for a separate process
             cases.append(measured(name, epsilon, noise, mechanism=mechanism, repeats=1, small=True))
             continue
         chosen = ["--case", name, "--epsilon", epsilon, "--noise", noise, "--repeats", str(repeats)]

@@ -1,13 +1,14 @@
-"""Trips with stops: errors of range queries under every mechanism, and time and memory of large releases.
+"""Measure trips with stops: errors of range queries with every mechanism, and time and memory of large releases.
 
     python -m benchmarks.stops --json > results.json
     python -m benchmarks.stops --read results.json --markdown
     python -m benchmarks.stops --part errors --case "flights, 4 dimensions" --epsilon 0.1 --runs 3
     python -m benchmarks.stops --part scale
 
-Errors are relative, means over 1,000 queries; a figure is the median of some runs. Every run is an independent draw of
-the table's noise: there is no seed but that of made-up data and of the queries. Times are of one mechanism's draw, from
-points to noisy boxes; in the part ``scale`` each runs in a process of its own, so that its peak of memory is its own.
+Errors are relative, as means over 1,000 queries; a figure is the median of several runs. Every run is an independent
+draw of the noise of the backend ``table``; only synthetic data and queries have a seed. Times are of the draw of a
+mechanism, from points to noisy boxes. In the part ``scale``, each draw runs in its own process, which gives its own
+peak memory.
 """
 
 from __future__ import annotations
@@ -86,13 +87,13 @@ CLOUDS: dict[str, tuple[Callable[..., KnownPoints], tuple[float, ...]]] = {
 
 
 def cloud(kind: str, shape: float, dimensions: int, *, small: bool) -> KnownPoints:
-    """One of the paper's clouds; where small, of few points."""
+    """Return a synthetic cloud after [shaham2022stops, section 6.1]; if ``small``, with few points."""
     make = CLOUDS[kind][0]
     return make(SEED, dimensions, shape, trips=2_000) if small else make(SEED, dimensions, shape)
 
 
 def flown(*, two_legs: bool, small: bool) -> KnownPoints:
-    """Flights of a month, or connections made up of them; where small, one of 500."""
+    """Return the flights of a month, or connections made from them; if ``small``, one of every 500."""
     data = connections(FLIGHTS, FLIGHTS_MONTH, SEED) if two_legs else flights(FLIGHTS, FLIGHTS_MONTH)
     return replace(data, points=data.points[::500].copy()) if small else data
 
@@ -110,12 +111,12 @@ EPSILONS = ("0.1", "0.3", "0.5")
 NOISE = "table"
 RUNS, QUERIES = 7, 1_000
 ENDS: dict[str, Callable[[Sequence[float]], float]] = {"": statistics.median, "_least": min, "_most": max}
-"""What is kept of the figures of some runs."""
+"""Statistics of the figures of several runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """A data set, the queries of each kind behind one another, and their true answers."""
+    """A data set, its queries, one kind after the other, and their true answers."""
 
     data: KnownPoints
     ranges: Ranges
@@ -123,7 +124,7 @@ class Questions:
     floors: tuple[float, float]
 
     def errors(self, answered: Reals, kind: str) -> dict[str, float]:
-        """Mean relative error of the answers to one kind of queries, by floor."""
+        """Return the mean relative error of the answers to one kind of queries, by floor."""
         queries = len(self.true) // len(KINDS)
         some = slice(KINDS.index(kind) * queries, (KINDS.index(kind) + 1) * queries)
         return {
@@ -134,7 +135,7 @@ class Questions:
 
 @lru_cache(maxsize=1)
 def questions(case: str, *, small: bool) -> Questions:
-    """Those of a case, made once for all contenders."""
+    """Return the questions of a case, made once for all contenders."""
     data, queries = CASES[case](small=small), 20 if small else QUERIES
     ranges = np.concatenate(
         [
@@ -147,23 +148,24 @@ def questions(case: str, *, small: bool) -> Questions:
 
 
 def root(epsilon: str) -> ChargedPath:
-    """A path with the whole budget left; trips are added or removed."""
+    """Return the path of the root with the whole budget remaining; trips are added or removed."""
     return ChargedPath(laplace_source(noise_named(NOISE)), 1, Fraction(epsilon))
 
 
 def answered_by(asked: Questions, boxes: Boxes) -> dict[str, Reals]:
-    """Answers by the counts as they were drawn, and by those made whole."""
+    """Return the answers from the noisy counts, and those from the integer counts."""
     index = BoxIndex.of(boxes.lower, boxes.upper)
     counts = {"noisy": boxes.noisy, "whole": whole_counts(boxes.noisy)}
     return {name: index.answers(values, asked.ranges) for name, values in counts.items()}
 
 
 def never_materialised(asked: Questions, epsilon: str) -> dict[str, Reals]:
-    """What IDENTITY would answer on more cells than can be listed: truth plus the noise of the query's V cells.
+    """Return the answers of IDENTITY where there are more cells than can be listed.
 
-    The sum of V discrete Laplace draws with a = e^-epsilon is the difference of two negative binomial ones, V and
-    1 - a each. So every answer has its exact law, and the mean error its expectation; but answers of one run do not
-    share the noise of the cells that queries have in common.
+    An answer is the truth plus the noise of the V cells of the query. With a = e^-epsilon, the sum of V discrete
+    Laplace draws is the difference of two negative binomial draws with parameters V and 1 - a. So every answer has its
+    exact distribution, and the mean error its exact expectation. However, the answers of a run do not share the noise
+    of the cells that queries have in common.
     """
     generator = np.random.default_rng()
     cells = np.prod((asked.ranges[:, :, 1] - asked.ranges[:, :, 0] + 1).astype(np.float64), axis=1)
@@ -173,7 +175,7 @@ def never_materialised(asked: Questions, epsilon: str) -> dict[str, Reals]:
 
 
 def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: bool) -> list[dict[str, Any]]:
-    """Errors of some runs of one contender, a row for each kind of queries: medians, least and most."""
+    """Measure the errors of several runs of a contender, one row per kind of queries: medians, least and most."""
     asked = questions(case, small=small)
     made, grid = contender.made, asked.data.grid
     row: dict[str, Any] = {"case": case, "epsilon": epsilon, "contender": contender.label, "runs": runs}
@@ -198,7 +200,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
 
 
 def answers_of_zero(case: str, epsilon: str, *, small: bool) -> list[dict[str, Any]]:
-    """The errors of answering 0, a row for each kind of queries."""
+    """Return the errors of answering 0, one row per kind of queries."""
     asked = questions(case, small=small)
     zero = np.zeros(len(asked.true))
     row = {"case": case, "epsilon": epsilon, "contender": ANSWER_ZERO, "runs": 1}
@@ -206,7 +208,7 @@ def answers_of_zero(case: str, epsilon: str, *, small: bool) -> list[dict[str, A
 
 
 def figures(asked: Questions, answered: Sequence[dict[str, Reals]], kind: str) -> dict[str, float | None]:
-    """Median, least and most error over the runs by counts and floor; None where there is no answer."""
+    """Return the median, least and most error over the runs, by counts and floor; None where there is no answer."""
     found: dict[str, float | None] = {}
     for counts, floor in product(COUNTS, FLOORS):
         values = [asked.errors(run[counts], kind)[floor] for run in answered if counts in run]
@@ -220,14 +222,14 @@ SCALES: dict[str, tuple[int, int]] = {
     "10 M trips, 256^6": (10_000_000, 256),
     "1 M trips, 10^6": (1_000_000, 10),
 }
-"""Trips and side, in six dimensions; on the last IDENTITY has a million boxes."""
+"""Number of trips, and cells of a side, in six dimensions. In the last case, IDENTITY has a million boxes."""
 
 
 def scale(name: str, contender: Contender, *, small: bool) -> dict[str, Any]:
-    """Seconds and peak memory of one draw and of 1,000 random queries, in this process, at epsilon 1.
+    """Measure the time and peak memory of one draw at epsilon 1, and the time of 1,000 random queries, in this process.
 
-    A draw of few trips that does not count goes before it, for the kernels; the points are made before the peak is
-    taken, and are part of it.
+    A small draw to load the kernels comes first and does not count. The points are made before the peak memory is
+    reset, and are part of it.
     """
     trips, side = SCALES[name]
     trips, queries = (2_000, 20) if small else (trips, QUERIES)
@@ -264,11 +266,11 @@ def measured(
     *,
     small: bool,
 ) -> dict[str, Any]:
-    """All figures that are asked for."""
+    """Measure all figures that are requested."""
     results: dict[str, Any] = {"machine": machine(), "noise": NOISE, "scale": [], "errors": []}
     if part != "errors":
         for name, contender in steps(list(product(SCALES, contenders)), "scale"):
-            if small:  # too little to be worth a process
+            if small:  # too small for a separate process
                 results["scale"].append(scale(name, contender, small=True))
                 continue
             results["scale"] += json.loads(fresh_process("benchmarks.stops", "--scale-of", name, contender.label))
@@ -281,7 +283,7 @@ def measured(
 
 
 def main() -> None:
-    """Measure, or read what was measured, and print the figures."""
+    """Measure the figures, or read measured ones, and print them."""
     labels = [contender.label for contender in CONTENDERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -1,4 +1,4 @@
-"""Tables of what :mod:`benchmarks.stops` has measured."""
+"""Format the results of :mod:`benchmarks.stops` as tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.tables import figure, markdown_table
 
 REFERENCE = "daf_entropy, nearest"
-"""The paper's best, with its m to the nearest whole number: what the others are compared with."""
+"""Best mechanism of [shaham2022stops], with m rounded to the nearest integer. The others are compared with it."""
 
 KINDS = ("random", "sized", "about records")
 COUNTS = ("noisy", "whole")
@@ -22,10 +22,11 @@ Row = dict[str, Any]
 
 
 def compared(rows: Sequence[Row], queries: str) -> list[dict[str, str]]:
-    """Raw counts at epsilon 0.1 and floor N/1000 in 4 and 6 dimensions: errors over those of the paper's best.
+    """Compare the errors of mechanisms with those of the reference, for the noisy counts in 4 and 6 dimensions.
 
-    Medians over the data sets; for the default, the geometric mean. Sets on which one of the two has no answer are
-    left out, and their number is given.
+    The errors are those at epsilon 0.1 and floor N/1000. Their ratios are summarised over the data sets by median,
+    geometric mean, least and most. Data sets on which one of the two has no answer are left out, and the number of the
+    others is given.
     """
     by_case: dict[str, dict[str, float | None]] = {}
     for row in rows:
@@ -49,7 +50,7 @@ def compared(rows: Sequence[Row], queries: str) -> list[dict[str, str]]:
 
 
 def markdown(results: Row) -> str:
-    """Tables of the comparison, of all errors, of boxes and times."""
+    """Return tables of the comparison, of all errors, and of boxes and times."""
     rows, text = results["errors"], []
     for queries in dict.fromkeys(row["queries"] for row in rows):
         if lines := compared(rows, queries):
@@ -58,7 +59,7 @@ def markdown(results: Row) -> str:
     for epsilon, queries, counts, floor in product(epsilons, KINDS, COUNTS, FLOORS):
         headline = (queries, floor) == (KINDS[0], "thousandth")
         if not headline and epsilon != epsilons[0]:
-            continue  # all kinds of figures at one epsilon are enough to read
+            continue  # all kinds of figures are shown at one epsilon only
         some = _chosen(rows, epsilon, queries)
         cells = [_error(row, f"{counts}_{floor}", spread=headline and counts == "noisy") for row in some]
         text += [f"### Epsilon {epsilon}, {queries} queries, {counts} counts, floor {FLOORS[floor]}", ""]
@@ -77,7 +78,7 @@ def _chosen(rows: Sequence[Row], epsilon: str, queries: str) -> list[Row]:
 
 
 def _by_case(rows: Sequence[Row], cells: Sequence[str]) -> list[dict[str, str]]:
-    """One line a data set, one column a mechanism."""
+    """Return one line per data set, with one column per mechanism."""
     lines: dict[str, dict[str, str]] = {}
     for row, cell in zip(rows, cells, strict=True):
         lines.setdefault(row["case"], {"data set": row["case"]})[row["contender"]] = cell
@@ -86,7 +87,7 @@ def _by_case(rows: Sequence[Row], cells: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _error(row: Row, column: str, *, spread: bool) -> str:
-    """The median, with a star where the boxes could not be listed, and least and most where they are wanted."""
+    """Return the median, with a star if the mechanism refused, and on request with the least and most."""
     value = row[column]
     if value is None:
         return "-"
@@ -117,7 +118,7 @@ def _scale_line(row: Row) -> dict[str, str]:
 
 
 def in_short(results: Row) -> Row:
-    """Medians of the raw counts at floor N/1000, for a terminal."""
+    """Return the medians of the noisy counts at floor N/1000, for a terminal."""
     lines = [
         {
             "data set": row["case"],

@@ -1,11 +1,11 @@
-"""Groups with known sizes, for evaluation and benchmarks: made up in the papers' shapes, or counted from public data.
+"""Provide groups with known sizes: synthetic ones in the shapes of published data sets, or counted from public data.
 
-The made-up ones are drawn from a generator with a seed, by design: the same seed gives the same groups (with the same
-NumPy). None of it may ever serve as noise. What a release must not know, :class:`KnownGroups` says by its marking: the
-sizes are synthetic or public, so that errors against them may be shown.
+Synthetic groups are drawn with a seed on purpose: the same seed gives the same groups with the same NumPy. They must
+never serve as noise. :class:`KnownGroups` marks the sizes as synthetic or public, so that errors against them may be
+shown.
 
-Sources: Kuo et al., section 6.1; Fioretto, Van Hentenryck & Zhu, section 11 ("Datasets"). Their own files are either
-not public or hundreds of millions of groups, so the shapes are made again, smaller.
+The shapes follow [kuo2018countofcounts, section 6.1] and [fioretto2019hierarchical, section 11]. The authors' own files
+are not public, or have hundreds of millions of groups, so the groups are made again in a smaller number.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ HOUSEHOLDS = (31_204_909, 38_243_143, 18_758_985, 15_625_328, 7_538_631, 3_074_0
 """Households of 1, 2, .. 6 and of 7 or more members, 2010 Census of the United States, Summary File 1, table H13."""
 
 OUTLIERS = 50
-"""Group quarters far above all households, uniform over the sizes: the number of both papers."""
+"""Number of group quarters, as in both papers. Their sizes are uniform, and mostly far above all households."""
 
 STATES = 52
 """50 states, Puerto Rico and the District of Columbia, as in both papers."""
 
 FLIGHTS_TOP_CODE = 1500
-"""Departures of an airport and day that are told apart; the busiest airport has below 1,000."""
+"""Top code of the departures of an airport and day. The busiest airport has fewer than 1,000."""
 
 Reals = NDArray[np.float64]
 
@@ -49,14 +49,14 @@ class KnownGroups:
     """Groups whose sizes may be known. Errors against them are NOT private.
 
     Attributes:
-        name: of the data set, for tables and figures.
-        marking: why the sizes may be known: made up, or published by their owner.
-        geography: of the areas; its levels are measured.
+        name: name of the data set, for tables and figures.
+        marking: why the sizes may be known: they are synthetic, or their owner has published them.
+        geography: geography of the areas; its levels are measured.
         groups: areas and sizes.
-        top_code: K, by what is said of the data in public, not by the sizes.
+        top_code: K, chosen from public descriptions of the data and not from the sizes.
 
     Raises:
-        OdError: marked as anything else.
+        OdError: The marking is neither ``synthetic`` nor ``public``.
     """
 
     name: str
@@ -72,7 +72,7 @@ class KnownGroups:
         return f"KnownGroups({self.name!r}, {self.marking})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a group: group, area, size, as :func:`od_core.group_sizes.release_group_sizes` takes them."""
+        """Return one row per group, as :func:`od_core.group_sizes.release_group_sizes` takes it: group, area, size."""
         areas = self.geography.codes_of(self.geography.depth, self.groups.area)
         return pd.DataFrame({"group": np.arange(len(areas)), "area": areas, "size": self.groups.size})
 
@@ -80,17 +80,20 @@ class KnownGroups:
 def households(
     seed: int, *, states: int = STATES, counties: int = 10, groups: int = 234, top_code: int = 10_000
 ) -> KnownGroups:
-    """Households and group quarters by nation, state and county, as Kuo et al. made them ("partially synthetic").
+    """Make households and group quarters by nation, state and county, after [kuo2018countofcounts, section 6.1].
 
-    Sizes 1 to 6 have the shares of ``HOUSEHOLDS``; from 6 on each size has r times as many groups as the one before,
-    with the r that gives the published number of 7 or more. Then ``OUTLIERS`` groups have a size from 1 to 10,000.
+    Sizes 1 to 6 have the shares of ``HOUSEHOLDS``. From 6 on, each size has r times as many groups as the size before
+    it, with the r that gives the published number of households of 7 or more. Then ``OUTLIERS`` groups get a size from
+    1 to 10,000.
 
     Args:
-        seed: of the generator.
-        states, counties: counties of each state. The default, 520 counties, is a sixth of the country's.
-        groups: of each county. The default, 121,680 in all, is a thousandth of the country's households.
-        top_code: K, the largest of their sizes by default. They take 100,000, which they call conservative: ten times
-            as many cells, nearly all of them empty.
+        seed: seed of the generator.
+        states, counties: number of states, and of counties of each state. The default, 520 counties in all, is a sixth
+            of the real number.
+        groups: number of groups of each county. The default, 121,680 in all, is a thousandth of the households of the
+            country.
+        top_code: K; by default the largest of the authors' sizes. They use 100,000, which they call conservative and
+            which gives ten times as many cells, nearly all of them empty.
     """
     generator = _generator(seed)
     size = _household_sizes(generator, states * counties * groups)
@@ -101,18 +104,20 @@ def households(
 
 
 def census(seed: int, *, counties: int = 3_144, groups: int = 1_176_304, top_code: int = 1_000) -> KnownGroups:
-    """Households and group quarters by nation, state and county, as Fioretto et al. made them; sizes from 1.
+    """Make households and group quarters by nation, state and county, after [fioretto2019hierarchical]; sizes from 1.
 
-    As :func:`households`, with their outliers from 10 to 1,000, and counties of very unequal size.
+    The sizes are those of :func:`households`, with outliers from 10 to 1,000, and the counties have very unequal
+    numbers of groups.
 
     Args:
-        seed: of the generator.
-        counties: in ``STATES`` states; theirs (they also speak of 7,592 leaves).
-        groups: of all counties, at least one each; a hundredth of theirs.
-        top_code: K; theirs, called N.
+        seed: seed of the generator.
+        counties: number of counties in all ``STATES`` states. The default is the authors' number; they also mention
+            7,592 leaves.
+        groups: number of groups of all counties, at least one each. The default is a hundredth of the authors' number.
+        top_code: K; the default is the authors' N.
 
     Raises:
-        OdError: fewer counties than states, or fewer groups than counties.
+        OdError: There are fewer counties than states, or fewer groups than counties.
     """
     generator = _generator(seed)
     per_state = _at_least_one(generator.gamma(2.0, size=STATES), counties)
@@ -123,41 +128,42 @@ def census(seed: int, *, counties: int = 3_144, groups: int = 1_176_304, top_cod
 
 
 def taxis(seed: int, *, zones: int = 263, groups: int = 13_282, top_code: int = 13_282) -> KnownGroups:
-    """Pick-ups of a taxi by city, borough and zone, as in New York: few groups a zone, sizes large and heavy-tailed.
+    """Make pick-ups of a taxi by city, borough and zone, after the New York data of [fioretto2019hierarchical].
 
-    A taxi belongs to one zone. Sizes are log-normal about the mean of Fioretto et al., 24,489,743 pick-ups of 13,282
-    taxis, and end at their largest, 13,282. (Their L1 errors, of millions, need more groups than that: 13,282 is their
-    number of sizes. How many groups they have they do not say; here are few.)
+    A taxi belongs to one zone, a zone has few taxis, and sizes are large and heavy-tailed. They are log-normal around
+    the authors' mean, 24,489,743 pick-ups of 13,282 taxis, up to their largest size, 13,282. The authors state 13,282
+    groups, but their L1 errors of millions need more, because two tables of G groups differ by at most 2 G at a level.
+    The number is that of their sizes.
 
     Args:
-        seed: of the generator.
-        zones: in six boroughs; theirs.
-        groups: taxis of all zones, some of which may have none; theirs.
-        top_code: K; theirs, called N.
+        seed: seed of the generator.
+        zones: number of zones in six boroughs; the default is the authors' number.
+        groups: number of taxis of all zones, some of which may have none; the default is the authors' number.
+        top_code: K; the default is the authors' N.
 
     Raises:
-        OdError: fewer zones than boroughs.
+        OdError: There are fewer zones than boroughs.
     """
     generator = _generator(seed)
     per_borough = _at_least_one(generator.gamma(2.0, size=6), zones)
     weight = _lognormal(generator, zones, 1.0)
     per_area = generator.multinomial(groups, weight / weight.sum()).astype(np.int64)
-    size = np.exp(generator.normal(np.log(24_489_743 / 13_282) - 0.5, 1.0, groups))  # of mean exp(mu + 1/2)
+    size = np.exp(generator.normal(np.log(24_489_743 / 13_282) - 0.5, 1.0, groups))  # the mean is exp(mu + 1/2)
     geography = _tree(["city", "borough", "zone"], [1, 6], per_borough)
     return _known("taxis", geography, per_area, np.minimum(size.astype(np.int64), 13_282), top_code)
 
 
 def departures(folder: Path, month: str) -> KnownGroups:
-    """US domestic flights by airport and day: a group is an airport and a day, its members are the departures.
+    """Read US domestic flights by airport and day: an airport and day is a group, and its members are the departures.
 
-    Public data of the Bureau of Transportation Statistics. A day without departures is a group of size 0.
+    The data are public data of the Bureau of Transportation Statistics. A day without departures is a group of size 0.
 
     Args:
-        folder: as ``data/us_flights``.
-        month: such as ``2001-01``.
+        folder: folder such as ``data/us_flights``.
+        month: month such as ``2001-01``.
 
     Raises:
-        OdError: there is no such file, or it cannot be read.
+        OdError: A file is missing or cannot be read.
     """
     levels = ["region", "division", "state", "airport"]
     geography = Geography.from_frame(read_zones(folder / "airports.csv"), levels=levels)
@@ -169,19 +175,19 @@ def departures(folder: Path, month: str) -> KnownGroups:
 
 
 def synthetic_groups() -> dict[str, Callable[[], KnownGroups]]:
-    """How each made-up data set of the comparison is made, by its name."""
+    """Return the functions that make the synthetic data sets of the comparison, by name."""
     return {made.__name__: partial(made, SEED) for made in (households, census, taxis)}
 
 
 def _known(name: str, geography: Geography, per_area: Counts, size: Counts, top_code: int) -> KnownGroups:
-    """Sizes, in any order, dealt out to the leaf areas."""
+    """Assign the sizes, in the order given, to the leaf areas, and return the data set."""
     area = np.repeat(np.arange(len(per_area)), per_area)
     order = np.lexsort((size, area))
     return KnownGroups(name, "synthetic", geography, GroupSizes(area.astype(np.int32), size[order]), top_code)
 
 
 def _household_sizes(generator: np.random.Generator, groups: int) -> Counts:
-    """Sizes with the published shares of 1 to 6 members, and a geometric tail above them."""
+    """Draw sizes with the published shares of 1 to 6 members and a geometric tail above them."""
     *small, above = HOUSEHOLDS
     tail = above / (above + small[-1])  # n6 (r + r^2 + ..) = n7+
     size = generator.choice(np.arange(1, 8), groups, p=np.array(HOUSEHOLDS) / sum(HOUSEHOLDS))
@@ -190,7 +196,7 @@ def _household_sizes(generator: np.random.Generator, groups: int) -> Counts:
 
 
 def _some_become(generator: np.random.Generator, size: Counts, least: int, most: int) -> None:
-    """Give ``OUTLIERS`` groups, or all where there are fewer, a size between two."""
+    """Give ``OUTLIERS`` groups, or all if there are fewer, a uniform size between two."""
     outliers = generator.choice(len(size), min(OUTLIERS, len(size)), replace=False)
     size[outliers] = generator.integers(least, most + 1, len(outliers))
 
@@ -201,7 +207,7 @@ def _lognormal(generator: np.random.Generator, count: int, sigma: float) -> Real
 
 
 def _at_least_one(weights: Reals, total: int) -> Counts:
-    """Whole numbers of at least 1 with a sum of ``total``, about in proportion to weights; shape of ``weights``."""
+    """Return integers of at least 1 that sum to ``total``, about in proportion to the weights; shape of ``weights``."""
     if total < len(weights):
         raise OdError(
             "OD-SYNTHETIC",
@@ -218,7 +224,11 @@ def _repeated(areas: int, children: int) -> Counts:
 
 
 def _tree(names: list[str], sizes: list[int], last: Counts) -> Geography:
-    """One area at the first level, ``sizes[1]`` below it, and as many leaf areas below each as ``last`` says."""
+    """Make a geography of three levels below the whole space.
+
+    The first level has one area (``sizes[0]`` is 1), which has ``sizes[1]`` children. ``last`` gives the number of leaf
+    areas below each of those.
+    """
     fan_outs = [np.array([sizes[0]]), np.array([sizes[1]]), last]
     codes, above = [], [""]
     for counts in fan_outs:

@@ -1,7 +1,7 @@
-"""Trips with stops that may be known, for evaluation and benchmarks: clouds in the paper's shapes, and public flights.
+"""Provide trips with stops that may be known: synthetic clouds, and public flights.
 
-The made-up ones are drawn from a generator with a seed, by design: the same seed gives the same points (with the same
-NumPy). None of it may ever serve as noise. Source of the clouds: Shaham, Ghinita & Shahabi, section 6.1.
+The clouds follow [shaham2022stops, section 6.1]. Synthetic trips are drawn with a seed on purpose: the same seed gives
+the same points with the same NumPy. They must never serve as noise.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from od_core.stops.geometry.grid import Grid, Points
 from od_core.stops.geometry.map_grid import MapGrid
 
 TRIPS = 1_000_000
-"""Points of the paper's clouds."""
+"""Number of points of a cloud in [shaham2022stops]."""
 
 MAP_SIDE = 256
-"""Cells of a side of the map that flights are placed on."""
+"""Number of cells on each side of the map of the flights."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,13 +30,13 @@ class KnownPoints:
     """Trips as cells of a grid, which may be known. Errors against them are NOT private.
 
     Attributes:
-        name: of the data set, for tables and figures.
-        marking: why the trips may be known: made up, or published by their owner.
+        name: name of the data set, for tables and figures.
+        marking: why the trips may be known: they are synthetic, or their owner has published them.
         grid: public.
         points: cell of each trip; shape (trips, dimensions).
 
     Raises:
-        OdError: marked as anything else.
+        OdError: The marking is neither ``synthetic`` nor ``public``.
     """
 
     name: str
@@ -52,17 +52,17 @@ class KnownPoints:
 
 
 def gaussian(seed: int, dimensions: int, spread: float, *, trips: int = TRIPS, side: int | None = None) -> KnownPoints:
-    """A cloud about one cell, drawn evenly: each coordinate is normal about it, to the nearest cell.
+    """Draw a cloud around a uniformly drawn cell: each coordinate is normal around it, rounded to the nearest cell.
 
-    The paper writes N(c, var) and does not say in what unit, nor what becomes of a point outside the space. Here
-    the standard deviation is a share of the side, and a coordinate outside is drawn anew.
+    The source writes N(c, var) without the unit of var, and does not say what becomes of a point outside the space.
+    Here the standard deviation is a share of the side, and a coordinate outside is drawn again.
 
     Args:
-        seed: of the generator.
+        seed: seed of the generator.
         dimensions: d.
-        spread: standard deviation over the side.
+        spread: standard deviation divided by the side.
         trips: N.
-        side: cells of every dimension; the paper's N^(1/d), to the nearest, where left out.
+        side: number of cells of every dimension; by default N^(1/d) rounded, as in [shaham2022stops].
     """
     generator = np.random.default_rng(seed)
     side = _side(trips, dimensions) if side is None else side
@@ -73,14 +73,14 @@ def gaussian(seed: int, dimensions: int, spread: float, *, trips: int = TRIPS, s
 
 
 def zipf(seed: int, dimensions: int, a: float, *, trips: int = TRIPS, side: int | None = None) -> KnownPoints:
-    """Coordinates of the Zipf law P(x) ~ x^-a on the first cells; what it has beyond the side is drawn anew.
+    """Draw coordinates with the Zipf distribution P(x) ~ x^-a, truncated to the side.
 
     Args:
-        seed: of the generator.
+        seed: seed of the generator.
         dimensions: d.
-        a: above 0; the larger, the more crowded is the first cell.
+        a: exponent above 0; the larger it is, the more trips are in the first cell.
         trips: N.
-        side: as for :func:`gaussian`.
+        side: see :func:`gaussian`.
     """
     generator = np.random.default_rng(seed)
     side = _side(trips, dimensions) if side is None else side
@@ -91,17 +91,18 @@ def zipf(seed: int, dimensions: int, a: float, *, trips: int = TRIPS, side: int 
 
 
 def flights(folder: Path, month: str) -> KnownPoints:
-    """US domestic flights as cells (origin longitude, origin latitude, destination longitude, destination latitude).
+    """Read US domestic flights as cells of a map.
 
-    Public data of the Bureau of Transportation Statistics. The map is the least rectangle of degrees around all
+    A trip has the cells of origin longitude, origin latitude, destination longitude and destination latitude. The data
+    are public data of the Bureau of Transportation Statistics. The map is the smallest rectangle of degrees around all
     airports of the public list.
 
     Args:
-        folder: as ``data/us_flights``.
-        month: such as ``2001-06``.
+        folder: folder such as ``data/us_flights``.
+        month: month such as ``2001-06``.
 
     Raises:
-        OdError: the airport list cannot be read.
+        OdError: The airport list cannot be read.
     """
     cells = _airport_cells(folder)
     legs = _legs(folder, month)
@@ -110,24 +111,25 @@ def flights(folder: Path, month: str) -> KnownPoints:
 
 
 def connections(folder: Path, month: str, seed: int) -> KnownPoints:
-    """Made-up journeys of two flights: origin, stop, destination, two coordinates each.
+    """Make up journeys of two flights: origin, stop, destination, with two coordinates each.
 
-    SYNTHETIC: the records have no passengers. To every flight one that leaves its destination on the same day is
-    drawn, each with the same chance. Where there is none, or it flies back, there is no journey.
+    The journeys are SYNTHETIC, because the records have no passengers. For every flight, one of the flights that leave
+    its destination on the same day is drawn, each with the same chance. If there is none, or it flies back, there is no
+    journey.
 
     Args:
-        folder: as ``data/us_flights``.
-        month: of the flights.
-        seed: of the generator.
+        folder: folder such as ``data/us_flights``.
+        month: month of the flights.
+        seed: seed of the generator.
 
     Raises:
-        OdError: the airport list cannot be read.
+        OdError: The airport list cannot be read.
     """
     generator = np.random.default_rng(seed)
     cells = _airport_cells(folder)
     legs = _legs(folder, month).sort_values(["date", "origin"], kind="stable")
     origin, destination = legs["origin"].to_numpy(), legs["destination"].to_numpy()
-    day = pd.factorize(legs["date"])[0] * len(cells)  # sorted by day, so that numbers of days ascend
+    day = pd.factorize(legs["date"])[0] * len(cells)  # sorted by day, so the numbers of days ascend
     leaves, arrives = day + origin, day + destination
     first = np.searchsorted(leaves, arrives, side="left")
     choices = np.searchsorted(leaves, arrives, side="right") - first
@@ -139,7 +141,7 @@ def connections(folder: Path, month: str, seed: int) -> KnownPoints:
 
 
 def _normal(generator: np.random.Generator, centre: int, deviation: float, side: int, trips: int) -> NDArray[np.int32]:
-    """Normal coordinates to the nearest cell, those outside drawn anew; shape (trips,)."""
+    """Draw normal coordinates, rounded to the nearest cell, and draw again those outside; shape (trips,)."""
     cells = np.full(trips, -1, dtype=np.int64)
     while len(outside := np.flatnonzero((cells < 0) | (cells >= side))):
         cells[outside] = np.rint(generator.normal(centre, deviation, len(outside)))
@@ -147,14 +149,14 @@ def _normal(generator: np.random.Generator, centre: int, deviation: float, side:
 
 
 def _airport_cells(folder: Path) -> Points:
-    """Cell of each airport on the map, in the order of the public list; shape (airports, 2)."""
+    """Return the cell of each airport on the map, in the order of the public list; shape (airports, 2)."""
     airports = read_zones(folder / "airports.csv")
     degrees = airports["longitude"], airports["latitude"]
     return MapGrid.around(*degrees, MAP_SIDE, ("origin", "destination")).cells(*degrees)
 
 
 def _legs(folder: Path, month: str) -> pd.DataFrame:
-    """Flights of a month between airports of the public list: date, and the places of both in the list."""
+    """Return the flights of a month between listed airports: date, and the positions of both airports in the list."""
     airports = pd.Index(read_zones(folder / "airports.csv")["airport"])
     records = pd.read_parquet(folder / f"{month}.parquet")
     ends = {column: airports.get_indexer(records[column]) for column in ("origin", "destination")}

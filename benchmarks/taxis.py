@@ -1,7 +1,7 @@
-"""Monthly Parquet files of taxi trips, as TLC publishes them, through their reader: to leaf counts, and to releases.
+"""Measure monthly Parquet files of taxi trips in the format of TLC, through their reader, to leaf counts and releases.
 
-Twelve months of made-up trips between 263 zones, a few of them of an unknown place or of another month; all in one
-process, so that its peak memory is that of the largest step.
+The files are twelve months of made-up trips between 263 zones, a few of them from an unknown place or another month.
+Everything runs in one process, so the peak memory is that of the largest step.
 
 python -m benchmarks.taxis --json
 """
@@ -33,7 +33,7 @@ MONTHS = [f"2019-{month:02d}" for month in range(1, 13)]
 
 
 def geography() -> Geography:
-    """Zones 1 to 263 in six boroughs, and 264 for unknown places."""
+    """Return zones 1 to 263 in six boroughs, and zone 264 for unknown places."""
     numbers = range(1, ZONES + 2)
     boroughs = ["Unknown" if number > ZONES else f"borough {number % 6}" for number in numbers]
     areas = [f"{borough} / {number % 2}" for borough, number in zip(boroughs, numbers, strict=True)]
@@ -42,7 +42,10 @@ def geography() -> Geography:
 
 
 def make_month(month: str, trips: int, path: Path) -> None:
-    """One month's file: most trips between few zones, one in a hundred of an unknown place, one in 10,000 of 2009."""
+    """Write the file of a month.
+
+    Most trips are between few zones. One in a hundred has an unknown origin, and one in 10,000 has a date in 2009.
+    """
     with duckdb.connect() as connection:
         connection.sql(f"""
             SELECT 1::INTEGER AS VendorID, pickup AS tpep_pickup_datetime,
@@ -61,7 +64,7 @@ def make_month(month: str, trips: int, path: Path) -> None:
 
 
 def release_month(plan: ReleasePlan, source: Path, month: str, target: Path) -> dict[str, float]:
-    """From its file to a durable release; seconds by step, and whether its invariants hold."""
+    """Make a durable release from a file, check its invariants, and return the seconds of each step."""
     start = time.perf_counter()
     tree = plan.tree
     load_records(source, TLC.columns, month, target, record_format=TLC, geography=tree.origin)
@@ -74,7 +77,7 @@ def release_month(plan: ReleasePlan, source: Path, month: str, target: Path) -> 
 
 
 def main() -> None:
-    """Make the files, release all of them and print the figures."""
+    """Write the files, release all of them and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--small", action="store_true", help="few trips, to see that it runs")

@@ -1,8 +1,8 @@
-"""Time of one large release on one thread and on two, and on a machine that two other processes keep busy.
+"""Measure one large release on one thread and on two, and on a machine that two other processes keep busy.
 
     python -m benchmarks.threads --json
 
-Each setting runs :mod:`benchmarks.scale` in a process of its own.
+Each setting runs :mod:`benchmarks.scale` in its own process.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SETTINGS = {
     "two threads": ("2", 0),
     "two threads, two busy processes": ("2", 2),
 }
-"""Threads of the release, and processes beside it that do nothing but count."""
+"""Threads of the release, and number of busy processes beside it."""
 
 BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(100_000):\n        pass"
-"""Busy until the process that started it is gone, should that be killed."""
+"""Program that keeps a core busy until its parent process has ended, even if that is killed."""
 
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that each keep one core busy, ended on the way out."""
+    """Start processes that each keep one core busy, and end them on exit."""
     with ExitStack() as started:
         processes = []
         for _ in range(count):
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small table, to see that it runs")
     options = parser.parse_args()
     size = ["--small"] if options.small else ["--repeats", "3"]
-    before = machine()  # its load, without that of the busy processes
+    before = machine()  # before the busy processes add to the load
     settings: list[dict[str, Any]] = []
     for name, (threads, others) in steps(list(SETTINGS.items()), "threads"):
         with busy_processes(others):

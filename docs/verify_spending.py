@@ -2,9 +2,9 @@
 
     python3 verify_spending.py var/ledger.sqlite var/releases
 
-A second verifier: it needs Python 3.11 alone, shares no line with od-release, and does its own arithmetic, in fractions
-and in decimals that are rounded against the release. It ends with 0 where it finds no fault, else with 1. It sees
-neither records nor draws: ``od-release verify`` rebuilds the published tables from the measurements.
+This second verifier needs Python 3.11 alone and shares no code with od-release. It computes in fractions, and in
+decimals rounded against the release. It exits with 0 if it finds no fault, else with 1. It reads neither records nor
+draws: ``od-release verify`` rebuilds the published tables. Keys in brackets are those of references.bib.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Facts = dict[str, Any]
 ZERO, HAIR, UNIT = Fraction(0), Decimal(10) ** -50, 10**30
 EXACT = decimal.Context(prec=60)
 LENGTHS = {"day": 10, "week": 8, "quarter": 7, "month": 7, "year": 4}
-QUERIES = {"histogram": 2, "cumulative": 1, "sizes": 1}  # values of a level that a member more changes, by one each
-MOST_VALUES = 1_000_000  # of noise, that the exact privacy loss is summed over; wider noise is not recomputed
+QUERIES = {"histogram": 2, "cumulative": 1, "sizes": 1}  # values of a level that one added member changes by one
+MOST_VALUES = 1_000_000  # most values of a noise over which the exact loss is summed
 
 
 def ledger_entries(path: Path) -> list[Facts]:
-    """All entries, oldest first; ``facts`` is their content. Nothing is written, not even by SQLite."""
+    """Return all entries, oldest first, with their content as ``facts``. Nothing is written, not even by SQLite."""
     alone = "" if Path(f"{path}-wal").exists() else "&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{alone}", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
@@ -43,7 +43,7 @@ def ledger_entries(path: Path) -> list[Facts]:
 
 
 def chain_faults(entries: list[Facts]) -> Iterator[str]:
-    """The chain of hashes is whole; a draw is charged first, and made once; what is published is measured."""
+    """Check that hashes form a chain, draws are charged first and made once, and releases are measured first."""
     previous, states = "", dict[str, dict[int, tuple[str, int]]]()
     before = {"RESERVED": ("", "DRAWING"), "DRAWING": ("RESERVED",), "MEASURED": ("DRAWING",)}
     for number, entry in enumerate(entries, start=1):
@@ -64,29 +64,29 @@ def chain_faults(entries: list[Facts]) -> Iterator[str]:
 
 
 def cost(entry: Facts) -> tuple[Fraction, ...]:
-    """Rho, epsilon, delta of one draw from unit and noise alone, and the rho as which it adds up."""
+    """Return rho, epsilon and delta of one draw, from unit and noise alone, and the rho as which it adds up."""
     law, plan, delta = entry["facts"], entry["facts"]["plan"], ZERO
     most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
-    if "variance" in law:  # what is replaced leaves one cell and enters another; at the root there is one cell
+    if "variance" in law:  # a replaced record leaves one cell and enters another; the root has one cell
         rho = Fraction(most * most * (sides if entry["level"] else 1)) / (2 * Fraction(law["variance"]))
         return rho, ZERO, ZERO, rho
-    if "scale" in law:  # the largest size of all groups, at the root, moves by one at most
+    if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
         scale, sensitivity = Fraction(law["scale"]), sides * most * QUERIES.get(plan.get("query"), 1)
         epsilon = (sensitivity if entry["level"] else 1) / scale
         with decimal.localcontext(EXACT):
-            for trips in (1, most) if "threshold" in law else ():  # all on one pair, or one on each of as many
+            for trips in (1, most) if "threshold" in law else ():  # all on one pair, or one on each of ``most``
                 reach, a = law["threshold"] - trips, (-1 / real(scale)).exp()
                 below = 1 - a**reach / (1 + a) if reach >= 1 else a ** (1 - reach) / (1 + a)
                 delta = max(delta, Fraction(entry["delta"]), Fraction(1 - below ** (most // trips) - HAIR))
     else:
         epsilon = max(Fraction(plan["epsilon"]), stops_cost(law, sides))
-    return ZERO, epsilon, delta, epsilon**2 / 2  # Bun & Steinke 2016, Proposition 1.4
+    return ZERO, epsilon, delta, epsilon**2 / 2  # [bun2016concentrated, Proposition 1.4]
 
 
 def stops_cost(law: Facts, sides: int) -> Fraction:
-    """Epsilon of the noise that is drawn on every path of a tree of boxes; proof in docs/stops-privtree.md."""
+    """Return the epsilon of noise that is drawn on every path of a tree of boxes (docs/stops-privtree.md)."""
     scales = {name.removeprefix("scale_of_"): Fraction(text) for name, text in law.items() if "scale_of_" in name}
-    times = {"splits": 0, "root_choice": 4}  # a choice compares scores that move by 2 each
+    times = {"splits": 0, "root_choice": 4}  # a choice compares scores that change by 2 each
     epsilon = sum((times.get(name, 1) * sides / scale for name, scale in scales.items()), ZERO)
     if "splits" in scales:
         with decimal.localcontext(EXACT):
@@ -97,7 +97,7 @@ def stops_cost(law: Facts, sides: int) -> Fraction:
 
 
 def charge_faults(entries: list[Facts]) -> Iterator[str]:
-    """Every charge is what its noise costs, and what was planned; every planned level is charged."""
+    """Check that every charge is the cost of its noise and was planned, and that every planned level is charged."""
     planned: dict[str, list[Facts]] = {}
     for entry in (entry for entry in entries if entry["kind"] == "RESERVED"):
         steps = planned.setdefault(entry["release"], [*entry["facts"]["plan"]["steps"]])
@@ -112,7 +112,7 @@ def charge_faults(entries: list[Facts]) -> Iterator[str]:
 
 
 def cap_faults(entries: list[Facts]) -> Iterator[str]:
-    """After every charge, each elementary period of its data set is within the cap of that moment."""
+    """Check that after every charge, each of its elementary periods is within the cap of that moment."""
     domains: dict[str, Facts] = {}
     caps: dict[str, dict[str, Fraction]] = {}
     spent: dict[tuple[str, str], tuple[Fraction, Fraction]] = {}
@@ -142,14 +142,14 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
 
 
 def right_periods(charged: list[str], period: str, domain: Facts) -> bool:
-    """Whether these are the elementary periods that make up a period."""
+    """Return whether these are the elementary periods that make up a period."""
     ends, length = [end for text in charged for end in days(text)], domain["elementary_period"]
     form = all(len(text) == LENGTHS[length] and ("Q" in text) == (length == "quarter") for text in charged)
     return form and (ends[:1] + ends[-1:], ends[1:-1:2]) == ([*days(period)], ends[2::2])
 
 
 def days(text: str) -> tuple[datetime.date, datetime.date]:
-    """First day of a period, and the day after: 2001-06-30, 2001-W23, 2001-06, 2001-Q2, 2001; or a span, with --."""
+    """Return a period's first day and the day after it: 2001-06-30, 2001-W23, 2001-06, 2001-Q2, 2001, or a--b."""
     if "--" in text:
         return days(text.split("--")[0])[0], days(text.split("--")[1])[1]
     if len(text) in (8, 10):
@@ -162,7 +162,7 @@ def days(text: str) -> tuple[datetime.date, datetime.date]:
 
 
 def certificate_faults(entries: list[Facts], certificates: dict[str, Facts]) -> Iterator[str]:
-    """Every certificate is the one that was published, and claims no less than was spent."""
+    """Check that every certificate is the published one, and claims no less than was spent."""
     published = {entry["release"]: entry["facts"] for entry in entries if entry["kind"] == "PUBLISHED"}
     yield from (f"{name} was published, and has no certificate" for name in published if name not in certificates)
     for name, facts in certificates.items():
@@ -177,7 +177,7 @@ def certificate_faults(entries: list[Facts], certificates: dict[str, Facts]) -> 
 
 
 def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]:
-    """What a certificate claims, held against the entries of its release."""
+    """Compare the claims of a certificate with the entries of its release."""
     charges = [entry for entry in entries if entry["kind"] == "RESERVED"]
     *_, last = (entry for entry in entries if entry["kind"] == "MEASURED")
     plan, spent = facts["plan"], facts["spent"]
@@ -221,17 +221,17 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
 
 
 def real(value: Fraction) -> Decimal:
-    """A fraction as a decimal of 60 digits."""
+    """Return a fraction as a decimal of 60 digits."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 @cache
 def epsilons(rho: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
-    """Epsilon from rho, from above: by Canonne, Kamath & Steinke 2020, Proposition 12, and by Bun & Steinke 2016."""
+    """Bound epsilon from above, given rho: by [canonne2020discrete, Proposition 12], and by [bun2016concentrated]."""
     with decimal.localcontext(EXACT):
         r, target = real(rho), -real(delta).ln()
         low, high = Decimal(0), (target / r).sqrt()
-        for _ in range(150):  # alpha = 1 + u is best where rho u^2 + ln(1 + u) = ln(1 / delta)
+        for _ in range(150):  # alpha = 1 + u is optimal if rho u^2 + ln(1 + u) = ln(1 / delta)
             u = (low + high) / 2
             low, high = (u, high) if r * u * u + (1 + u).ln() < target else (low, u)
         tight = r * (1 + u) + (target + u * u.ln() - (1 + u) * (1 + u).ln()) / u
@@ -240,19 +240,19 @@ def epsilons(rho: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
 
 @cache
 def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, delta: Fraction) -> bool | None:
-    """Whether the exact privacy loss keeps delta at an epsilon; None where the noise is too wide to sum over.
+    """Return whether the exact privacy loss keeps delta at an epsilon; None if the noise is too wide to sum over.
 
-    Each cell that moves by one adds X / v to the loss, X discrete Gaussian; spread over a grid such that the mean of
-    exp(-loss) stays, it can only raise delta (docs/exact-accounting.md). Laws are convolved as long numbers' products.
+    Each cell that changes by one adds X / v to the loss, X discrete Gaussian. A grid that keeps the mean of exp(-loss)
+    can only raise delta (docs/exact-accounting.md). Distributions are convolved as products of long numbers.
     """
     cells = Counter(v for v, number in levels for _ in range(number))
     mean_square, first, masses = sum(k / v for v, k in cells.items()) / sum(cells.values()), 0, [UNIT]
     step = Fraction(1, math.ceil(128 / math.sqrt(mean_square)))
-    step = max(step, 1 / min(cells)) if len(cells) == 1 else step  # losses of one variance lie on a grid of their own
+    step = max(step, 1 / min(cells)) if len(cells) == 1 else step  # losses of equal variances lie on a grid
     with decimal.localcontext(EXACT):
         size = real(step)
         for v in cells:
-            reach = math.isqrt(math.ceil(144 * v)) + 1  # beyond 12 sigma lies less than 10^-30
+            reach = math.isqrt(math.ceil(144 * v)) + 1  # the mass beyond 12 sigma is below 10^-30
             if reach > MOST_VALUES:
                 return None
             weights = [(-Decimal(x * x) / (2 * real(v))).exp() for x in range(reach + 1)]
@@ -272,7 +272,7 @@ def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, del
 
 
 def convolved(one: list[int], other: list[int]) -> list[int]:
-    """Coefficients of a product of polynomials, each in so many digits of one product; rounded up."""
+    """Return the coefficients of a product of polynomials, read from the digits of one long product; rounded up."""
     width, size = 75, len(one) + len(other) - 1
     context = decimal.Context(prec=width * (size + 1), Emax=decimal.MAX_EMAX)
     factors = (Decimal("".join(f"{mass:0{width}d}" for mass in masses)) for masses in (one, other))
@@ -281,14 +281,14 @@ def convolved(one: list[int], other: list[int]) -> list[int]:
 
 
 def main(ledger: Path, releases: Path) -> int:
-    """Print what is found; 0 where no fault is among it."""
+    """Print the findings, and return 0 if there is no fault, else 1."""
     entries, files = ledger_entries(ledger), sorted(releases.rglob("certificate.json"))
     certificates = {str(file.parent.relative_to(releases)): json.loads(file.read_text("utf-8")) for file in files}
     faults: list[str] = []
     try:
         for look in (chain_faults, charge_faults, cap_faults, lambda rows: certificate_faults(rows, certificates)):
             faults.extend(look(entries))
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:  # of a forged entry or certificate
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:  # forged entry or certificate
         faults.append(f"an entry or a certificate lacks something, or holds what cannot be: {error!r}")
     print(f"{len(entries)} entries of the ledger and {len(certificates)} certificates were recomputed")
     print(*(f"FAULT: {fault}" for fault in faults), f"{len(faults)} faults", sep="\n")

@@ -1,4 +1,4 @@
-"""What a release will measure and what it costs: made from public facts alone, before any data is read."""
+"""Plan what a release will measure and what it costs, from public facts alone, before any data is read."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from od_core.privacy.stability import laplace_scale, sensitivity_of_leaves, stab
 from od_core.privacy.unit import PrivacyUnit
 
 _NO_NOISE = 300
-"""Halves of epsilon for which a float holds no variance: it is below 10^-259."""
+"""Value of 1 / (2 scale) from which the variance, here below 10^-259, is not computed in floats, which would
+overflow."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One vector query: the noisy counts of one level, charged once (spec 1, "Algorithm").
+    """A vector query: the noisy counts of one level, which are charged once [boninsegna2025inftda, Algorithm 1].
 
     Attributes:
         level: level of the flow tree; 0 is the root.
@@ -61,34 +62,36 @@ class Step:
 
     @property
     def charge(self) -> Charge:
-        """What the ledger sets aside for one draw."""
+        """Charge that the ledger reserves for one draw."""
         return Charge(rho=self.rho)
 
     @property
     def widest(self) -> Fraction:
-        """What the noise's variance is at most; a backend refuses noise that it cannot draw by this."""
+        """Upper bound of the noise variance, by which a backend refuses noise that it cannot draw."""
         return self.variance
 
     @property
     def law(self) -> dict[str, int | str]:
-        """What was drawn, as JSON-ready public facts; fractions as exact text."""
+        """Distribution of the noise, as public facts ready for JSON; fractions are exact text."""
         return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
 
     @property
     def cost(self) -> dict[str, str]:
-        """The charge, as exact text."""
+        """The charge as exact text."""
         return {"rho": str(self.rho)}
 
 
 @dataclass(frozen=True)
 class ThresholdStep(Step):
-    """Discrete Laplace noise on the counts of the leaf pairs with trips; those below a threshold are dropped (spec 2).
+    """A query of the leaf pairs with trips, with discrete Laplace noise and a threshold.
+
+    Noisy counts below the threshold are dropped; see docs/stability-histogram.md.
 
     Attributes:
-        rho: what the draw counts as beside its delta, epsilon^2 / 2.
+        rho: epsilon^2 / 2, as which the draw adds up beside its delta.
         sensitivity: L1 sensitivity of the counts of the leaf pairs.
         epsilon, delta: the charge; epsilon is sensitivity / scale.
-        scale: of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
         threshold: least noisy count that is released.
     """
 
@@ -106,37 +109,38 @@ class ThresholdStep(Step):
 
     @property
     def charge(self) -> Charge:
-        """As :attr:`Step.charge`."""
+        """See :attr:`Step.charge`."""
         return Charge(epsilon=self.epsilon, delta=self.delta)
 
     @property
     def widest(self) -> Fraction:
-        """As :attr:`Step.widest`: a discrete Laplace varies by less than twice its squared scale."""
+        """See :attr:`Step.widest`. The variance of discrete Laplace noise is less than twice its squared scale."""
         return 2 * self.scale**2
 
     @property
     def law(self) -> dict[str, int | str]:
-        """As :attr:`Step.law`."""
+        """See :attr:`Step.law`."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
 
     @property
     def cost(self) -> dict[str, str]:
-        """As :attr:`Step.cost`."""
+        """See :attr:`Step.cost`."""
         return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasePlan:
-    """The frozen list of steps of one release, and the public facts that it follows from.
+    """The fixed list of steps of one release, with the public facts that determine it.
 
-    ``od-release plan``, the ledger's reservation, the certificate and the check "spend = plan" all read this.
+    The command ``od-release plan``, the reservation in the ledger, the certificate, and the check that a release spends
+    what was planned all use this object.
 
     Attributes:
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
-        steps: the measured levels, top first.
+        steps: steps of the measured levels, top first.
 
     Raises:
-        OdError: the steps are not those of the unit, its neighbours, the budget and the mechanism.
+        OdError: The steps do not follow from the unit, its neighbours, the budget and the mechanism.
     """
 
     tree: FlowTree
@@ -169,35 +173,38 @@ class ReleasePlan:
 
     @property
     def neighbours(self) -> Neighbours:
-        """The relation between inputs that the release does not tell apart."""
+        """The relation between inputs that the release makes indistinguishable."""
         return Neighbours(self.unit, self.acceptance, _has_unknown_areas(self.tree))
 
     @property
     def publishes_total(self) -> bool:
-        """Whether n is an invariant, published exactly: the root of the top-down pass."""
+        """True if n is an invariant: it is published exactly, as the root of the top-down pass."""
         return self.neighbours.publishes_total and self.mechanism.measures == "every_level"
 
     @property
     def has_threshold(self) -> bool:
-        """Whether pairs without trips are left out, and rare ones by a threshold: the promise then has no rho."""
+        """True if pairs without trips are left out and rare ones are dropped by a threshold.
+
+        The guarantee then has no rho.
+        """
         return self.mechanism.measures == "present_leaves"
 
     @property
     def charge(self) -> Charge:
-        """What the ledger sets aside for the whole release, each step drawn once."""
+        """Charge that the ledger reserves for the whole release, with each step drawn once."""
         return self.steps[0].charge if self.has_threshold else Charge(rho=self.spent.rho)
 
     @property
     def keeps_all(self) -> bool:
-        """Whether every public node is measured, whatever the levels above say; else children of positive nodes."""
+        """True if every public node is measured; false if only children of nodes with a positive estimate are."""
         return self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
 
     @cached_property
     def expected_errors(self) -> list[float]:
-        """Root-mean-square error to expect at levels 0 to T, where no node is cut at zero; in trips.
+        """Expected root-mean-square error of levels 0 to T in trips, where no node is cut at zero.
 
-        See :func:`od_core.flows.expected_error.expected_errors` for what it leaves out. Not a number where a
-        threshold decides: what falls below it depends on the trips.
+        See :func:`od_core.flows.expected_error.expected_errors` for what it leaves out. The values are NaN
+        if the mechanism has a threshold, because what falls below the threshold depends on the trips.
         """
         if self.has_threshold:
             return [math.nan] * (self.tree.depth + 1)
@@ -208,16 +215,16 @@ class ReleasePlan:
 
     @property
     def spent(self) -> Spent:
-        """What the plan costs when every level is drawn once."""
+        """Privacy loss of a release in which every level is drawn once."""
         return self.spent_on(tuple(step.rho for step in self.steps))
 
     @property
     def conversion(self) -> str:
-        """How rho is found from epsilon: as asked for, but ``tight`` where ``exact`` is not defined."""
+        """Conversion from epsilon to rho: the requested one, but ``tight`` where ``exact`` is not defined."""
         return self.budget.conversion_for(self.mechanism.default_conversion, self._cells)
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
-        """What was spent where the measured levels were charged so much in all, lost draws included."""
+        """Return what was spent, given the rho charged to each measured level over all draws, lost draws included."""
         if self.has_threshold:
             draws, once = sum(levels) / self.steps[0].rho, self.charge
             return SpentDirectly(levels, draws * once.delta, promise=draws * once.epsilon)
@@ -226,13 +233,16 @@ class ReleasePlan:
 
     @property
     def unmeasured_levels(self) -> list[int]:
-        """Levels without a share: each of their nodes has one child, so that the level below measures the same."""
+        """Levels without a share of the budget.
+
+        Each of their nodes has one child, so the level below measures the same counts.
+        """
         measured = {step.level for step in self.steps}
         return [level for level in self._shared_levels if level not in measured]
 
     @property
     def step_bands(self) -> list[tuple[Step, ...]]:
-        """The steps of each band, top first; one band where the tree is not cut."""
+        """The steps of each band, top first; a single band if the tree is not cut."""
         if self.bands is None:
             return [self.steps]
         return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
@@ -246,9 +256,9 @@ class ReleasePlan:
         return _shifted_cells(self.neighbours, [step.level for step in self.steps])
 
     def level_above(self, step: Step) -> int | None:
-        """Level of the nodes below which a step measures: the one measured before it, or the root.
+        """Return the level of the nodes whose children a step measures: the level measured before it, or the root.
 
-        None where there is none: at the root, and where leaves are measured by themselves.
+        Return None if there is no such level: if the step measures the root, or nothing but the leaves.
         """
         before = self.steps.index(step) - 1
         if before >= 0:
@@ -256,7 +266,7 @@ class ReleasePlan:
         return 0 if self.publishes_total else None
 
     def step(self, level: int) -> Step:
-        """The step that measures a level. Raises OdError where there is none."""
+        """Return the step that measures a level. Raises OdError if the level is not measured."""
         for step in self.steps:
             if step.level == level:
                 return step
@@ -265,7 +275,11 @@ class ReleasePlan:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a step: level, its origin and destination level, public cells, noise, charge, error to expect."""
+        """Return a table with one row per step.
+
+        Returns:
+            Columns: level, its origin and destination level, number of public cells, noise, charge and expected error.
+        """
         names = self.tree.level_names
         return pd.DataFrame(
             [
@@ -285,7 +299,7 @@ class ReleasePlan:
         )
 
     def facts(self) -> dict[str, Any]:
-        """The whole plan as JSON-ready public facts; fractions as exact text."""
+        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
@@ -311,7 +325,7 @@ class ReleasePlan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the facts: two plans with the same digest make the same release from the same draws."""
+        """SHA-256 of the facts. Two plans with the same digest give the same release from the same draws."""
         return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
 
@@ -326,21 +340,22 @@ def plan_release(
     bands: Bands | None = None,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> ReleasePlan:
-    """The plan of a release, from public facts alone.
+    """Plan a release from public facts alone.
 
     Args:
-        geography: of the origins, and of the destinations where ``destination_geography`` is not given.
-        unit: what is protected; its sensitivities scale the noise.
-        budget: what may be spent, and its shares over the levels.
-        mechanism: name or object; its defaults fill what the budget leaves open.
-        tree: which side is refined first.
-        bands: where the tree is cut, for releases that are worked on part by part.
-        acceptance: which records are counted, and which inputs are refused. Where a record may leave the release by
-            these rules, the total number of trips is measured with noise; see :mod:`od_core.privacy.neighbours`.
+        geography: geography of the origins, and of the destinations unless ``destination_geography`` is given.
+        unit: the privacy unit, whose sensitivities scale the noise.
+        budget: what may be spent, and how it is shared among the levels.
+        mechanism: name or object; its defaults complete the budget.
+        tree: side that is refined first.
+        destination_geography: geography of the destinations, if it is another one.
+        bands: cuts of the tree, for releases that are processed in parts.
+        acceptance: which records are counted, and which inputs are refused. If these rules allow a record to leave the
+            release, the total number of trips is measured with noise; see :mod:`od_core.privacy.neighbours`.
 
     Raises:
-        OdError: geographies of unequal depth, unknown names, delta of 0, shares of the wrong number; more pairs of
-            zones than the mechanism is meant for; weights, for a mechanism with a threshold.
+        OdError: The geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong, there
+            are more pairs of zones than the mechanism allows, or a mechanism with a threshold is given weights.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = mechanism_named(mechanism)
@@ -363,9 +378,10 @@ def plan_release(
 
 
 def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:
-    """Levels of a flow tree that a budget is shared over, top first.
+    """Return the levels of a flow tree that share the budget, top first.
 
-    All, but the root where n is public; the leaves alone where nothing else is measured.
+    These are all levels, without the root if n is public. If the mechanism measures nothing but the leaves, it is the
+    leaf level alone.
     """
     if mechanism.measures != "every_level":
         return [depth]
@@ -373,18 +389,18 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) ->
 
 
 def _has_unknown_areas(tree: FlowTree) -> bool:
-    """Whether records from and to places that are not listed have an area."""
+    """Return whether both geographies have an area for records from places that are not listed."""
     return tree.origin.unknown is not None and tree.destination.unknown is not None
 
 
 def _shifted_cells(neighbours: Neighbours, levels: list[int]) -> tuple[int, ...] | None:
-    """Cells of every measured level that may change, each by one; None where they change by more."""
+    """Return the number of cells of every measured level that may change by one; None if cells may change by more."""
     cells = [neighbours.shifted_cells(level) for level in levels]
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
 def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """The one step of a mechanism that is charged as (epsilon, delta)."""
+    """Return the single step of a mechanism that is charged as (epsilon, delta)."""
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",
@@ -402,12 +418,12 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
         epsilon=charge.epsilon,
         delta=charge.delta,
         scale=scale,
-        threshold=max(1, stability_threshold(unit, budget.epsilon, budget.delta)),  # below 1 for a delta near 1 alone
+        threshold=max(1, stability_threshold(unit, budget.epsilon, budget.delta)),  # below 1 only if delta is near 1
     )
 
 
 def _laplace_variance(scale: Fraction) -> Fraction:
-    """Variance of the discrete Laplace law, 1 / (2 sinh(1 / (2 scale))^2), as near as floats are."""
+    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), to floating-point precision."""
     half = 1 / (2 * float(scale))
     return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 

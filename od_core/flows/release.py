@@ -1,4 +1,4 @@
-"""A release: its flows at every pair of levels, its noisy measurements, what it spent."""
+"""Release flows: draw and estimate a planned release, and hold its flows, its measurements and what it spent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MEASUREMENT_SCHEMA = pa.schema(
         ("variance", pa.float64()),
     ]
 )
-"""A measured cell as it is published: codes of its areas, noisy count, variance of the noise."""
+"""Columns of a published measurement: codes of the areas, noisy count, variance of the noise."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,11 +53,11 @@ class Release:
     """A released origin-destination table, consistent at every pair of levels.
 
     Attributes:
-        plan: what was planned before any data was read.
+        plan: the plan, made before any data was read.
         leaves: released leaf nodes, in tree order.
-        measured: the noisy measurements behind them, top first.
-        spent: what was spent: the plan's levels, and draws that were lost, where a ledger was kept.
-        noise: name of the noise backend (of two, where the setting changed before all was measured); None for a
+        measured: the noisy measurements that the leaves were estimated from, top first.
+        spent: what was spent on the planned levels. If a ledger was kept, this includes lost draws.
+        noise: name of the noise backend, or of two, if the setting changed before everything was measured. None for a
             test double, whose release carries no guarantee.
     """
 
@@ -72,7 +72,7 @@ class Release:
 
     @property
     def has_guarantee(self) -> bool:
-        """Whether the noise came from a backend of this library."""
+        """True if the noise came from a backend of this library."""
         return self.noise is not None
 
     @property
@@ -82,14 +82,20 @@ class Release:
 
     @property
     def flows(self) -> pd.DataFrame:
-        """Leaf flows: origin, destination (zone codes), trips (int64; at least 1, but for ``vanilla_gauss``)."""
+        """Leaf flows: origin and destination (zone codes), trips (int64; at least 1, except for ``vanilla_gauss``)."""
         return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
 
     def flows_at(self, origin_level: str, destination_level: str, *, interval: bool = False) -> pd.DataFrame:
-        """Flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
+        """Return the flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
 
-        Pairs whose released trips are 0 are left out; not with their intervals, which add ``lower`` and ``upper``, up
-        to :data:`od_core.publication.columns.MOST_LISTED` public pairs. Raises OdError for an unknown level.
+        Args:
+            origin_level, destination_level: names of levels.
+            interval: add the 90 % interval of each flow, in columns ``lower`` and ``upper``. Pairs with 0 released
+                trips are then listed too, if there are at most :data:`od_core.publication.columns.MOST_LISTED` public
+                pairs. Without intervals they are left out.
+
+        Raises:
+            OdError: A level is unknown; with intervals, as :attr:`intervals`.
         """
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
@@ -104,7 +110,7 @@ class Release:
         return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
-        """What a pair of these levels that is released as 0 may have at most: the largest upper bound of any.
+        """Return the largest upper interval bound of any pair of these levels that is released as 0.
 
         Raises OdError for an unknown level, and as :attr:`intervals`.
         """
@@ -115,16 +121,16 @@ class Release:
     def trips_between(
         self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
     ) -> tuple[int, int, int]:
-        """Released trips from some areas to some areas, and the interval of that sum: (trips, lower, upper).
+        """Return the released trips between two sets of areas, with the interval of that sum: (trips, lower, upper).
 
         The interval of a sum is narrower than the sum of the intervals.
 
         Args:
-            origin_level, origins: codes of areas of one level.
-            destination_level, destinations: likewise.
+            origin_level, origins: name of a level, and codes of some of its areas.
+            destination_level, destinations: the same for the destinations.
 
         Raises:
-            OdError: an unknown level or area; as :attr:`intervals`.
+            OdError: A level or an area is unknown; as :attr:`intervals`.
         """
         tree = self.plan.tree
         meant = [
@@ -140,14 +146,17 @@ class Release:
 
     @cached_property
     def intervals(self) -> Intervals:
-        """What its measurements say of every cell; made once. Raises OdError where there are none."""
+        """Intervals that follow from the measurements, computed once. Raises OdError if there are none."""
         return Intervals(self.plan, int(self.leaves.trips.sum()), self.measured)
 
     def measurements_at(self, level: int) -> pd.DataFrame:
-        """Noisy measurements of one level: level, origin, destination (codes), noisy (int64), variance (float).
+        """Return the noisy measurements of a level.
+
+        Returns:
+            Columns: level, origin, destination (codes), noisy (int64), variance (float).
 
         Raises:
-            OdError: the level was not measured.
+            OdError: The level was not measured.
         """
         measurement = next((m for m in self.measured if m.step.level == level), None)
         if measurement is None:
@@ -181,31 +190,33 @@ def release_flows(
     fault_threshold: Number = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
 ) -> Release:
-    """Release the flows of some trips with a differential privacy guarantee.
+    """Release the flows of trips with a differential privacy guarantee.
 
-    Without a ledger the guarantee is of this one call: calling it again on the same trips draws new noise, and
-    the results together reveal more than either (averaged, the noise goes away). With a ledger the release is
-    charged to the privacy domain of its series, and the same call reads the stored measurements back.
+    Without a ledger, the guarantee covers this one call. A second call on the same trips draws new noise, and the two
+    results together reveal more than either: averaging them removes noise. With a ledger, the release is charged to the
+    privacy domain of its series, and a repeated call reads the stored measurements back.
 
     Args:
-        flows: confidential; text columns ``origin`` and ``destination``, and ``trips`` or one row a trip; under a user
-            unit one row a trip, with the unit's column of user ids, of whom at most m trips are counted.
-        geography: public; of origins, and of destinations where ``destination_geography`` is not given.
+        flows: confidential. Text columns ``origin`` and ``destination``, with ``trips`` or one row per trip. Under a
+            user unit: one row per trip, with the unit's column of user ids; at most m trips of each user are counted.
+            If the unit bounds weights: one row per record, with column ``weight``.
+        geography: public geography of the origins, and of the destinations unless ``destination_geography`` is given.
         unit, budget, mechanism, tree, destination_geography: see :func:`od_core.flows.plan.plan_release`.
-        ledger: where the release is charged; its privacy domain, named as the series, is declared there. The
-            measurements are kept in the folder ``confidential`` beside it.
-        release_id: with a ledger, the key of the release, as ``us_flights/2001-06/r1``.
-        noise: name of a backend, or a noise source. The release of a source that is not a backend of this
-            library carries no guarantee and cannot be published.
-        fault_threshold: refuse the input when a larger share of its trips is faulty. Faulty trips have a zone that is
-            not listed, where the geography has no unknown area; up to this share they are dropped. Under bounded
-            neighbours the total number of trips is exact where none can be dropped (both geographies have an unknown
-            area, or the threshold is 0), and is measured with noise elsewhere.
-        one_row_a_trip: whether each row is one trip, though there are columns of numbers that are not read; see
+        ledger: ledger that is charged. It must declare a privacy domain with the name of the series. The measurements
+            are kept in the folder ``confidential`` beside it.
+        release_id: with a ledger, the key of the release, such as ``us_flights/2001-06/r1``.
+        noise: name of a backend, or a noise source. If the source is not a backend of this library, the release carries
+            no guarantee and cannot be published.
+        fault_threshold: refuse the input if a larger share of its trips is faulty; up to this share, they are dropped.
+            A trip is faulty if it has an unlisted zone and the geography has no unknown area, or if it lacks a user id
+            or a weight that the unit needs. With single trips that count 1 under bounded neighbours, the total number
+            of trips is published exactly if none can be dropped: if both geographies have an unknown area, or the
+            threshold is 0. In all other cases it is not an invariant.
+        one_row_a_trip: accept that each row is one trip, although there are columns of numbers that are not read; see
             :func:`od_core.records.trip_counts.count_trips`.
 
     Raises:
-        OdError: as the plan, the count and the noise say; nothing is drawn before plan and count have passed.
+        OdError: as the plan, the count and the noise. Nothing is drawn before the plan and the count have passed.
     """
     acceptance = Acceptance(fault_share(fault_threshold))
     plan = plan_release(
@@ -237,7 +248,7 @@ def release_flows(
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
-    """Measure and estimate level by level, each measurement at most once, refine where asked for, and finish."""
+    """Measure and estimate level by level, each level measured at most once, and refine if the mechanism does."""
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
         kept = measurements.once(first, partial(measure_present, first, trips, noise))
@@ -259,7 +270,7 @@ def finish(
     noise: str | None,
     spent: Spent,
 ) -> Release:
-    """The release of a plan whose levels are all measured and estimated."""
+    """Return the release of a plan whose levels are all measured and estimated. Raises OdError if one is missing."""
     if leaves is None or leaves.level != plan.tree.depth:
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
@@ -268,7 +279,7 @@ def finish(
 
 
 def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
-    """The cells of one measurement as they are published, in tree order, piece by piece."""
+    """Yield the cells of a measurement as they are published, in tree order, piece by piece."""
     step, tree = measurement.step, plan.tree
     o_level, d_level = tree.level_pair(step.level)
     origins, destinations = tree.origin.code_array(o_level), tree.destination.code_array(d_level)

@@ -1,4 +1,4 @@
-"""The files of one release on their way from records to publication, all in its confidential folder."""
+"""Keep the files of a release between its steps, from records to publication, in its confidential folder."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("tr
 
 
 class StagedFiles:
-    """What a release of any kind keeps on its way; each file is whole or absent."""
+    """The files that a release of any kind keeps between its steps. Each file is complete or absent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def records(self) -> Path:
-        """The records of the period, as the reader left them."""
+        """The records of the period, as the reader wrote them."""
         return self.folder / "raw_trips.parquet"
 
     @property
@@ -43,9 +43,9 @@ class StagedFiles:
         return self.folder / "data_docs"
 
     def keep_counted(self, plan: Planned, save: Callable[[], None]) -> None:
-        """Save what was counted, and remember the plan that it was counted for.
+        """Save the counts, and store the digest of the plan that they were made for.
 
-        What was remembered before is forgotten first: a crash in between leaves counts of no plan, which are refused.
+        The stored digest is deleted first. A crash in between leaves counts without a plan, which are refused.
         """
         digest = self.folder / _COUNTED_FOR
         if digest.exists():
@@ -55,7 +55,7 @@ class StagedFiles:
         write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
 
     def refuse_other_plan(self, plan: Planned) -> None:
-        """Refuse what was counted for another plan: its areas may have other numbers. Raises OdError."""
+        """Refuse counts that were made for another plan, whose areas may have other numbers. Raises OdError."""
         digest = self.folder / _COUNTED_FOR
         if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
             raise OdError(
@@ -66,7 +66,7 @@ class StagedFiles:
             )
 
     def path(self, name: str) -> Path:
-        """The file of that name. Raises OdError where it is absent."""
+        """Return the file with that name. Raises OdError if it is absent."""
         path = self.folder / f"{name}.parquet"
         if not path.exists():
             raise _missing(name)
@@ -82,7 +82,8 @@ class StagedRelease(StagedFiles):
     def __init__(self, folder: Path, store: Store | None = None) -> None:
         super().__init__(folder)
         self.store: Store = LocalStore(folder) if store is None else store
-        """Where counts are, and what is worked on part by part: the folder, or what an engine reaches."""
+        """Store of the counts and of everything that is processed in parts: the folder, or a place that an engine
+        reaches."""
 
     @property
     def flows(self) -> Path:
@@ -90,12 +91,12 @@ class StagedRelease(StagedFiles):
         return self.folder / "flows.parquet"
 
     def new_trip_counts(self) -> str:
-        """A new folder in the store for true leaf counts; those that no run came to keep are removed."""
+        """Return a new folder in the store for true leaf counts, and remove folders that were never kept."""
         self._remove_other_counts(self._current_counts())
         return f"{_COUNTS}/{secrets.token_hex(6)}"
 
     def save_trip_counts(self, trips: CountFiles) -> None:
-        """Keep the true leaf counts that were written into a new folder; those before them are removed."""
+        """Keep the true leaf counts that were written to a new folder, and remove all others."""
         before = self._current_counts()
         write_durably(self.folder / _CURRENT, lambda file: file.write_text(trips.folder, encoding="utf-8"))
         if before not in (None, trips.folder):
@@ -103,7 +104,7 @@ class StagedRelease(StagedFiles):
         self._remove_other_counts(trips.folder)
 
     def trip_counts(self) -> CountFiles:
-        """The true leaf counts. Raises OdError where they are absent."""
+        """Return the true leaf counts. Raises OdError if they are absent."""
         current = self._current_counts()
         if current is None:
             raise _missing(_COUNTS)
@@ -120,12 +121,13 @@ class StagedRelease(StagedFiles):
                 self.store.remove(name)
 
     def save_estimate(self, level: int, pieces: Iterable[Nodes], *, refined: bool = False) -> Path:
-        """Keep an estimate of a level, given in consecutive pieces: area numbers and trips; returns its file.
+        """Keep the estimate of a level and return its file, which holds area numbers and trips.
 
         Args:
             level: level of the flow tree.
-            pieces: its nodes, in tree order.
-            refined: whether it is made of all levels (``estimation.refinement``), or of those above it alone.
+            pieces: its nodes in tree order, in consecutive pieces.
+            refined: whether the estimate uses all levels (``estimation.refinement``), or only this level and those
+                above it.
         """
         batches = (
             pa.record_batch([piece.origin, piece.destination, piece.trips], schema=_ESTIMATE) for piece in pieces
@@ -135,31 +137,34 @@ class StagedRelease(StagedFiles):
         return path
 
     def save_attempt(self, facts: Mapping[str, str]) -> None:
-        """Remember where the parts of a release are that is worked on part by part."""
+        """Store where the parts of a release are, if it is processed in parts."""
         write_durably(self.folder / _ATTEMPT, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
     def attempt(self) -> dict[str, str]:
-        """What was remembered by :meth:`save_attempt`. Raises OdError where nothing was."""
+        """Return the facts that :meth:`save_attempt` stored. Raises OdError if there are none."""
         if not (self.folder / _ATTEMPT).exists():
             raise _missing(_ATTEMPT)
         facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
         return facts
 
     def estimate_path(self, level: int, *, refined: bool = False) -> Path:
-        """The file of a level's estimate. Raises OdError where it is absent."""
+        """Return the file of a level's estimate. Raises OdError if it is absent."""
         return self.path(_estimate_name(level, refined=refined))
 
     def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
-        """The estimate of a level as it stands in its file: origin, destination, trips. Raises OdError if absent."""
+        """Return the estimate of a level as stored: origin, destination, trips. Raises OdError if it is absent."""
         return self._read(_estimate_name(level, refined=refined))
 
     def estimate(self, level: int, *, refined: bool = False) -> Nodes:
-        """The estimate of a level. Raises OdError where it is absent."""
+        """Return the estimate of a level. Raises OdError if it is absent."""
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
     def nodes_above(self, plan: ReleasePlan, step: Step) -> Nodes | None:
-        """The estimated nodes below which a step measures; None for the root's. Raises OdError if absent."""
+        """Return the estimated nodes whose children a step measures; None if there are none.
+
+        Raises OdError if their estimate is absent.
+        """
         above = plan.level_above(step)
         return None if above is None else self.estimate(above)
 

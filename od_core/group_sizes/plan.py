@@ -1,4 +1,4 @@
-"""What a group-size table will measure and what it costs, from public facts alone."""
+"""Plan what a group-size table will measure and what it costs, from public facts alone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.unit import PrivacyUnit
 
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
-"""L1 sensitivity of one level to one member more or less: it moves one group from size j to j + 1, which are two cells
-of H, one of H_c and one of H_g (spec 4). A replaced member is one less and one more: twice as much."""
+"""L1 sensitivity of a level when one member is added or removed. One group moves from size j to j + 1 or back, which
+changes two cells of H, one of H_c and one of H_g [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member
+removes one and adds one, so the sensitivity doubles."""
 
 MOST_CELLS = 1 << 28
-"""Most cells of a table: 2 GB for each array over all of them."""
+"""Largest number of cells of a table: 2 GB for each array over all cells."""
 
 TOP_CODE_LEVEL = 0
 """Level of the step that estimates K: the whole space, of which nothing else is measured."""
@@ -35,12 +36,12 @@ TOP_CODE_LEVEL = 0
 
 @dataclass(frozen=True)
 class LaplaceStep:
-    """Discrete Laplace noise on one vector query, charged as pure epsilon.
+    """A vector query with discrete Laplace noise, charged as pure epsilon.
 
     Attributes:
-        level: of the geography; ``TOP_CODE_LEVEL`` for the largest size of all groups.
+        level: level of the geography; ``TOP_CODE_LEVEL`` for the largest size of all groups.
         sensitivity: L1 sensitivity of the whole level.
-        scale: of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
         epsilon: the charge, sensitivity / scale, exact.
     """
 
@@ -55,36 +56,37 @@ class LaplaceStep:
 
     @property
     def charge(self) -> Charge:
-        """What the ledger sets aside for one draw."""
+        """Charge that the ledger reserves for one draw."""
         return Charge(epsilon=self.epsilon)
 
     @property
     def widest(self) -> Fraction:
-        """What the noise's variance is at most."""
+        """Upper bound of the noise variance."""
         return 2 * self.scale**2
 
     @property
     def law(self) -> dict[str, int | str]:
-        """What is drawn, as JSON-ready public facts."""
+        """Distribution of the noise, as public facts ready for JSON."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
 
 
 @dataclass(frozen=True, eq=False)
 class GroupSizePlan:
-    """The frozen list of steps of one group-size table, and the public facts that it follows from.
+    """The fixed list of steps of one group-size table, with the public facts that determine it.
 
     Attributes:
-        frame: what is public of the table. Where the top code is estimated, it has the public bound of the estimate;
-            the frame with K is known after the first draw (:func:`od_core.group_sizes.release.frame_of`).
-        unit: what is protected.
+        frame: public facts of the table. If the top code is estimated, the frame has the public bound of the estimate,
+            and K is known only after the first draw (:func:`od_core.group_sizes.release.frame_of`).
+        unit: the privacy unit.
         budget: a pure epsilon.
-        mechanism: what makes a table of the noisy values.
-        steps: everything that is drawn: the largest size where the top code is estimated, then the levels, top first.
-        top_code_estimate: how K is estimated; None where it is public.
+        mechanism: estimates a table from the noisy values.
+        steps: all steps that are drawn: first the largest size, if the top code is estimated; then the levels, top
+            first.
+        top_code_estimate: rule that estimates K; None if K is public.
         acceptance: which records are members, and which inputs are refused.
 
     Raises:
-        OdError: the steps are not those of the unit, the budget and the mechanism.
+        OdError: The steps do not follow from the unit, the budget and the mechanism.
     """
 
     frame: Frame
@@ -117,22 +119,22 @@ class GroupSizePlan:
 
     @property
     def spent(self) -> SpentDirectly:
-        """What the plan costs when every level is drawn once."""
+        """Privacy loss of a release in which every step is drawn once."""
         return self.spent_on(tuple(step.charge.as_rho for step in self.steps))
 
     @property
     def charge(self) -> Charge:
-        """As :attr:`od_core.ledger.protocols.Planned.charge`; pure epsilons add up as rho, epsilon^2 / 2 each."""
+        """See :attr:`od_core.ledger.protocols.Planned.charge`; pure epsilons add up as rho, epsilon^2 / 2 each."""
         return Charge(rho=self.spent.rho)
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:
-        """What was spent where the levels were charged so much rho in all, lost draws included."""
+        """Return what was spent, given the rho charged to each step over all its draws, lost draws included."""
         draws = [rho / step.charge.as_rho for rho, step in zip(levels, self.steps, strict=True)]
         epsilons = (times * step.epsilon for times, step in zip(draws, self.steps, strict=True))
         return SpentDirectly(levels, Fraction(0), promise=sum(epsilons, start=Fraction(0)))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a step: the level of the areas that are measured, and their number, noise, charge."""
+        """Return a table with one row per step: level and number of its areas, noise, charge."""
         geography = self.frame.geography
         return pd.DataFrame(
             [
@@ -149,7 +151,7 @@ class GroupSizePlan:
         )
 
     def facts(self) -> dict[str, Any]:
-        """The whole plan as JSON-ready public facts; fractions as exact text."""
+        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
@@ -183,21 +185,22 @@ def plan_group_sizes(
     top_code: int | TopCodeEstimate | None = None,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> GroupSizePlan:
-    """The plan of a group-size table.
+    """Plan a group-size table from public facts alone.
 
     Args:
         geography: public; its levels are measured, the whole space is not.
         groups: public number of groups of every leaf area; shape (leaf areas,).
-        unit: a trip, or whatever is a member of a group: one member more or less (unbounded) or replaced (bounded).
-        budget: pure epsilon, shared equally over the measured levels; an estimate of the top code has its share first.
-        mechanism: name of a mechanism, or one with its options; left out, the one that
-            :func:`od_core.group_sizes.mechanisms.chosen` finds.
-        top_code: K, public; or how it is estimated from the data. Larger sizes count as K.
+        unit: a trip, or any other member of a group; one member is added or removed (unbounded) or replaced (bounded).
+        budget: a pure epsilon. An estimate of the top code gets its share; the measured levels share the rest equally.
+        mechanism: name of a mechanism, or a mechanism with its options. By default
+            :func:`od_core.group_sizes.mechanisms.chosen` selects one.
+        top_code: K if it is public, or the rule that estimates it from the data. Larger sizes count as K.
         acceptance: which records are members, and which inputs are refused.
 
     Raises:
-        OdError: a user unit; a budget that is not a pure epsilon; no top code, or one that is no number of members; an
-            estimated top code without the name of a mechanism.
+        OdError: The unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
+            invalid, the top code is estimated but no mechanism is named, there are no groups, or there are too many
+            cells.
     """
     unit.refuse_users(
         "OD-GROUPS-UNIT",
@@ -233,7 +236,7 @@ def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -
 
 
 def _refuse_unusable(frame: Frame) -> None:
-    """No groups, or tables that would not fit into memory: found out after a draw, the charge would be lost."""
+    """Refuse a table without groups or too large for memory, before a draw is charged in vain. Raises OdError."""
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "there is no group in any area", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
@@ -246,7 +249,7 @@ def _refuse_unusable(frame: Frame) -> None:
 
 
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
-    """Levels that are measured, top first."""
+    """Return the measured levels, top first."""
     return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)
 
 
@@ -255,7 +258,7 @@ def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
 
 
 def _checked(top_code: object) -> int:
-    """A public top code. Raises OdError where it is none."""
+    """Return a public top code. Raises OdError if the value is not one."""
     known = as_top_code(top_code)
     if known is None:
         raise OdError(

@@ -1,4 +1,4 @@
-"""A group-size table as it is published: its certificate, its bundle, and how it is read back."""
+"""Publish group-size tables: certificate, bundle, release database, and reading them back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GROUPS_INVARIANT = "the list of groups, and with it the number of groups of ever
 
 
 def group_size_facts(release: GroupSizeRelease) -> dict[str, Any]:
-    """What the certificate of a group-size table says beside what all say."""
+    """Return the facts of a certificate that only group-size tables have."""
     plan, frame = release.plan, release.frame
     return {
         "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
@@ -61,14 +61,14 @@ def group_size_facts(release: GroupSizeRelease) -> dict[str, Any]:
 
 
 def group_size_sentences(plan: GroupSizePlan, spent: Spent) -> dict[str, str]:
-    """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
+    """Return what is protected, against whom, and what is not, in sentences whose numbers are rounded up."""
     public = "which groups there are, and in which areas"
     sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public)
     return sentences | {"input": sentences["input"] + _top_coded(plan)}
 
 
 def _top_coded(plan: GroupSizePlan) -> str:
-    """What becomes of large groups; and where the top code comes from, if it is estimated."""
+    """Return how large groups are counted and, if the top code is estimated, how it was found."""
     if plan.top_code_estimate is None:
         return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
     step, most = plan.steps[0], plan.top_code_estimate.most
@@ -82,7 +82,7 @@ def _top_coded(plan: GroupSizePlan) -> str:
 
 
 def group_size_files(release: GroupSizeRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
-    """The histograms of all areas, what they were estimated from, the public numbers of groups, and the areas."""
+    """Return the files of the histograms, of the measurements, of the public numbers of groups, and of the areas."""
     frame = release.frame
     return [
         *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
@@ -100,21 +100,21 @@ def group_size_files(release: GroupSizeRelease, _certificate: dict[str, Any]) ->
 
 
 def group_size_notes(_release: GroupSizeRelease, certificate: dict[str, Any]) -> list[str]:
-    """What a user of the files must know beside their columns."""
+    """Return what a user of the files must know, apart from their columns."""
     top_code = certificate["contents"]["top_code"]
     return [f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}."]
 
 
 def groups_by_area(frame: Frame) -> pd.DataFrame:
-    """The public number of groups of every leaf area: area, groups."""
+    """Return the public number of groups of every leaf area: area, groups."""
     return pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
-    """A published group-size table, made anew from the noisy measurements of its bundle.
+    """Open a published group-size table, which is estimated again from the noisy measurements in its bundle.
 
     Raises:
-        OdError: no bundle of such a table, or one whose files do not fit its certificate.
+        OdError: The folder is not a bundle of such a table, or its files do not fit its certificate.
     """
     folder = Path(bundle)
     try:
@@ -168,7 +168,7 @@ def _changed(what: str) -> OdError:
     )
 
 
-# Group-size tables in the public release database.
+# The release database.
 
 
 _SCHEMA = """
@@ -182,7 +182,7 @@ CREATE TABLE IF NOT EXISTS group_size_measurements (
 
 
 def store_group_sizes(database: Path, release: GroupSizeRelease, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-    """Put a checked table into the database, in one transaction; the same release again changes nothing.
+    """Add a checked table to the database, in one transaction. Adding the same release again changes nothing.
 
     Raises:
         OdError: as :func:`od_core.publication.database.store`.
@@ -204,7 +204,7 @@ def store_group_sizes(database: Path, release: GroupSizeRelease, key: ReleaseKey
 def differing_group_sizes(
     database: Path, release: GroupSizeRelease, key: ReleaseKey, certificate: dict[str, Any]
 ) -> Iterator[str]:
-    """What the database says of a table otherwise than its bundle."""
+    """Yield how the database differs from the bundle of a table."""
     row = _row(release, key, certificate)
     areas = [release.plan.frame.geography]
     yield from differing_entry(database, key, "group_size_releases", row, certificate["checks"], areas)
@@ -220,7 +220,7 @@ def _tables(release: GroupSizeRelease) -> dict[str, pa.Table]:
 
 
 def _row(release: GroupSizeRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """What the table of releases says of one."""
+    """Return the row of a release in the table of releases."""
     frame = release.plan.frame
     return {
         **release_facts(release, key, certificate),
@@ -229,16 +229,16 @@ def _row(release: GroupSizeRelease, key: ReleaseKey, certificate: dict[str, Any]
     }
 
 
-# Group-size tables as a kind of release.
+# The kind of release.
 
 
 def _made_anew(public: GroupSizeRelease, _stated: dict[str, Any]) -> tuple[GroupSizeRelease, Mapping[str, Look]]:
-    """Reading a bundle makes its table anew, and refuses one that is not what is published."""
+    """Return the release unchanged: reading a bundle estimates its table again, and refuses one that differs."""
     return public, {"invariants": lambda: _invariants(public)}
 
 
 def _invariants(public: GroupSizeRelease) -> Iterator[str]:
-    """Whole numbers of at least 0; sums over the sizes and over the children, where the mechanism promises them."""
+    """Check that no number is below 0, and check the sums that the mechanism guarantees."""
     mechanism, frame = public.plan.mechanism, public.frame
     for level, table in zip(frame.levels, public.histograms, strict=True):
         below = public.below(level)
@@ -251,7 +251,7 @@ def _invariants(public: GroupSizeRelease) -> Iterator[str]:
 
 
 def _summary(release: GroupSizeRelease) -> pd.DataFrame:
-    """Areas, groups and released members of every level, and the noise where it was measured."""
+    """Return the areas, groups and released members of every level, with the noise of measured levels."""
     frame, scales = release.frame, {step.level: step.scale for step in release.plan.steps}
     sizes = np.arange(frame.top_code + 1)
     return pd.DataFrame(

@@ -1,4 +1,4 @@
-"""A group-size table: its histograms at every level, its noisy measurements, what it spent."""
+"""Release group-size tables: measure and estimate a plan, and hold the histograms of every level."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class GroupSizeRelease:
     """A released group-size table.
 
     Attributes:
-        plan: what was planned before any size was read.
+        plan: the plan, made before any size was read.
         histograms: H of the areas of levels 1 to L, top first; shape (areas, K + 1) each.
-        measured: the noisy values behind them, in the order of the plan's steps.
+        measured: the noisy values that the histograms were estimated from, in the order of the plan's steps.
         spent: what was spent.
         noise: name of the noise backend; None for a test double, whose release carries no guarantee.
     """
@@ -46,12 +46,12 @@ class GroupSizeRelease:
 
     @cached_property
     def frame(self) -> Frame:
-        """What is public of the table, its top code K included, be it public from the outset or estimated."""
+        """Public facts of the table, with its top code K, whether public from the start or estimated."""
         return frame_of(self.plan, self.measured)
 
     @property
     def has_guarantee(self) -> bool:
-        """Whether the noise came from a backend of this library."""
+        """True if the noise came from a backend of this library."""
         return self.noise is not None
 
     @property
@@ -75,7 +75,7 @@ class GroupSizeRelease:
 
     @property
     def sizes(self) -> pd.DataFrame:
-        """Sizes of an area's groups in ascending order: area, level (name), rank (from 1), size; one row a group."""
+        """Sizes of each area's groups, ascending: area, level (name), rank (from 1), size; one row per group."""
         tables = []
         for level, table in zip(self.frame.levels, self.histograms, strict=True):
             totals = table.sum(axis=1)
@@ -87,10 +87,11 @@ class GroupSizeRelease:
 
     @property
     def measurements(self) -> pd.DataFrame:
-        """The noisy values: area, level (name), position, noisy, scale of the noise (float).
+        """Noisy values: area, level (name), position, noisy, scale of the noise (float).
 
-        Position is the size for ``histogram`` and ``cumulative`` queries, the rank from 1 for ``sizes``. Where the top
-        code is estimated, the largest size of all groups stands first, at the whole space and position 0.
+        The position is the size for ``histogram`` and ``cumulative`` queries, and the rank from 1 for ``sizes``. If the
+        top code is estimated, the largest size of all groups comes first, with the whole space as its area and position
+        0.
         """
         query, tables = self.plan.mechanism.query, []
         for step, noisy in self.measured:
@@ -103,11 +104,14 @@ class GroupSizeRelease:
         return pd.concat(tables, ignore_index=True)
 
     def below(self, level: int) -> Counts | None:
-        """Sum of the children's histograms of every area of a level; shape (areas, K + 1); None at the leaves."""
+        """Return the sum of the children's histograms of every area of a level; None at the leaves.
+
+        The shape is (areas, K + 1).
+        """
         geography = self.frame.geography
         if level == geography.depth:
             return None
-        children = self.histograms[level]  # level 1 stands first
+        children = self.histograms[level]  # level 1 comes first
         summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
         return summed
 
@@ -131,22 +135,22 @@ def release_group_sizes(
 ) -> GroupSizeRelease:
     """Release how many groups have j members, for every area of every level, with differential privacy.
 
-    Without a ledger the guarantee is of this one call; see :func:`od_core.release_flows`.
+    Without a ledger, the guarantee covers this one call; see :func:`od_core.release_flows`.
 
     Args:
-        groups: ``group``, ``area`` and ``size``, one row a group. The groups and their areas are public, the sizes are
-            not: every group is listed, those without members with size 0.
+        groups: columns ``group``, ``area`` and ``size``, with one row per group. The groups and their areas are public,
+            the sizes are confidential. Every group is listed; a group without members has size 0.
         geography: public.
         unit: ``PrivacyUnit("trip")``: one member is added or removed (unbounded) or replaced (bounded).
         budget: ``Budget(epsilon=...)``.
-        mechanism: name of a mechanism, or one with its options; left out, the one that a rule on public numbers
-            chooses (:func:`od_core.group_sizes.mechanisms.chosen`).
-        top_code: K, public; or a :class:`od_core.group_sizes.TopCodeEstimate`, by which K is estimated from the data,
-            charged to the budget, and a mechanism is named. Larger sizes count as K.
+        mechanism: name of a mechanism, or a mechanism with its options. By default a rule on public numbers selects one
+            (:func:`od_core.group_sizes.mechanisms.chosen`).
+        top_code: K if it is public. A :class:`od_core.group_sizes.TopCodeEstimate` estimates K from the data instead;
+            it is charged to the budget, and requires a named mechanism. Larger sizes count as K.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
 
     Raises:
-        OdError: as plan, groups and noise say; nothing is drawn before plan and groups have passed.
+        OdError: as the plan, the groups and the noise. Nothing is drawn before the plan and the groups have passed.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -161,7 +165,7 @@ def release_group_sizes(
 def run_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> GroupSizeRelease:
-    """Measure every level, each at most once, and estimate the table."""
+    """Measure every step, each at most once, and estimate the table."""
     measured = measure_plan(plan, groups, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
@@ -169,9 +173,9 @@ def run_plan(
 def measure_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[LaplaceStep, NoisyVector]]:
-    """Confidential in, public out: every step measured, each at most once."""
+    """Measure every step, each at most once. The groups are confidential, the result is public."""
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
-    for step in plan.steps:  # in this order: an estimated top code says what the levels after it measure
+    for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
         draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, groups, noise)
         measured.append((step, measurements.once(step, draw)))
     return measured
@@ -180,7 +184,7 @@ def measure_plan(
 def estimated(
     plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> GroupSizeRelease:
-    """The release of a plan whose levels are all measured: a function of public values alone."""
+    """Return the release of a plan whose steps are all measured, a function of public values alone."""
     frame, query = frame_of(plan, measured), plan.mechanism.query
     noisy = [rows(frame, query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
     histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
@@ -188,9 +192,9 @@ def estimated(
 
 
 def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]]) -> Frame:
-    """What is public of a table by what is measured so far: the plan's frame, with K once an estimate of it is drawn.
+    """Return the public facts of a table after some steps: the plan's frame, with K once its estimate is drawn.
 
-    Every step is measured with the frame of the steps before it.
+    Every step is measured with the frame that the steps before it give.
     """
     if plan.top_code_estimate is None or not measured:
         return plan.frame
@@ -198,36 +202,37 @@ def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVec
     return replace(plan.frame, top_code=plan.top_code_estimate.top_code(int(noisy.values()[0]), step.scale))
 
 
-# Measuring a level of a group-size table: the last function that sees confidential sizes (spec 4).
+# The functions ``measure`` and ``true_values`` are the last that see confidential sizes.
 
 
 CELLS = 1 << 20
-"""Values that are worked on at a time, or those of one area."""
+"""Number of values that are processed at a time. The values of one area are never split."""
 
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
-    """Confidential in, public out: the query of every area of a level plus noise, in consecutive pieces.
+    """Yield the query of every area of a level plus noise, in consecutive pieces.
 
-    At ``TOP_CODE_LEVEL`` it is the largest size, capped at the frame's top code: the public bound in the plan's frame.
+    The groups are confidential, the result is public. At ``TOP_CODE_LEVEL``, the query is the largest size, capped at
+    the frame's top code, which is then the public bound in the plan's frame.
 
     Raises:
-        OdError: the noise source draws no Laplace noise or does not keep its contract.
+        OdError: The noise source draws no Laplace noise, or violates its contract.
     """
     source = laplace_source(noise)
     for counts in true_values(frame, query, step.level, groups):
         noisy = checked_noise(noise, source.draw_laplace(step.scale, len(counts)), len(counts))
         noisy += counts
-        noisy.flags.writeable = False  # from here on it is what was measured
+        noisy.flags.writeable = False  # measured values do not change
         yield noisy
 
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
-    """Confidential: the query of every area of a level, flat, in pieces of whole areas."""
+    """Yield the query of every area of a level, flat, in pieces of whole areas. It is confidential."""
     sizes = np.minimum(groups.size, frame.top_code)
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
-    ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # groups of an area stand side by side
+    ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # the groups of an area are contiguous
     starts = _pieces(widths(frame, query, level))
     for first, last in pairwise(starts):
         members = sizes[ends[first] : ends[last]]
@@ -241,12 +246,12 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
 
 
 def cells(frame: Frame, query: Query, level: int) -> int:
-    """Number of values that the query of a level has."""
+    """Return the number of values of the query of a level."""
     return int(widths(frame, query, level).sum())
 
 
 def widths(frame: Frame, query: Query, level: int) -> Counts:
-    """Number of values of every area of a level; shape (areas,). The whole space has its largest size alone."""
+    """Return the number of values of every area of a level; shape (areas,). The whole space has one."""
     if level == TOP_CODE_LEVEL:
         return np.ones(1, dtype=np.int64)
     totals = frame.totals(level)
@@ -254,14 +259,14 @@ def widths(frame: Frame, query: Query, level: int) -> Counts:
 
 
 def rows(frame: Frame, query: Query, flat: Counts) -> Counts:
-    """The values of a level as mechanisms take them: one row an area, but for ``sizes``."""
+    """Return the values of a level in the shape that mechanisms take: one row per area, but flat for ``sizes``."""
     if query == "sizes":
         return flat
     return flat.reshape(-1, frame.top_code + (query == "histogram"))
 
 
 def _pieces(cells: Counts) -> list[int]:
-    """Areas at which pieces begin, and their end: about ``CELLS`` values a piece, at least one area."""
+    """Return the areas at which pieces begin, and the end. A piece has about ``CELLS`` values and at least one area."""
     ends = np.cumsum(cells)
     starts = [0]
     while starts[-1] < len(cells):

@@ -1,4 +1,4 @@
-"""The files of one group-size table on their way from records to publication, all in its confidential folder."""
+"""Keep the files of a group-size table between its steps, in its confidential folder."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class StagedGroupSizes(StagedFiles):
         write_durably(self.folder / f"{_GROUPS}.parquet", lambda file: pq.write_table(table, file))
 
     def groups(self) -> GroupSizes:
-        """The true sizes. Raises OdError where they are absent."""
+        """Return the true sizes. Raises OdError if they are absent."""
         table = pq.read_table(self.path(_GROUPS))
         return GroupSizes(np.array(table["area"]), np.array(table["size"]))
 
     def save_histograms(self, frame: Frame, histograms: Sequence[Counts]) -> Path:
-        """Keep the histograms of all levels, top first; returns their file."""
+        """Keep the histograms of all levels, given top first, and return their file."""
         batches = []
         for level, table in zip(frame.levels, histograms, strict=True):
             area, size = np.nonzero(table)
@@ -42,11 +42,11 @@ class StagedGroupSizes(StagedFiles):
         return path
 
     def histogram_table(self) -> pa.Table:
-        """The histograms as they stand in their file: level, area (numbers), size, groups. Raises OdError if absent."""
+        """Return the histograms as stored: level, area (numbers), size, groups. Raises OdError if they are absent."""
         return pq.read_table(self.path(_HISTOGRAMS))
 
     def histograms(self, frame: Frame) -> list[Counts]:
-        """The histograms of all levels, top first; shape (areas, K + 1) each. Raises OdError where they are absent."""
+        """Return the histograms of all levels, top first; shape (areas, K + 1) each. Raises OdError if absent."""
         table = self.histogram_table()
         cells = {name: np.asarray(table[name]) for name in _CELLS.names}
         tables = []

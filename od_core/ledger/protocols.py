@@ -1,4 +1,4 @@
-"""What the archive asks of any release, whatever it is of: a plan that can be charged, and an input to be held to."""
+"""Define what the ledger requires of a release of any kind: a plan with charges, and an input to compare with."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from od_core.privacy.unit import PrivacyUnit
 
 
 class PlannedStep(Protocol):
-    """One vector query of a plan: drawn once, charged once."""
+    """A vector query of a plan, drawn once and charged once."""
 
     @property
     def level(self) -> int:
-        """Its number in the release."""
+        """Number of the step in the release."""
         ...
 
     @property
     def charge(self) -> Charge:
-        """What one draw costs."""
+        """Cost of one draw."""
         ...
 
     @property
     def widest(self) -> Fraction:
-        """What the noise's variance is at most; a backend refuses noise that it cannot draw by this."""
+        """Upper bound of the noise variance, by which a backend refuses noise that it cannot draw."""
         ...
 
     @property
     def law(self) -> dict[str, int | str]:
-        """What is drawn, as JSON-ready public facts; fractions as exact text."""
+        """Distribution of the noise, as public facts ready for JSON; fractions are exact text."""
         ...
 
 
@@ -45,27 +45,27 @@ class Planned(Protocol):
 
     @property
     def unit(self) -> PrivacyUnit:
-        """What is protected."""
+        """The privacy unit."""
         ...
 
     @property
     def acceptance(self) -> Acceptance:
-        """Which records are counted, and which inputs are refused."""
+        """Rules that say which records are counted, and which inputs are refused."""
         ...
 
     @property
     def steps(self) -> Sequence[PlannedStep]:
-        """Everything that is drawn."""
+        """All steps that are drawn."""
         ...
 
     @property
     def charge(self) -> Charge:
-        """What the whole release costs, each step drawn once."""
+        """Cost of the whole release, with each step drawn once."""
         ...
 
     @property
     def spent(self) -> Spent:
-        """What a release spends of which each step is drawn once."""
+        """Privacy loss of a release in which each step is drawn once."""
         ...
 
     @property
@@ -74,26 +74,26 @@ class Planned(Protocol):
         ...
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a step: what is measured, with how much noise, at which charge."""
+        """Return a table with one row per step: what is measured, with how much noise, at which charge."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """The whole plan as JSON-ready public facts, its ``mechanism`` and ``mechanism_options`` among them."""
+        """Return the whole plan as public facts ready for JSON, with ``mechanism`` and ``mechanism_options``."""
         ...
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
-        """What was spent where the steps were charged so much rho in all, lost draws included."""
+        """Return what was spent, given the rho charged to each step over all its draws, lost draws included."""
         ...
 
 
 class Counted(Protocol):
-    """Confidential: a counted input."""
+    """A counted input. It is confidential."""
 
     @property
     def total(self) -> int:
-        """Number of the records, or trips, that are counted."""
+        """Number of records, or trips, that are counted."""
         ...
 
     def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
-        """What it consists of: equal inputs have equal columns, however these are cut into consecutive pieces."""
+        """Yield the content in pieces. Equal inputs have equal columns, wherever the pieces are cut."""
         ...

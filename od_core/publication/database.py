@@ -1,4 +1,4 @@
-"""The file of the public release database: what goes in, in one transaction, and what is there already."""
+"""Store releases in the public release database, each in one transaction, and read what it holds."""
 
 from __future__ import annotations
 
@@ -33,29 +33,30 @@ CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VAR
 """Tables of all kinds of releases."""
 
 CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
-"""How the database is opened: it reaches no other file, and nothing that is in it can change that."""
+"""Settings with which the database is opened: it reaches no other file, and none of its contents can change that."""
 
 _LOCK_SECONDS = 60.0
 
 _HELD = ("Could not set lock", "different configuration")
-"""DuckDB's words for a file that another process, or another connection of this one, has open."""
+"""Messages of DuckDB for a file that another process, or another connection of this process, has open."""
 
 _NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
-"""Tables that name every release that the database knows of, facts and figures of each kind."""
+"""Tables of facts and figures, of each kind, that name every release in the database."""
 
 _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What the database holds of one release.
+    """The content of one release in the database.
 
     Attributes:
-        schema: SQL that makes the tables of its kind where they are not there.
-        facts_table: the table with one row a release of its kind.
+        schema: SQL that creates the tables of its kind if they are missing.
+        facts_table: the table with one row per release of its kind.
         facts: that row.
-        geographies: whose areas its tables name.
-        tables: figures by table, without the column ``release``; what is there under its name must be the same.
+        geographies: geographies whose areas its tables name.
+        tables: figures by table, without the column ``release``. If the database already has any under the name of the
+            release, they must be the same.
         derived: further tables, which follow from public facts.
         checks: outcomes of its checks: subject, check, passed.
     """
@@ -70,16 +71,16 @@ class Contents:
 
 
 def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
-    """Put a checked release into the database, in one transaction; the same again adds what is missing, if anything.
+    """Add a checked release to the database, in one transaction. Adding it again only adds what is missing.
 
     Raises:
-        OdError: the database holds other figures under that name; another process holds it for longer than a minute;
+        OdError: The database holds other figures under that name, another process holds it for longer than a minute, or
             it is damaged.
     """
     with opened(database) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(_SHARED + contents.schema)
-        describe(connection)  # a hundred comments: ten times as fast in one transaction
+        describe(connection)  # a hundred comments, ten times as fast in one transaction
         connection.execute("COMMIT")
         _close_to_others(database)
         connection.execute("BEGIN TRANSACTION")
@@ -101,7 +102,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
 
 
 def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """What the database says of a release of any kind, in its row of the table of its kind."""
+    """Return the columns that releases of all kinds have in the table of their kind."""
     return {
         "release": str(key),
         "series": key.release,
@@ -117,7 +118,7 @@ def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, An
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
-    """The areas of a geography; coordinates that another series has given them stay where this one gives none."""
+    """Store the areas of a geography. If it gives no coordinates, those from another series are kept."""
     digest = [geography.digest]
     connection.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = ?", digest)
     connection.execute("DELETE FROM areas WHERE geography = ?", digest)
@@ -139,7 +140,7 @@ def differing_entry(
     checks: Sequence[Mapping[str, Any]],
     geographies: Sequence[Geography] = (),
 ) -> Iterator[str]:
-    """What the database says of a release beside its figures, where that is not what its bundle says."""
+    """Yield how the database differs from the bundle of a release, apart from its figures."""
     with opened(database, read_only=True) as connection:
 
         def found(columns: str, table: str) -> list[tuple[Any, ...]]:
@@ -153,7 +154,7 @@ def differing_entry(
         if sorted(found('subject, "check", passed', "checks")) != stated:
             yield "it holds other checks"
         for geography in geographies:
-            columns = "level, level_name, area, parent, position"  # coordinates are those that another series gave last
+            columns = "level, level_name, area, parent, position"  # no coordinates, which another series may have set
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
@@ -161,7 +162,7 @@ def differing_entry(
 
 
 def stored_releases(database: Path) -> list[ReleaseKey]:
-    """Every release of which the database has figures or facts, in order; none where there is no database."""
+    """Return every release of which the database has figures or facts, in order; empty if there is no database."""
     if not database.exists():
         return []
     with opened(database, read_only=True) as connection:
@@ -169,14 +170,14 @@ def stored_releases(database: Path) -> list[ReleaseKey]:
 
 
 def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
-    """The releases that some tables name, in order; of all kinds if no tables are given."""
+    """Return the releases that the given tables name, in order; by default the tables of all kinds."""
     queries = [f"SELECT release FROM {table}" for table in _present(connection, tables)]  # noqa: S608  # names above
     names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
     return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 
 def is_stored(database: Path, key: ReleaseKey) -> bool:
-    """Whether the database holds a release of that name. Raises OdError where it cannot be read."""
+    """Return whether the database holds a release with that name. Raises OdError if it cannot be read."""
     if not database.exists():
         return False
     with opened(database, read_only=True) as connection:
@@ -184,7 +185,7 @@ def is_stored(database: Path, key: ReleaseKey) -> bool:
 
 
 def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
-    """Those of the tables that are there: a kind of release that was never stored has none."""
+    """Return the tables that exist; those of a kind that was never stored are missing."""
     there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     return [table for table in tables if table in there]
 
@@ -197,7 +198,7 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
 def differing_tables(
     database: Path, key: ReleaseKey, tables: Mapping[str, pa.Table | pa.RecordBatchReader]
 ) -> list[str]:
-    """Names of the tables that hold other rows under a release's name."""
+    """Return the names of the tables that hold other rows under the name of a release."""
     with opened(database, read_only=True) as connection:
         return [table for table, rows in tables.items() if _differs(connection, key, table, rows)]
 
@@ -205,7 +206,7 @@ def differing_tables(
 def _refuse_other(
     connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
 ) -> None:
-    """What is public under a name stays what it is."""
+    """Refuse rows that differ from those already public under a name. Raises OdError."""
     if _differs(connection, key, table, rows):
         raise OdError(
             "OD-RELEASE-CHANGED",
@@ -218,7 +219,7 @@ def _refuse_other(
 def _differs(
     connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
 ) -> bool:
-    """Whether a table holds other rows of a release than these, which are read once."""
+    """Return whether a table holds other rows of a release than the given ones, which are read once."""
     connection.register("new_rows", rows)
     both = (
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
@@ -239,7 +240,7 @@ def _insert(
     rows: pa.Table | pa.RecordBatchReader,
     release: ReleaseKey | None = None,
 ) -> None:
-    """Add rows to a table of one release, or of none."""
+    """Add rows to a table, with the name of a release if one is given."""
     connection.register("new_rows", rows)
     if release is None:
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
@@ -251,7 +252,11 @@ def _insert(
 
 @contextmanager
 def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The database, as soon as no other process holds it; one that is not there is made, unless it is only read."""
+    """Open the database once no other process holds it. Unless it is only read, a missing one is created.
+
+    Raises:
+        OdError: The file is damaged or cannot be written, or is held elsewhere for longer than a minute.
+    """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -282,35 +287,38 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
 
 
 def _create(database: Path) -> None:
-    """Make an empty database beside its place, and put it there whole; of two processes that make it at once, one wins.
+    """Create an empty database under another name, then link it into place; of two processes at once, one wins.
 
-    DuckDB writes a new file in several steps, and opens no file in which one is missing: a process that died between
-    them would leave a file that blocks every later run.
+    DuckDB writes a new file in several steps, and does not open a file that lacks one of them. A process that died
+    between two steps would otherwise leave a file that blocks every later run.
     """
     make_folder(database.parent)
     new = database.with_name(f".{database.name}.{os.getpid()}.new")
     try:
         duckdb.connect(str(new), config=CLOSED).close()
-        with suppress(FileExistsError, FileNotFoundError):  # another process was faster, and removed this one's
-            duckdb.connect(str(new), read_only=True, config=CLOSED).close()  # closing tells of no error
+        with suppress(FileExistsError, FileNotFoundError):  # another process was faster, and removed this file
+            duckdb.connect(str(new), read_only=True, config=CLOSED).close()  # closing hides errors: open it again
             new.chmod(PUBLIC_FILE_MODE)
             sync(new)
             database.hardlink_to(new)
             sync(database.parent)
     finally:
-        for left_behind in database.parent.glob(f".{database.name}.*.new*"):  # of processes that died, too
+        for left_behind in database.parent.glob(f".{database.name}.*.new*"):  # also of processes that died
             left_behind.unlink(missing_ok=True)
 
 
 def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
-    """Move what was committed from the log into the file, which people copy alone. Raises OdError where it fails.
+    """Move committed rows from the log into the database file, because people copy that file alone.
 
-    Closing the database does it, too, but keeps the error to itself and the log beside the file.
+    Closing the database moves them too, but hides an error and leaves the log beside the file.
+
+    Raises:
+        OdError: The rows cannot be moved.
     """
     try:
         connection.execute("CHECKPOINT")
     except duckdb.TransactionException:
-        return  # another connection of this process is writing, and moves it when it ends
+        return  # another connection of this process is writing, and moves the rows when it ends
     except duckdb.Error:
         raise OdError(
             "OD-DISK-WRITE",
@@ -321,9 +329,9 @@ def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> Non
 
 
 def _close_to_others(database: Path) -> None:
-    """Take the log, which DuckDB makes with the first commit and removes at the end, from all but its owner to write.
+    """Allow only the owner to write the log, which DuckDB creates with the first commit and removes at the end.
 
-    It is written into the database when that is opened again, and the umask may have left it open to everybody.
+    DuckDB writes the log into the database when it is next opened. The umask may have left the log open to everybody.
     """
     with suppress(FileNotFoundError):
         database.with_name(f"{database.name}.wal").chmod(PUBLIC_FILE_MODE)

@@ -1,4 +1,4 @@
-"""A kind of release: how one is certified, written, stored, read back, and held against what was published."""
+"""Define a kind of release: how it is certified, written, stored, read back and compared with what was published."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ if TYPE_CHECKING:
     from od_core.publication.context import Circumstances
 
 
-# A file of a bundle: its name, what it is, and how it is written.
-
-
 @dataclass(frozen=True)
 class BundleFile:
-    """One file of a bundle.
+    """A file of a bundle.
 
     Attributes:
-        name: of the file.
-        description: what it is, in a line.
-        write: writes its content to an open file, from the beginning to the end; the same bytes at every call.
-        table: the table that it holds; None where it is no table.
+        name: name of the file.
+        description: description in one line.
+        write: writes the whole content to an open file; every call writes the same bytes.
+        table: the table that the file holds, or None if it holds none.
     """
 
     name: str
@@ -41,20 +38,20 @@ class BundleFile:
 
 
 Look = Callable[[], Iterator[str]]
-"""Looks at a part of a published release; yields what is wrong with it, a line each."""
+"""Check of a part of a published release; yields one line for each fault."""
 
 
 class Certified(Protocol):
-    """What certificates and verification ask of a release of any kind."""
+    """The properties of a release of any kind that certificates and verification use."""
 
     @property
     def plan(self) -> Planned:
-        """What was planned."""
+        """The plan."""
         ...
 
     @property
     def spent(self) -> Spent:
-        """What was spent."""
+        """The spent budget."""
         ...
 
     @property
@@ -68,25 +65,25 @@ R = TypeVar("R", bound=Certified)
 
 @dataclass(frozen=True)
 class Kind(Generic[R]):
-    """What differs between releases of flows and of other tables once they are measured.
+    """The functions in which releases of flows, group sizes and trips with stops differ once they are measured.
 
     Attributes:
-        contents: what its releases hold, as summaries name it.
-        format: what its certificates say of themselves.
-        guarantee: what a plan that has spent so much protects, in sentences.
-        summary: a release in a few lines: its levels, and their noise.
-        facts: what certificates of this kind alone say: contents, levels, invariants and the like.
-        files: what a bundle has of it: the files of its tables.
-        notes: what a user of these files must know beside the meaning of their columns; paragraphs.
-        report: the page that shows a release to its readers, as HTML: of the release, its certificate, and what stood
-            around it when it was measured.
-        pictures: those of the report that stand alone, as SVG, by title.
-        store: into the release database; the same release again changes nothing.
-        open: a bundle read back.
-        measured: the steps of a release and their noisy values.
-        made_anew: from the measurements of a release that was read back and its certificate: the release that they
-            give, and what to look at that this kind alone has.
-        stored: what the database says otherwise than the bundle.
+        contents: what a release holds, as named in summaries.
+        format: format that the certificate states.
+        guarantee: returns the guarantee of a plan with a given privacy loss, in sentences.
+        summary: returns a short table of a release: its levels and their noise.
+        facts: returns the facts of a certificate that only this kind has, such as contents, levels and invariants.
+        files: returns the files that a bundle has of its tables.
+        notes: returns paragraphs that a user of these files must know, apart from the meaning of their columns.
+        report: returns the page that presents a release to its readers, as HTML, from the release, its certificate and
+            its context.
+        pictures: returns the pictures of the report that can be used alone, as SVG, by title.
+        store: adds a release to the release database; adding the same release again changes nothing.
+        open: reads a bundle.
+        measured: returns the steps of a release and their noisy values.
+        made_anew: recomputes a release that was read back from its measurements and its certificate; returns it with
+            the checks that only this kind has.
+        stored: yields how the database differs from the bundle.
     """
 
     contents: str

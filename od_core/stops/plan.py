@@ -1,4 +1,4 @@
-"""What a release of trips with stops will measure and what it costs, from public facts alone."""
+"""Plan what a release of trips with stops will measure and what it costs, from public facts alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from od_core.stops.mechanisms.mechanism import StopsMechanism
 
 @dataclass(frozen=True)
 class StopsStep:
-    """The whole tree, drawn once: every path through it costs epsilon, and a trip is on one path alone.
+    """The draw of the whole tree of boxes. Every path through the tree costs epsilon, and a trip is on one path only.
 
     Attributes:
-        sensitivity: what a trip changes the counts of one depth by, in sum.
+        sensitivity: largest total change of the counts of one depth by a trip.
         epsilon: the charge, exact.
-        scales: of the noise that is drawn whatever the trips are; see ``StopsMechanism``.
+        scales: scales of the noise that is drawn for all trips alike, by purpose; see
+            :class:`od_core.stops.mechanisms.mechanism.StopsMechanism`.
     """
 
     sensitivity: int
@@ -38,37 +39,37 @@ class StopsStep:
 
     @property
     def level(self) -> int:
-        """Its number in the release, which has no other."""
+        """Number of the step in the release; there is no other."""
         return 1
 
     @property
     def charge(self) -> Charge:
-        """What the ledger sets aside for the draw."""
+        """Charge that the ledger reserves for the draw."""
         return Charge(epsilon=self.epsilon)
 
     @property
     def widest(self) -> Fraction:
-        """What the variance of noise that is surely drawn is at most."""
+        """Upper bound of the variance of the noise that is drawn for all trips alike."""
         return 2 * max(scale for _, scale in self.scales) ** 2
 
     @property
     def law(self) -> dict[str, int | str]:
-        """What is drawn, as JSON-ready public facts."""
+        """Distribution of the noise, as public facts ready for JSON."""
         return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
 
 
 @dataclass(frozen=True, eq=False)
 class StopsPlan:
-    """One step, and the public facts that it follows from.
+    """The single step of a release, with the public facts that determine it.
 
     Attributes:
         grid, unit, budget, mechanism: see :func:`plan_stops`.
-        step: the one draw.
-        map: that the grid is of; None where its dimensions are something else.
+        step: the single draw.
+        map: map of the grid; None if the dimensions are not places on a map.
         acceptance: see :func:`plan_stops`.
 
     Raises:
-        OdError: the step is not that of the unit, the budget and the mechanism.
+        OdError: The step does not follow from the unit, the budget and the mechanism.
     """
 
     grid: Grid
@@ -85,30 +86,30 @@ class StopsPlan:
 
     @property
     def steps(self) -> tuple[StopsStep, ...]:
-        """The step alone."""
+        """The single step."""
         return (self.step,)
 
     @property
     def spent(self) -> SpentDirectly:
-        """What the plan costs when it is drawn once."""
+        """Privacy loss of a release that is drawn once."""
         return self.spent_on((self.step.charge.as_rho,))
 
     @property
     def charge(self) -> Charge:
-        """As :attr:`od_core.ledger.protocols.Planned.charge`."""
+        """See :attr:`od_core.ledger.protocols.Planned.charge`."""
         return self.step.charge
 
     def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:
-        """What was spent where the step was charged so much rho in all, lost draws included."""
+        """Return what was spent, given the rho charged to the step over all its draws, lost draws included."""
         (rho,) = levels
         return SpentDirectly(levels, Fraction(0), promise=rho / self.step.charge.as_rho * self.step.epsilon)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a kind of noise that is surely drawn: what it is on, and its scale."""
+        """Return the scales of the noise that is drawn for all trips alike, one row per purpose."""
         return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
 
     def facts(self) -> dict[str, Any]:
-        """The whole plan as JSON-ready public facts; fractions as exact text."""
+        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
@@ -136,17 +137,18 @@ def plan_stops(
     mechanism: str | StopsMechanism = "privtree",
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> StopsPlan:
-    """The plan of a release of trips with stops.
+    """Plan a release of trips with stops from public facts alone.
 
     Args:
-        grid: public; or the number of cells of each dimension, or the map that the places of trips are on.
-        unit: a trip: one trip more or less (unbounded) or replaced (bounded).
-        budget: pure epsilon.
-        mechanism: name of a mechanism, or one with its options.
+        grid: public grid, or the number of cells of each dimension, or the map that contains the places of the trips.
+        unit: a trip: one trip is added or removed (unbounded) or replaced (bounded).
+        budget: a pure epsilon.
+        mechanism: name of a mechanism, or a mechanism with its options.
         acceptance: which records are trips of the release, and which inputs are refused.
 
     Raises:
-        OdError: a user unit; a budget that is not a pure epsilon; a bad grid, or one that the mechanism refuses.
+        OdError: The unit is a user or has weights, the budget is not a pure epsilon, or the grid is invalid or refused
+            by the mechanism.
     """
     unit.refuse_users(
         "OD-STOPS-UNIT",
@@ -164,13 +166,16 @@ def plan_stops(
 
 
 def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> StopsStep:
-    """Return the one draw of a mechanism. Raises OdError where its noise would cost more than it is charged for."""
+    """Return the single draw of a mechanism. Raises OdError if its noise would cost more than its charge."""
     sensitivity = _sensitivity(unit)
     return StopsStep(sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
 
 
 def _sensitivity(unit: PrivacyUnit) -> int:
-    """What a trip changes the counts of disjoint boxes by: a replaced one leaves a box and enters another."""
+    """Return the largest total change of the counts of disjoint boxes by a trip.
+
+    A trip that is replaced leaves one box and enters another.
+    """
     return 2 if unit.neighbours == "bounded" else 1
 
 

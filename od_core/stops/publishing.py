@@ -1,4 +1,4 @@
-"""Trips with stops as they are published: the certificate, the bundle, and how it is read back."""
+"""Publish trips with stops: certificate, bundle, release database, and reading them back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from od_core.stops.report import stops_pictures, stops_report
 
 
 def stops_facts(release: StopsRelease) -> dict[str, Any]:
-    """What the certificate of trips with stops says beside what all say."""
+    """Return the facts of a certificate that only trips with stops have."""
     step = release.plan.step
     return {
         "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
@@ -55,12 +55,12 @@ def stops_facts(release: StopsRelease) -> dict[str, Any]:
 
 
 def stops_sentences(plan: StopsPlan, spent: Spent) -> dict[str, str]:
-    """What is protected, against whom, and what is not, in sentences that say their numbers, rounded up."""
+    """Return what is protected, against whom, and what is not, in sentences whose numbers are rounded up."""
     return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
 
 
 def stops_files(release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
-    """The boxes; of a map, for maps too."""
+    """Return the files of the boxes, with a GeoJSON file if the grid is a map."""
     on_map = release.plan.map
     table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
     files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
@@ -71,7 +71,7 @@ def stops_files(release: StopsRelease, _certificate: dict[str, Any]) -> list[Bun
 
 
 def stops_notes(release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
-    """What a user of the files must know beside their columns."""
+    """Return what a user of the files must know, apart from their columns."""
     if (on_map := release.plan.map) is None:
         return []
     return [
@@ -82,7 +82,7 @@ def stops_notes(release: StopsRelease, _certificate: dict[str, Any]) -> list[str
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> None:
-    """RFC 7946: a feature a box, with a polygon for each place of its trips, in the order of the places."""
+    """Write one GeoJSON feature (RFC 7946) per box, with a polygon for each place of its trips, in order."""
     measured, counts = release.measured, release.counts
     file.write(b'{"type": "FeatureCollection", "features": [\n')
     for box in range(len(measured)):
@@ -104,10 +104,10 @@ def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> No
 
 
 def open_stops(bundle: str | Path) -> StopsRelease:
-    """Published trips with stops, made anew from the boxes as they were drawn.
+    """Open published trips with stops, whose integer counts are computed again from the boxes as drawn.
 
     Raises:
-        OdError: no bundle of such a release, or one whose files do not fit its certificate.
+        OdError: The folder is not a bundle of such a release, or its files do not fit its certificate.
     """
     folder = Path(bundle)
     try:
@@ -153,7 +153,7 @@ def _changed(what: str) -> OdError:
     )
 
 
-# Trips with stops in the public release database.
+# The release database.
 
 
 _SCHEMA = """
@@ -166,7 +166,7 @@ CREATE TABLE IF NOT EXISTS stops_boxes (
 
 
 def store_stops(database: Path, release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-    """Put checked boxes into the database, in one transaction; the same release again changes nothing.
+    """Add checked boxes to the database, in one transaction. Adding the same release again changes nothing.
 
     Raises:
         OdError: as :func:`od_core.publication.database.store`.
@@ -185,7 +185,7 @@ def store_stops(database: Path, release: StopsRelease, key: ReleaseKey, certific
 def differing_stops(
     database: Path, release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]
 ) -> Iterator[str]:
-    """What the database says of a release otherwise than its bundle."""
+    """Yield how the database differs from the bundle of a release."""
     row = _row(release, key, certificate)
     yield from differing_entry(database, key, "stops_releases", row, certificate["checks"])
     yield from (f"it holds other {table}" for table in differing_tables(database, key, _tables(release)))
@@ -199,7 +199,7 @@ def _tables(release: StopsRelease) -> dict[str, pa.Table]:
 
 
 def _row(release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """What the table of releases says of one."""
+    """Return the row of a release in the table of releases."""
     return {
         **release_facts(release, key, certificate),
         "trips": int(release.counts.sum()),
@@ -207,16 +207,19 @@ def _row(release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]) ->
     }
 
 
-# Trips with stops as a kind of release.
+# The kind of release.
 
 
 def _made_anew(public: StopsRelease, _stated: dict[str, Any]) -> tuple[StopsRelease, Mapping[str, Look]]:
-    """Reading a bundle makes its counts anew, and refuses one that is not what is published."""
+    """Return the release unchanged: reading a bundle computes its counts again, and refuses one that differs."""
     return public, {"invariants": lambda: _invariants(public)}
 
 
 def _invariants(public: StopsRelease) -> Iterator[str]:
-    """The boxes fill the grid; whole counts of at least 0, in sum the noisy ones, or 0."""
+    """Check that the boxes fill the grid, and that the counts are at least 0 and keep the noisy total.
+
+    If the noisy total is negative, the counts sum to 0.
+    """
     boxes, counts = public.measured, public.counts
     if not fill_the_grid(boxes.lower, boxes.upper, public.plan.grid):
         yield "the boxes leave a gap or overlap"
@@ -227,7 +230,7 @@ def _invariants(public: StopsRelease) -> Iterator[str]:
 
 
 def _summary(release: StopsRelease) -> pd.DataFrame:
-    """Boxes, trips, and the noise on each kind of measurement."""
+    """Return the boxes, the trips, and the noise of each kind of measurement."""
     boxes, plan = release.measured, release.plan
     sides = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
     return pd.DataFrame(

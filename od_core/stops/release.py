@@ -1,4 +1,4 @@
-"""A release of trips with stops: its boxes, their noisy counts, what it spent."""
+"""Release trips with stops: draw a plan, and hold its boxes, their counts and what it spent."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from od_core.stops.trajectories import Trajectories
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StopsRelease:
-    """Released boxes, which partition the grid.
+    """Released boxes that partition the grid, with their counts.
 
     Attributes:
-        plan: what was planned before any trip was read.
-        measured: the boxes and their counts as they were drawn.
+        plan: the plan, made before any trip was read.
+        measured: the boxes and their noisy counts, as drawn.
         spent: what was spent.
         noise: name of the noise backend; None for a test double, whose release carries no guarantee.
     """
@@ -48,17 +48,21 @@ class StopsRelease:
 
     @property
     def has_guarantee(self) -> bool:
-        """Whether the noise came from a backend of this library."""
+        """True if the noise came from a backend of this library."""
         return self.noise is not None
 
     @cached_property
     def counts(self) -> Counts:
-        """Whole counts of at least 0, of all boxes; their total is that of the noisy ones. Shape (boxes,)."""
+        """Integer counts of at least 0 with the total of the noisy counts, or 0 if that is negative; shape (boxes,)."""
         return whole_counts(self.measured.noisy)
 
     @property
     def boxes(self) -> pd.DataFrame:
-        """One row a box: lower_1, ..., lower_d, upper_1, ..., upper_d (inclusive), count, and noisy, as drawn."""
+        """Table with one row per box.
+
+        Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (both inclusive), count, and noisy, the count as
+        drawn.
+        """
         bounds = {
             f"{name}_{dimension + 1}": values[:, dimension]
             for name, values in (("lower", self.measured.lower), ("upper", self.measured.upper))
@@ -67,11 +71,11 @@ class StopsRelease:
         return pd.DataFrame({**bounds, "count": self.counts, "noisy": self.measured.noisy})
 
     def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
-        """Trips in a range, or in each of several, by the whole counts, each spread evenly over its box.
+        """Estimate the trips in one or several ranges from the integer counts, each spread evenly over its box.
 
         Args:
-            ranges: first and last cell, both included, of each dimension; shape (dimensions, 2), or (queries,
-                dimensions, 2) of several.
+            ranges: first and last cell, both inclusive, of each dimension; shape (dimensions, 2) for one range, or
+                (queries, dimensions, 2) for several.
 
         Raises:
             OdError: as :func:`od_core.stops.geometry.queries.answers`.
@@ -82,11 +86,11 @@ class StopsRelease:
         return float(answered[0]) if single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
-        """Trips from one box of a place to another, wherever they stopped in between.
+        """Estimate the trips from one area to another, with any stops in between.
 
         Args:
-            origin: first and last cell, both included, of each dimension of the first place: two on a map.
-            destination: the same of the last place.
+            origin: first and last cell, both inclusive, of each dimension of the first place; a place on a map has two.
+            destination: the same for the last place.
 
         Raises:
             OdError: as :func:`od_core.stops.geometry.queries.origin_destination`.
@@ -110,20 +114,20 @@ def release_stops(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
 ) -> StopsRelease:
-    """Release how many trips with stops lie in each of some boxes of a grid, with differential privacy.
+    """Release how many trips with stops lie in each of several boxes that fill a grid, with differential privacy.
 
-    Without a ledger the guarantee is of this one call; see :func:`od_core.release_flows`.
+    Without a ledger, the guarantee covers this one call; see :func:`od_core.release_flows`.
 
     Args:
-        points: the cells of each trip, whole numbers, shape (trips, dimensions); or a table of them; or trajectories.
-        grid: public: the number of cells of each dimension, or the map that the places are on.
+        points: cells of each trip, integers of shape (trips, dimensions); or a table of them, or trajectories.
+        grid: public grid, or the number of cells of each dimension, or the map that contains the places.
         unit: ``PrivacyUnit("trip")``: one trip is added or removed (unbounded) or replaced (bounded).
         budget: ``Budget(epsilon=...)``.
-        mechanism: name of a mechanism, or one with its options.
+        mechanism: name of a mechanism, or a mechanism with its options.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
 
     Raises:
-        OdError: as plan, trips and noise say; nothing is drawn before plan and trips have passed.
+        OdError: as the plan, the trips and the noise. Nothing is drawn before the plan and the trips have passed.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -137,16 +141,18 @@ def release_stops(
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
-    """Draw the boxes, at most once."""
+    """Draw the boxes, at most once, and return the release."""
     measured = measurements.once(plan.step, partial(measure, plan, trips, noise))
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
 
 def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
-    """Confidential in, public out: lower and upper bounds and the noisy count of each box, one box after the other.
+    """Draw the boxes, and yield the lower bounds, upper bounds and noisy count of each, box by box.
+
+    The trips are confidential, the result is public.
 
     Raises:
-        OdError: a path that has not spent the budget, all of it and no more; as the mechanism and the noise say.
+        OdError: A path has not spent exactly the budget; as the mechanism and the noise.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
@@ -155,18 +161,18 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
 
 
 def flat_boxes(boxes: Boxes) -> NoisyVector:
-    """The boxes as they are kept: lower and upper bounds and the noisy count of each, one box after the other."""
+    """Return the boxes as they are stored: lower bounds, upper bounds and noisy count of each, box by box."""
     return NoisyVector.in_memory([_flat(boxes)])
 
 
 def _flat(boxes: Boxes) -> Counts:
     flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
-    flat.flags.writeable = False  # from here on it is what was measured
+    flat.flags.writeable = False  # measured values do not change
     return flat
 
 
 def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
-    """Refuse boxes some path to which has not been charged the budget exactly. Raises OdError."""
+    """Refuse boxes if a path to one was not charged exactly the budget. Raises OdError."""
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         raise OdError(
             "OD-STOPS-CHARGE",
@@ -177,10 +183,10 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
 
 
 def estimated(plan: StopsPlan, measured: NoisyVector, *, spent: Spent, noise: str | None) -> StopsRelease:
-    """The release of a plan that is measured: a function of public values alone.
+    """Return the release of a plan that is measured, a function of public values alone.
 
     Raises:
-        OdError: values that are no boxes of the grid.
+        OdError: The values are not boxes of the grid.
     """
     dimensions = plan.grid.dimensions
     if len(measured) == 0 or len(measured) % (2 * dimensions + 1):
@@ -201,23 +207,24 @@ def _no_boxes() -> OdError:
     )
 
 
-# Noisy counts made whole counts: none below 0, their total kept (spec 5, "Post-processing").
+# Post-processing of the noisy counts.
 
 
 _LIMIT = 1 << 62
 
 
 def whole_counts(noisy: Counts) -> Counts:
-    """Counts of at least 0 with the total of the noisy ones, or of 0 if that is below it.
+    """Return integer counts of at least 0 with the total of the noisy counts, or of 0 if that is negative.
 
-    What is below 0 is cut off; by so much the others exceed the total, and the excess is taken from the smallest
-    first, each down to 0: nothing but noise is left of most of them. Ties go by position.
+    Negative counts are set to 0. The others then exceed the total. The excess is taken from the smallest counts first,
+    each
+    down to 0, because most of these hold nothing but noise. Ties are resolved by position.
 
     Args:
-        noisy: of disjoint boxes; shape (boxes,).
+        noisy: noisy counts of disjoint boxes; shape (boxes,).
 
     Raises:
-        OdError: sums beyond 64-bit arithmetic.
+        OdError: The sums do not fit into 64-bit arithmetic.
 
     >>> whole_counts(np.array([7, -4, 2, 3]))
     array([7, 0, 0, 1])
@@ -230,8 +237,8 @@ def whole_counts(noisy: Counts) -> Counts:
             spent="what was set aside before stays charged",
         )
     counts = np.maximum(noisy, 0)
-    excess = int(counts.sum()) - int(noisy.sum())  # more than there is to take, if the total is below 0
+    excess = int(counts.sum()) - int(noisy.sum())  # more than the sum of the counts if the total is negative
     order = np.argsort(counts, kind="stable")
-    taken = np.minimum(np.cumsum(counts[order]), excess)  # of all up to here
+    taken = np.minimum(np.cumsum(counts[order]), excess)  # cumulative
     counts[order] -= np.diff(taken, prepend=0)
     return counts

@@ -1,4 +1,4 @@
-"""Releases of flows in the public release database, one DuckDB file for every release of a project."""
+"""Store releases of flows in the public release database, one DuckDB file for all releases of a project."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ GROUP BY ALL;
 
 
 MOST_STORED = 200_000
-"""Public pairs of a pair of levels up to which the database has the intervals of all of them: of larger ones the bundle
-has them. A month of 229 airports has 88 thousand rows in all, one of 8,092 towns in 110 provinces 366 thousand."""
+"""Largest number of public pairs of two levels for which the database holds all intervals. For larger pairs of
+levels, only the bundle has them. A month of 229 airports has 88 thousand rows in all; one of 8,092 towns in 110
+provinces has 366 thousand."""
 
 _INTERVALS = pa.schema(
     [
@@ -61,10 +62,10 @@ _INTERVALS = pa.schema(
 
 
 def store_release(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-    """Put a checked release into the database, in one transaction; the same release again changes nothing.
+    """Add a checked release to the database, in one transaction. Adding the same release again changes nothing.
 
     Raises:
-        OdError: as :func:`store`.
+        OdError: as :func:`od_core.publication.database.store`.
     """
     tree = release.plan.tree
     store(
@@ -87,7 +88,7 @@ def store_release(database: Path, release: Release, key: ReleaseKey, certificate
 
 
 def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
-    """The table of intervals, every public pair of the smaller pairs of levels; none where the release has none."""
+    """Return the table of intervals, with every public pair of the smaller pairs of levels; empty if there are none."""
     if certificate.get("interval") is None:
         return {}
     origin, destination = release.plan.tree.origin, release.plan.tree.destination
@@ -109,7 +110,7 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
 
 
 def _expected_error(release: Release) -> pa.Table:
-    """Every level of the flow tree, and the error to expect there, from public facts alone."""
+    """Return the expected error of every level of the flow tree, from public facts alone."""
     names, errors = release.levels, release.plan.expected_errors
     return pa.table(
         {
@@ -122,7 +123,7 @@ def _expected_error(release: Release) -> pa.Table:
 
 
 def _row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """What the table of releases says of one."""
+    """Return the row of a release in the table of releases."""
     tree, spent = release.plan.tree, certificate["spent"]
     return {
         **release_facts(release, key, certificate),
@@ -135,7 +136,7 @@ def _row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict
 
 
 def differing_facts(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
-    """What the database says of a release beside its flows and noisy values, where that is not what its bundle says."""
+    """Yield how the database differs from the bundle of a release, apart from its flows and noisy values."""
     tree, row = release.plan.tree, _row(release, key, certificate)
     areas = (tree.origin, tree.destination)
     yield from differing_entry(database, key, "releases", row, certificate["checks"], areas)

@@ -1,4 +1,4 @@
-"""Releases of flows as a kind of release: what is read back is what the measurements give, down the whole tree."""
+"""Define releases of flows as a kind of release, whose levels verification recomputes from the measurements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from od_core.publication.kind import Kind, Look
 
 
 def _facts(release: Release) -> dict[str, Any]:
-    """What the certificate of a table of flows says beside what all say."""
+    """Return the facts of a certificate that only releases of flows have."""
     plan = release.plan
     return {
         "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
@@ -65,7 +65,7 @@ def _facts(release: Release) -> dict[str, Any]:
 
 
 def _guarantee(plan: ReleasePlan, spent: Spent) -> dict[str, str]:
-    """What is protected, in sentences, and which levels stand twice."""
+    """Return the guarantee in sentences, and which levels are repeated."""
     public = plan.neighbours.public() if plan.publishes_total else []
     repetition = repetition_sentence(plan.tree)
     levels = {} if repetition is None else {"levels": repetition}
@@ -73,7 +73,7 @@ def _guarantee(plan: ReleasePlan, spent: Spent) -> dict[str, str]:
 
 
 def _interval(release: Release) -> str | None:
-    """The confidence of the intervals of its flows; None where its mechanism has none, or they would be too many."""
+    """Return the confidence of the intervals; None if the mechanism has none, or there would be too many."""
     try:
         refuse_without_intervals(release.plan, max(len(m.noisy) for m in release.measured))
     except OdError:
@@ -88,7 +88,7 @@ def _made_anew(public: Release, stated: dict[str, Any]) -> tuple[Release, Mappin
 
 
 def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
-    """The estimates of all levels, root first, made anew from the published measurements."""
+    """Recompute the estimates of all levels, root first, from the published measurements."""
     plan = public.plan
     nodes = root_of(plan, stated["contents"]["trips"]) if plan.publishes_total else None
     if plan.mechanism.refines:
@@ -101,14 +101,14 @@ def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
 
 
 def _flows(public: Release, rebuilt: Release) -> Iterator[str]:
-    """The published leaves are those that the measurements give."""
+    """Check that the published leaves follow from the measurements."""
     for name in ("origin", "destination", "trips"):
         if not np.array_equal(getattr(public.leaves, name), getattr(rebuilt.leaves, name)):
             yield f"the {name} column is not what the measurements give"
 
 
 def _invariants(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
-    """Whole numbers of at least 1, and the children of every node sum to it, as published."""
+    """Check that the leaves are integers of at least 1, and that the children of every node sum to it."""
     tree = public.plan.tree
     if np.any(public.leaves.trips < 1):
         yield "a flow is below 1"
@@ -118,7 +118,7 @@ def _invariants(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
 
 
 def _stored(database: Path, public: Release, key: ReleaseKey, stated: dict[str, Any]) -> Iterator[str]:
-    """The release database holds the same certificate and facts, plan, charge, flows and measurements."""
+    """Check that the release database holds the same certificate, facts, plan, charge, flows and measurements."""
     yield from differing_facts(database, public, key, stated)
     stored = open_flows(database, str(key))
     if stored.plan.digest != public.plan.digest or stored.spent != public.spent:
@@ -130,7 +130,7 @@ def _stored(database: Path, public: Release, key: ReleaseKey, stated: dict[str, 
 
 
 def _summary(release: Release) -> pd.DataFrame:
-    """Public pairs, released flows and noise of every level of the flow tree."""
+    """Return the public pairs, released flows and noise of every level of the flow tree."""
     plan, rows = release.plan, []
     for level, (origin_level, destination_level) in enumerate(release.levels):
         trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]

@@ -63,12 +63,12 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
 @dataclass(frozen=True)
 class WithAreaTotals:
-    """The common base of both integer programs of [fioretto2019hierarchical]: the option, and its guarantees.
+    """The option ``area_totals`` of both integer programs of [fioretto2019hierarchical], and what it guarantees.
 
     Attributes:
-        area_totals: true if every area keeps its number of groups; the result is then optimal on small trees and near
-            the optimum on large ones. If false, only the top areas keep theirs, and the result is optimal, as
-            published.
+        area_totals: if true, every area keeps its number of groups; the result is optimal on small trees and near the
+            optimum on large ones. If false, only the top areas keep theirs, as in the published algorithms, and the
+            result is optimal.
     """
 
     area_totals: bool = True
@@ -106,7 +106,7 @@ def _truth_value(option: object) -> bool:
     return values[option]
 
 
-# Integers near the relaxation, from the top down: each area's histogram is shared among its children.
+# Rounding of the relaxation, from the top down: each area's histogram is shared among its children.
 
 
 _STEPS = 1024

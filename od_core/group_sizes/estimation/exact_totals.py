@@ -1,4 +1,4 @@
-"""Make every histogram have its area's number of groups, the nearest by integer programming."""
+"""Find the nearest histograms with the public number of groups of every area, by integer programming."""
 
 from __future__ import annotations
 
