@@ -1,4 +1,4 @@
-"""``od-release forecast``: the errors to expect of a release."""
+"""The command ``od-release forecast``: print the errors to expect of a release."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Print the errors to expect of a release, simulated on what is public already. Spends nothing."""
-    from od_assets.cli.release_forecast import forecast_of  # Dagster takes half a second to import
+    from od_assets.cli.release_forecast import forecast_of  # importing Dagster takes half a second
     from od_assets.runs.run_period import planned_period
     from od_assets.series.declarations import declaration
 

@@ -1,4 +1,4 @@
-"""``od-release ledger``: what every data set has spent, and whether the ledger is whole."""
+"""The command ``od-release ledger``: print the budget of every data set, and verify the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``od-release plan``: what a release would spend."""
+"""The command ``od-release plan``: print what a release would spend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from od_assets.cli.printing import console, conversion_text, print_frame, print_
 
 def plan(release: Release, period: Period = None, as_json: Json = False) -> None:
     """Print what a release would spend, and the noise of every level. Reads no record and spends nothing."""
-    from od_assets.runs.run_period import planned_period  # Dagster takes half a second to import
+    from od_assets.runs.run_period import planned_period  # importing Dagster takes half a second
     from od_assets.series.declarations import declaration
 
     component = declaration(release)

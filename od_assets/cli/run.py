@@ -1,4 +1,4 @@
-"""``od-release run``: release a period."""
+"""The command ``od-release run``: release one period, or all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Release one period, or read it back where it is released: the Dagster job, in this process."""
-    from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
+    from od_assets.runs.run_period import chosen_periods, run_period  # importing Dagster takes half a second
     from od_assets.series.declarations import declaration
 
     if every and period is not None:

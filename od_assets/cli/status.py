@@ -1,4 +1,4 @@
-"""``od-release status``: every declared release and period."""
+"""The command ``od-release status``: print the state of every declared release and period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from od_assets.cli.printing import print_frame
 
 def status(as_json: Json = False) -> None:
     """Print every declared release and period: what is measured, published, spent and left."""
-    from od_assets.runs.run_period import period_status  # Dagster takes half a second to import
+    from od_assets.runs.run_period import period_status  # importing Dagster takes half a second
     from od_assets.series.declarations import declaration, declared_releases
 
     rows = [row for name in declared_releases() for row in period_status(declaration(name))]

@@ -1,4 +1,4 @@
-"""``od-release ui``: the Dagster UI, guarded."""
+"""The command ``od-release ui``: start the Dagster UI behind its guard."""
 
 from __future__ import annotations
 

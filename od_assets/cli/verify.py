@@ -1,4 +1,4 @@
-"""``od-release verify``: published releases held against what their measurements give."""
+"""The command ``od-release verify``: check published releases against their measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Make published releases anew from their measurements, and hold them against bundle, database and ledger."""
-    from od_assets.runs.verify import verified  # Dagster takes half a second to import
+    from od_assets.runs.verify import verified  # importing Dagster takes half a second
 
     rows = verified(release)
     if as_json:
