@@ -83,7 +83,7 @@ class Forecast:
         }
 
     def write(self, folder: Path) -> None:
-        """Write the table as ``forecast.csv`` and its curves as ``forecast.svg``, in a folder that is created if needed."""
+        """Write the table as ``forecast.csv`` and its curves as ``forecast.svg``, creating the folder if needed."""
         from od_core.evaluation.figures import draw_forecast
 
         folder.mkdir(parents=True, exist_ok=True)
