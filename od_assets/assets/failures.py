@@ -1,4 +1,4 @@
-"""How an error leaves an asset or a check: one public line in Dagster's storage, and no retry."""
+"""Turn errors of assets and checks into failures with one public line in Dagster's storage, and no retry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from od_core.ledger.confidential import ConfidentialFolder
 
 @contextmanager
 def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
-    """Raise a Failure with the public line of whatever went wrong; its details stay in the confidential folder.
+    """Raise a Failure with a public line in place of any error; the details stay in the confidential folder.
 
-    Dagster stores the text of every exception, and of the exception behind it, so neither may quote a value.
+    Dagster stores the text of every exception and of its cause, so neither may quote a confidential value.
     """
     failed: OdError | None = None
     try:
@@ -29,7 +29,7 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
 
 @contextmanager
 def public_failures() -> Iterator[None]:
-    """Raise a Failure with the line of an OdError, where nothing confidential is at hand; other errors stay theirs."""
+    """Raise a Failure with the line of an OdError, for steps without confidential data; pass on other errors."""
     failed: OdError | None = None
     try:
         yield
