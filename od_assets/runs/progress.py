@@ -1,4 +1,4 @@
-"""A bar on standard error that follows a run of Dagster in this process."""
+"""Show the progress of a Dagster run in this process on standard error, and explain its failures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.text import Text
 from od_assets.cli.terminal import PlainConsole, printable
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
-"""Moves the bar where an entry of the run's log says so."""
+"""Updates the progress bar for an entry of the run's log."""
 
 
 class _Description(ProgressColumn):
-    """What is at work: a name may be in it, and no markup."""
+    """A column with the current description, which may contain names and is never read as markup."""
 
     def __init__(self) -> None:
         super().__init__(Column(no_wrap=True))
@@ -29,7 +29,7 @@ class _Description(ProgressColumn):
 
 @contextmanager
 def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
-    """Show a bar while the body runs; it goes with it, or stays under its title."""
+    """Show a progress bar while the body runs; at the end it stays with its title, unless ``transient``."""
     columns = (_Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=PlainConsole(stderr=True), transient=transient) as progress:
         task = progress.add_task(title, total=None)
@@ -45,11 +45,8 @@ def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, 
             progress.update(task, description=title)
 
 
-# What a failed run says of itself: a public line for each failed check and step.
-
-
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
+    """Return one line for each failed check and step; only what Dagster's storage contains already."""
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: {check.check_name}, which asks: {check.description}"
@@ -61,13 +58,13 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
 
 
 def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """One line for each failed step that says why; where none does, one for each."""
+    """Return one line for each failed step with a description; if there is none, one line for every failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     return _said(events) or [f"{event.step_key}: failed; see the run in the UI" for event in failed]
 
 
 def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """What failed steps say of themselves."""
+    """Return the descriptions of failed steps."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
     return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]
