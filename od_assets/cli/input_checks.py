@@ -179,7 +179,7 @@ class _Kind:
         share = self.faulty / self.among if self.among else 0.0
         lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
         if self.faulty:
-            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # ours
+            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # our own text
             lines += _frame_text(connection.sql(query).df())
         return lines
 
@@ -200,7 +200,7 @@ def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Ki
 
 def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, among: str) -> tuple[int, int]:
     among = among if among == "*" else quoted_name(among)
-    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # ours
+    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # our own text
     ((faulty, all_of_them),) = connection.sql(query).fetchall()
     return faulty, all_of_them
 
@@ -208,7 +208,7 @@ def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, a
 def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
     """Return an SQL condition: the code is listed once zeros fill it up to the length of most listed codes."""
     table = listed_for(column)
-    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own
+    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own name
     return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
 
 

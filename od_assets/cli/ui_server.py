@@ -28,7 +28,7 @@ from od_assets.project import project_root
 from od_core.errors import OdError
 from od_core.ledger.lock import exclusive
 
-TOKEN = "OD_UI_TOKEN"  # noqa: S105  # the name of a variable
+TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
 """Environment variable with a fixed token, for a proxy that signs people in before they reach the UI."""
 
 _LONG_ENOUGH = r"[\w-]{32,}"

@@ -33,7 +33,7 @@ def run_session(command: Sequence[str]) -> int:
             signal.signal(number, _end)
     process = None
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  # our own
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  # our own command
         return process.wait()
     except _EndedError:
         return 0

@@ -53,13 +53,13 @@ class DomainSection(Section):
         Raises:
             OdError: the unit, the cap or the periods are invalid.
         """
-        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked there
+        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
         return PrivacyDomain(
             self.name,
             unit,
             self.cap.cap(),
             self.cap.reason,
-            self.elementary_period,  # type: ignore[arg-type]  # checked there
+            self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
             self.time_zone,
         )
 

@@ -144,7 +144,7 @@ def period_status(component: Series) -> list[dict[str, Any]]:
         try:
             balance = ledger.balance(settings.domain.name, period.text)
             cap, spent = balance.cap, balance.spent
-        except OdError:  # the domain is declared by its first release
+        except OdError:  # the first release declares the domain in the ledger
             cap, spent = settings.domain.cap.allowed_rho(), Fraction(0)
         waits = arrival(settings, period).waits
         state = "published" if ledger.is_published(key) else "begun" if kinds else "waits" if waits else "not begun"

@@ -87,7 +87,7 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
         for name, value in attributes.items():
             if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read these as 1 and 0
                 raise _fault(f"{where}: {name}: true and false have no meaning here")
-        declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
+        declared: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # all components have it
     except (AttributeError, KeyError, TypeError):
         raise _no_attributes(where) from None
     except ValidationError as error:
