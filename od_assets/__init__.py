@@ -1,1 +1,1 @@
-"""The Dagster project: it arranges calls of od_core."""
+"""The Dagster project and the command line, which orchestrate calls of od_core."""

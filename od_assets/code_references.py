@@ -1,4 +1,4 @@
-"""Where the source of a definition is, found at load: Dagster shows it beside the definition, and opens it."""
+"""Attach source locations to definitions, so that Dagster shows them."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ import dagster as dg
 
 
 def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
-    """The assets, each with the file and line of the function that makes it."""
+    """Return the assets, each with the file and line of its function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # docs/decisions/0002-dagster.md
         return dg.with_source_code_references(assets)
 
 
 def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Metadata that says which file a definition stands in."""
+    """Return metadata with the file of a definition."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])

@@ -1,4 +1,4 @@
-"""Columns of a table as Dagster shows them; what public ones mean stands in od_core.publication.columns."""
+"""Describe table columns for Dagster; public columns are defined in od_core.publication.columns."""
 
 from typing import Any
 
@@ -21,19 +21,19 @@ GROUP_SIZES = (
 
 
 def column_schema(*columns: Column) -> dg.TableSchema:
-    """The schema of an asset whose table has these columns."""
+    """Return the schema of an asset whose table has these columns."""
     return dg.TableSchema(
         [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
     )
 
 
 def with_columns(*columns: Column) -> dict[str, Any]:
-    """Metadata of the definition of an asset whose table has these columns."""
+    """Return the definition metadata of an asset whose table has these columns."""
     return {"dagster/column_schema": column_schema(*columns)}
 
 
 def records_schema(columns: RecordColumns) -> dg.TableSchema:
-    """The schema of the records as they stand in the confidential folder."""
+    """Return the schema of the records in the confidential folder."""
     fields = [("date", "timestamp", "Local time of the trip; empty where there is none that the calendar knows.")]
     fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
     fields += [("in_period", "boolean", "Whether the trip is of the period.")]
@@ -44,7 +44,7 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
 
 
 def cell_columns(dimensions: int) -> list[Column]:
-    """Columns of the trips with stops as they stand in the confidential folder."""
+    """Return the columns of the cells of trips with stops in the confidential folder."""
     return [
         Column(f"cell_{number}", "integer", "Cell", f"Confidential: the trip's cell along dimension {number}.")
         for number in range(1, dimensions + 1)

@@ -1,18 +1,18 @@
-"""Entry point of the code location: loads everything below ``defs``."""
+"""Load everything below ``defs``, as the entry point of Dagster's code location."""
 
 import warnings
 from pathlib import Path
 
 import dagster as dg
 
-# Dagster says so of every job, wherever one is resolved: docs/decisions/0002-dagster.md.
+# Dagster warns of every job wherever one is resolved: docs/decisions/0002-dagster.md.
 warnings.filterwarnings("ignore", "Parameter `owners` of", dg.BetaWarning)
 
-# Great Expectations imports PySpark where it is installed; no data frame of pandas meets it here.
+# Great Expectations imports PySpark if it is installed; no pandas data frame is passed to PySpark here.
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All releases, resources and jobs of the project."""
+    """Return all releases, resources and jobs of the project."""
     return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)

@@ -13,9 +13,9 @@ from od_core.ledger.confidential import ConfidentialFolder
 
 @contextmanager
 def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
-    """Raise a Failure with the public line of whatever went wrong; its details stay in the confidential folder.
+    """Raise a Failure with a public line in place of any error; the details stay in the confidential folder.
 
-    Dagster stores the text of every exception, and of the exception behind it, so neither may quote a value.
+    Dagster stores the text of every exception and of its cause, so neither may quote a confidential value.
     """
     failed: OdError | None = None
     try:
@@ -29,7 +29,7 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
 
 @contextmanager
 def public_failures() -> Iterator[None]:
-    """Raise a Failure with the line of an OdError, where nothing confidential is at hand; other errors stay theirs."""
+    """Raise a Failure with the line of an OdError, for steps without confidential data; pass on other errors."""
     failed: OdError | None = None
     try:
         yield
@@ -40,7 +40,7 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """One line for each failed check and failed step; nothing but what is in Dagster's storage anyway."""
+    """Return one line for each failed check and step; only what Dagster's storage contains already."""
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: {check.check_name}, which asks: {check.description}"
@@ -52,13 +52,13 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
 
 
 def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """One line for each failed step that says why; where none does, one for each."""
+    """Return one line for each failed step with a description; if there is none, one line for every failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     return _said(events) or [f"{event.step_key}: failed; see the run in the UI" for event in failed]
 
 
 def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """What failed steps say of themselves."""
+    """Return the descriptions of failed steps."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
     return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]

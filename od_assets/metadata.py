@@ -1,4 +1,4 @@
-"""What may stand in asset metadata: a list of names, so that nothing confidential slips in (spec 6)."""
+"""Build asset metadata from a list of allowed names, so that nothing confidential gets in (docs/report.md)."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ ALLOWED = frozenset(
         "violations",
     }
 )
-"""Public facts, noised values, and counts of violations in what is published; never a count of true records."""
+"""Names of public facts, noisy values, and numbers of violations; never of counts of true records."""
 
 
 def allowed(**metadata: Any) -> dict[str, Any]:
-    """The metadata, every name of which must be allowed."""
+    """Return the metadata, with ``__`` in names as ``/``. Raises KeyError for names that are not allowed."""
     names = {name.replace("__", "/"): value for name, value in metadata.items()}
     if not names.keys() <= ALLOWED:
         raise KeyError(f"not allowed as metadata: {sorted(names.keys() - ALLOWED)}")
@@ -74,7 +74,7 @@ def allowed(**metadata: Any) -> dict[str, Any]:
 
 
 def step_metadata(plan: ReleasePlan, step: Step) -> dict[str, Any]:
-    """What a level is and costs."""
+    """Return metadata on a level and its charge."""
     origin_level, destination_level = plan.tree.level_names[step.level]
     return allowed(
         level=step.level,
@@ -89,7 +89,7 @@ def step_metadata(plan: ReleasePlan, step: Step) -> dict[str, Any]:
 
 
 def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
-    """What a release of any kind promises and has spent, and what its levels are."""
+    """Return metadata on the promise, the spending and the levels of a release of any kind."""
     spent, unit = release.spent, release.plan.unit
     return allowed(
         unit=f"{unit.kind}, {unit.neighbours}",
@@ -104,14 +104,14 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
 
 
 def flow_metadata(release: Release, balance: Balance) -> dict[str, Any]:
-    """What a release of flows promises, has spent, and shows first."""
+    """Return metadata on the promise, the spending and the largest flows of a release of flows."""
     return release_metadata(FLOWS, release, balance) | allowed(
         trips=int(release.leaves.trips.sum()), largest_flows=table(release.flows.nlargest(10, "trips"))
     )
 
 
 def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a published release shows of its report: its pictures, and where it is."""
+    """Return metadata on a published release: the pictures and location of its report, its guarantee and its bundle."""
     drawn = kind.pictures(release, certificate)
     pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
     shown = {"pictures": dg.MetadataValue.md("\n\n".join(pictures))} if pictures else {}
@@ -125,14 +125,14 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
 
 
 def flow_tables(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> dict[str, Any]:
-    """Tables of the report of flows: the largest flows and, after an earlier period, the largest changes."""
+    """Return tables of the report of flows: the largest flows and, if there is an earlier period, largest changes."""
     changed = largest_changes(release, certificate, around)
     shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
     return allowed(largest_flows=table(largest_flows(release, certificate).head(10)), **shown)
 
 
 def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str, Any]:
-    """What a group-size table promises, has spent, and is of."""
+    """Return metadata on the promise, the spending and the content of a group-size table."""
     frame = release.frame
     return release_metadata(GROUP_SIZES, release, balance) | allowed(
         groups=int(frame.groups.sum()), top_code=frame.top_code, mechanism=release.plan.mechanism.name
@@ -140,14 +140,14 @@ def group_size_metadata(release: GroupSizeRelease, balance: Balance) -> dict[str
 
 
 def stops_metadata(release: StopsRelease, balance: Balance) -> dict[str, Any]:
-    """What a release of trips with stops promises, has spent, and is of."""
+    """Return metadata on the promise, the spending and the content of a release of trips with stops."""
     return release_metadata(STOPS, release, balance) | allowed(
         mechanism=release.plan.mechanism.name, trips=int(release.counts.sum())
     )
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    """A table with its schema stated, so that it may also be empty."""
+    """Return a table with an explicit schema, so that it may be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
     records = [
         dg.TableRecord({str(name): value for name, value in row.items()})

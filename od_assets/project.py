@@ -1,4 +1,4 @@
-"""Where things are: the project's root, and the folder of everything that is written."""
+"""Locate the project's root, its ``var`` folder and Dagster's home."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 
 
 def project_root() -> Path:
-    """The checkout: from ``OD_PROJECT``, or the nearest folder above with a workspace.yaml of this project."""
+    """Return the checkout.
+
+    It is the folder in ``OD_PROJECT``; otherwise the nearest one, from the working directory upwards, with a
+    ``workspace.yaml`` of this project; otherwise the folder that holds this package.
+    """
     stated = os.environ.get("OD_PROJECT")
     if stated:
         return Path(stated).resolve()
@@ -22,22 +26,22 @@ def project_root() -> Path:
 
 
 def var_folder() -> Path:
-    """Everything that the project writes: from ``OD_VAR``, or ``var`` in the project."""
+    """Return the folder of everything that the project writes: ``OD_VAR``, or ``var`` in the project."""
     stated = os.environ.get("OD_VAR")
     return Path(stated).resolve() if stated else project_root() / "var"
 
 
 DAGSTER_SETTINGS = Path(__file__).parent / "dagster.yaml"
-"""Dagster's settings, as the project has them."""
+"""The project's settings of Dagster."""
 
 
 def dagster_home(var: Path) -> Path:
-    """Dagster's home in the folder of everything that is written."""
+    """Return Dagster's home below the ``var`` folder."""
     return var / "dagster"
 
 
 def prepare_dagster_home() -> Path:
-    """Make Dagster's home below ``var`` with the project's settings, and set ``DAGSTER_HOME`` for this process."""
+    """Create Dagster's home below ``var`` with the project's settings, set ``DAGSTER_HOME`` to it, and return it."""
     home = dagster_home(var_folder())
     make_folder(home)
     settings, present = DAGSTER_SETTINGS.read_bytes(), home / DAGSTER_SETTINGS.name

@@ -1,4 +1,4 @@
-"""The terminal: a name that is printed is text, which neither styles nor moves anything."""
+"""Print to the terminal safely: names of areas and files act neither as markup nor as control codes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from od_core.errors import OdError
 
 
 def printable(text: str) -> str:
-    r"""Return the text with every character that cannot be printed, line feeds apart, written as ``\x1b``."""
+    r"""Return the text with every unprintable character, except line feeds, written as an escape such as ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(sign if sign == "\n" or sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 class PlainConsole(Console):
-    """A console to which a string is text: no markup, no codes of pictures, and nothing that a terminal obeys.
+    """A console that prints strings as plain text: without markup, emoji codes and control characters.
 
-    Levels, files and folders may have names that mean something to rich or to a terminal. What we style ourselves is a
+    Names of levels, files and folders may contain markup of rich, or codes that a terminal executes. Styled output is a
     :class:`rich.text.Text` of our own words.
     """
 
@@ -29,15 +29,12 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a string as rich prints it, also in tables and titles."""
+        """Return a string as unstyled text; rich calls this in tables and titles too."""
         return super().render_str(printable(text), **options)
 
 
-# Confidential: what errors know beyond their public parts, where the command line meets them.
-
-
 def keep_detail_of(error: OdError) -> None:
-    """Write it into the confidential folder, and its place into the next step; without a detail nothing is made."""
+    """Write the confidential detail of an error, if any, to a closed file; its next step then names the file."""
     if error.confidential_detail is not None:
         from od_core.ledger.confidential import ConfidentialFolder
 

@@ -1,1 +1,1 @@
-"""The assets of one release, made from its settings."""
+"""Define the Dagster assets of release series and comparisons from their settings."""

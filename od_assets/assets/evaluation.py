@@ -1,4 +1,4 @@
-"""Runs, tables and figures of a comparison of mechanisms, on synthetic and public data alone."""
+"""Define the assets of a comparison of mechanisms on synthetic and public data: runs, tables and figures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,14 +40,14 @@ RUN_COLUMNS = dg.TableSchema(
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What a comparison's YAML says, checked and in the terms of od_core.
+    """The checked settings of a comparison, in the terms of od_core.
 
     Attributes:
         name: prefix of its assets.
-        data_sets: how each is made or read, by name.
-        mechanisms: those that are compared; None is all.
-        epsilons: as decimal text.
-        runs: of each mechanism, data set and epsilon.
+        data_sets: functions that make or read the data sets, by name.
+        mechanisms: mechanisms to compare; None for all.
+        epsilons: values of epsilon as decimal text.
+        runs: number of runs per mechanism, data set and epsilon.
     """
 
     name: str
@@ -58,18 +58,18 @@ class ComparisonSettings:
 
     @property
     def folder(self) -> Path:
-        """Where runs, tables and figures are written."""
+        """Folder of the runs, tables and figures."""
         return var_folder() / "evaluation" / self.name
 
     def planned(self, data_set: str) -> list[Run]:
-        """The runs on one data set."""
+        """Return the planned runs on one data set."""
         contenders = [one for one in CONTENDERS if self.mechanisms is None or one.mechanism in self.mechanisms]
         asked_for = self.mechanisms is not None
         return planned_runs([data_set], contenders, epsilons=self.epsilons, number=self.runs, all_of_them=asked_for)
 
 
 def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
-    """The assets of a comparison, in group ``evaluation``."""
+    """Return the assets of a comparison, in group ``evaluation``."""
     common = {**traits, "group_name": "evaluation"}
     partitions = dg.StaticPartitionsDefinition(list(settings.data_sets))
 
@@ -84,7 +84,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
         **common,
     )
     def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        mark_process(context.instance, context.run.run_id)  # no resource does
+        mark_process(context.instance, context.run.run_id)  # done here, since these assets do not use the warehouse
         planned = settings.planned(context.partition_key)
         done = [0]
 
@@ -136,7 +136,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
 
 
 def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """All tables, and who refused what."""
+    """Return all tables as Markdown, with the data sets that mechanisms refused for their size."""
     parts = [
         "# Mechanisms compared: all tables",
         "Medians over the runs, with the least and the largest in brackets; delta 1e-8, one trip protected, bounded"

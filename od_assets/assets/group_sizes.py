@@ -1,4 +1,4 @@
-"""A group-size table: the sizes of its groups, its noisy measurements, its histograms, its bundle."""
+"""Define the assets of a series of group-size tables: group sizes, noisy measurements, histograms and bundle."""
 
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from od_core.publication.columns import GROUP_MEASUREMENTS, HISTOGRAM
 def group_size_assets(
     settings: GroupSizeSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """All assets of a series of group-size tables."""
+    """Return all assets of a series of group-size tables."""
     name = settings.name
     common = {**traits, "partitions_def": partitions}
 

@@ -1,4 +1,4 @@
-"""Geography, raw trips, trip counts: what a release is made from."""
+"""Define the input assets of a release: geography, raw trips and trip counts."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from od_core.records.count_files import CountFiles
 def source_assets(
     settings: SeriesSettings[Any, Any], partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """Geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
+    """Return the assets geography and raw trips of a series of any kind, in group ``<release>/inputs``."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/inputs"}
     has_nowhere = settings.takes_nowhere and bool(settings.record_format.nowhere)
@@ -68,7 +68,7 @@ def source_assets(
 def _records_elsewhere(
     settings: SeriesSettings[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
 ) -> dg.AssetsDefinition:
-    """Raw trips that stay where they are."""
+    """Return the asset of raw trips that Spark reads where they are."""
 
     @dg.asset(
         key=[settings.name, "raw_trips"],
@@ -82,7 +82,7 @@ def _records_elsewhere(
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential), warehouse.reading(settings, key):
-            pass  # how they will be read is remembered, and held to what was drawn from
+            pass  # records how they will be read, or refuses a change after a draw
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return raw_trips
@@ -91,7 +91,7 @@ def _records_elsewhere(
 def input_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """The assets of group ``<release>/inputs`` of a release of flows."""
+    """Return the assets of group ``<release>/inputs`` of a release of flows."""
     name = settings.name
 
     @dg.asset(

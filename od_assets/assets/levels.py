@@ -1,4 +1,4 @@
-"""One noisy measurement and one estimate for every measured level."""
+"""Define the assets of a release's levels: noisy measurements, estimates and refined flows."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -29,7 +29,7 @@ from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN,
 def level_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """The assets of group ``<release>/levels``, top first, and the refined flows where the mechanism refines."""
+    """Return the assets of group ``<release>/levels``, top first, with the refined flows if the mechanism refines."""
     common = {**traits, "group_name": f"{settings.name}/levels", "partitions_def": partitions}
     first, *lower = settings.level_bands
     levels = [make(settings, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
@@ -114,7 +114,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
 
 
 def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
-    """Each node of the level has one child alone: the level below measures the same, and this is charged nothing."""
+    """Return the result of a level that is not measured or charged: its nodes have one child each, measured below."""
     return dg.MaterializeResult(
         data_version=dg.DataVersion(plan.digest), metadata=allowed(level=level, measured_cells=0)
     )
@@ -161,13 +161,11 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
     return refined_flows
 
 
-# The levels of a lower band: measured and estimated part by part, all or none of them, in one step of a run.
-
-
 def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    """The noisy measurements and the estimates of the levels of a band.
+    """Return the asset of the noisy measurements and estimates of a lower band's levels.
 
-    Leaves that a refinement estimates have no estimate of their own.
+    One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaves
+    have no estimate here.
     """
     levels, above = settings.level_bands[number], settings.level_bands[number - 1][-1]
     estimated = [level for level in levels if level in settings.estimated_levels]
@@ -214,7 +212,7 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
 def _measured(
     settings: ReleaseSettings, number: int, warehouse: Warehouse, key: ReleaseKey
 ) -> Iterator[dg.MaterializeResult]:
-    """What the run says of the levels of a band that is measured; their estimates are kept as those of other levels."""
+    """Yield the results of the levels of a measured band, and stage their estimates like those of other levels."""
     plan, staged, measurements = warehouse.plan(settings, key), warehouse.staged(key), warehouse.measurements(key)
     work, frontier = attempt(settings, warehouse, key), staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.below(plan, number, frontier)

@@ -1,4 +1,4 @@
-"""The records of a period on their way into the confidential folder, read as the declaration says."""
+"""Copy the records of a period into the confidential folder, read as declared."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
     """Copy the records of a period to a Parquet file.
 
     Args:
-        settings: of the series.
-        period: the period.
-        target: where to, in the confidential folder.
-        geography: whose areas for unknown places, where records of the series go there, take the codes of no place.
+        settings: settings of the series.
+        period: period of the records.
+        target: path of the copy, in the confidential folder.
+        geography: geography whose catch-all areas take the records with codes of no place; None if they are not needed.
 
     Raises:
         OdError: as :func:`od_assets.resources.arrivals.hold_to_marker` and :func:`od_core.records.load.load_records`.

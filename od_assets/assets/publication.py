@@ -1,4 +1,4 @@
-"""The published table and the bundle."""
+"""Define the assets that publish a release: the table of flows and the bundle."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ from od_core.publication.kind import Kind, R
 def publication_assets(
     settings: ReleaseSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """The assets of group ``<release>/publication``."""
+    """Return the assets of group ``<release>/publication`` of a release of flows."""
     name = settings.name
     common = {**traits, "group_name": f"{name}/publication", "partitions_def": partitions}
 
@@ -83,17 +83,17 @@ def bundle_asset(
     intervals: bool = True,
     tables: Callable[[R, dict[str, Any], Circumstances[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
-    """The asset that makes a release of any kind public.
+    """Return the asset that makes a release of any kind public.
 
     Args:
-        settings, partitions, traits: of the series.
-        table: the asset that it is made from.
-        columns: of the table that its readers open first.
+        settings, partitions, traits: settings, partitions and common arguments of the series' assets.
+        table: key of the asset that the bundle is made from.
+        columns: columns of the main table of the bundle.
         checks: all blocking checks of the series.
-        released: the release of a period, from its staged files.
-        metadata: what the asset shows of it.
-        intervals: whether its cells are published with their intervals, where they have any.
-        tables: of its report, that the asset shows too.
+        released: returns the release of a period from its staged files.
+        metadata: returns the metadata of a release.
+        intervals: whether cells are published with their intervals, if they have any.
+        tables: returns tables of the report as metadata; None for no tables.
     """
     kind: Kind[R] = settings.kind
 

@@ -1,4 +1,4 @@
-"""Trips with stops: their cells on the map, the boxes as they were drawn, the boxes as they are published."""
+"""Define the assets of a series of trips with stops: trip cells, noisy boxes, published boxes and bundle."""
 
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from od_core.stops.release import measure
 def stops_assets(
     settings: StopsSettings, partitions: dg.PartitionsDefinition, traits: dict[str, Any]
 ) -> list[dg.AssetsDefinition]:
-    """All assets of a series of trips with stops."""
+    """Return all assets of a series of trips with stops."""
     name = settings.name
     common = {**traits, "partitions_def": partitions}
     boxes_columns = boxes_table(settings.dimensions, settings.stages).columns

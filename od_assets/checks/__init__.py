@@ -1,1 +1,1 @@
-"""Blocking checks: SQL for the invariants, Great Expectations for records and the published table."""
+"""Blocking checks, by SQL for invariants and by Great Expectations for records and flows; and a daily verification."""

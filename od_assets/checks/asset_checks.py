@@ -1,4 +1,4 @@
-"""Blocking checks: run by Dagster after each asset, and all of them again at publication."""
+"""Define blocking checks, which Dagster runs after each asset and the bundle runs again before publication."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
 Look = Callable[[Warehouse, str], dict[str, int]]
-"""Look at an asset, of a period where it is partitioned: each check of it, and its number of violations."""
+"""Counts the violations of each check of an asset, by name, given the period ("" if the asset has no partitions)."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class AssetChecks:
     """The checks of one asset.
 
     Attributes:
-        asset: the asset they block.
-        names: of the checks, each with a line that says what it asks.
-        look: what runs them.
-        partitioned: whether the asset is one of a period.
+        asset: key of the asset; a failed check blocks the assets after it.
+        names: descriptions of the checks, by name.
+        look: runs the checks.
+        partitioned: whether the asset has one partition per period.
     """
 
     asset: dg.AssetKey
@@ -41,7 +41,7 @@ class AssetChecks:
 
 
 def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, period: str) -> list[CheckResult]:
-    """Every check of a release, now, from the files as they stand."""
+    """Run every check of a release on the current files, and return the results."""
     return [
         CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
         for checks in asset_checks
@@ -52,7 +52,7 @@ def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, pe
 def check_definitions(
     asset_checks: Sequence[AssetChecks], periods: SeriesPeriods
 ) -> Sequence[dg.AssetChecksDefinition]:
-    """The checks as Dagster runs them, blocking."""
+    """Return the checks as blocking Dagster checks."""
     return [_definition(checks, periods) for checks in asset_checks]
 
 
@@ -81,7 +81,7 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
 
 
 def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
-    """Every zone list, as it is kept, is a partition at every level."""
+    """Return the check that every kept zone list is a partition at every level."""
 
     def look(warehouse: Warehouse, _period: str) -> dict[str, int]:
         kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
@@ -96,15 +96,15 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
 
 
 def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
-    """Schema and content of the raw records."""
+    """Return the check of the schema and the content of the raw records."""
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
         staged = warehouse.staged(settings.key(period))
-        # The pages hold a digest of what was counted: they stay inside.
+        # The pages hold a digest of what was counted, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
         zones, destinations = settings.listed_codes(warehouse.geography(settings))
-        with exclusive(docs):  # of two runs at once one would close pages that the other replaces
-            warehouse.confidential.close(docs)  # what an earlier version left open
+        with exclusive(docs):  # else one run could change modes of pages that another replaces
+            warehouse.confidential.close(docs)  # pages that an earlier version left readable
             met = records_meet_expectations(
                 staged.records, zones, settings.fault_threshold, docs, destinations=destinations
             )
@@ -115,12 +115,12 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
 
 
 def spend_violations(warehouse: Warehouse, plan: Planned, key: ReleaseKey) -> int:
-    """1 where the ledger charged a level anything but what was planned, once for each of its draws."""
+    """Return 0 if the ledger charged every level its planned rho once for each of its draws, else 1."""
     ledger = warehouse.ledger
     planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
     return int(ledger.spent(key, plan).levels != planned)
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:
-    """1 where an expectation is not met; of the records, not even how many are may be known outside."""
+    """Return 1 if any expectation is not met, else 0; for records, even the number of unmet ones is confidential."""
     return int(not all(expectations.values()))

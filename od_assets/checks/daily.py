@@ -1,4 +1,4 @@
-"""The daily check: every published release of a series is still what its measurements give."""
+"""Define the daily check that every published release of a series still equals what its measurements give."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from od_core.errors import OdError
 
 
 def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
-    """A check of all bundles at once; it blocks nothing, since what is public stays public."""
+    """Return the check of all bundles of a series; it does not block, since what is published stays public."""
     bundle = dg.AssetKey([settings.name, "bundle"])
 
     @dg.asset_check(
@@ -45,7 +45,7 @@ def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
 def daily_schedule(
     name: str, owners: Sequence[str], check: dg.AssetChecksDefinition
 ) -> tuple[Any, dg.ScheduleDefinition]:
-    """The job of the daily check and its schedule."""
+    """Return the job of the daily check, and its schedule."""
     job = dg.define_asset_job(
         f"{name}_verify",
         selection=dg.AssetSelection.checks(check),

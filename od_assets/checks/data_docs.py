@@ -1,4 +1,4 @@
-"""Pages of Great Expectations, whose templates are compiled once a process: they were most of the time of a check."""
+"""Configure pages of Great Expectations with private files, and templates that each process compiles only once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from great_expectations.render.view.view import DefaultJinjaIndexPageView, Defau
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder
 
 _ENVIRONMENTS: dict[type, Any] = {}
-"""Of Jinja, one for each kind of page: it keeps what it has compiled."""
+"""Jinja environments by class of page. Each caches its compiled templates, which otherwise take most of a check."""
 
 
 class Page(DefaultJinjaPageView):
-    """A page of a suite or of one validation."""
+    """A page of a suite or of a validation."""
 
     def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
@@ -24,28 +24,28 @@ class Page(DefaultJinjaPageView):
 
 
 class IndexPage(Page, DefaultJinjaIndexPageView):
-    """The page that lists the others."""
+    """A page that lists the others."""
 
 
 class ConfidentialFiles(TupleFilesystemStoreBackend):
-    """Files that nobody but their owner may read, from the moment that they are made.
+    """A store of files that only their owner can read, from the moment of their creation.
 
-    Great Expectations names no mode. The mask of the process is not changed for it: all threads share that.
+    Great Expectations sets no mode. The umask is not changed instead, since all threads share it.
     """
 
     def _set(self, key: Any, value: Any, **options: Any) -> Any:
         path = Path(self.full_base_directory, self._convert_key_to_filepath(key))  # type: ignore[no-untyped-call]
         make_folder(path.parent, CONFIDENTIAL_FOLDER_MODE)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE))
-        return super()._set(key, value, **options)  # type: ignore[no-untyped-call]  # it keeps the mode of what is there
+        return super()._set(key, value, **options)  # type: ignore[no-untyped-call]  # it keeps the mode of existing files
 
 
 def site(folder: str, *, confidential: bool) -> Any:
-    """Return the declaration of a site of such pages in a folder; its own type knows no views.
+    """Return the configuration of a site of such pages, untyped because Great Expectations' own type lacks views.
 
     Args:
-        folder: where the pages are.
-        confidential: whether they are for their owner alone.
+        folder: folder of the pages.
+        confidential: whether only their owner may read them.
     """
     view = {"module_name": __name__, "class_name": Page.__name__}
     index = {"module_name": __name__, "class_name": IndexPage.__name__}

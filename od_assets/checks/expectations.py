@@ -1,4 +1,4 @@
-"""Great Expectations suites for the raw records and the published table; results are true or false, never values."""
+"""Check raw records and published flows by Great Expectations; the results are true or false, never values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from od_core.records.contribution_bound import IS_USER_ID
 from od_core.records.weights import IS_WEIGHT, WEIGHT
 
 ZONES, DESTINATIONS = "zones", "destinations"
-"""Tables of the codes that records may have, in the SQL of faults: of destinations, and of all other places."""
+"""SQL tables of listed codes: ``destinations`` for destinations, and ``zones`` for origins and stops."""
 
 
 class RecordFault(NamedTuple):
-    """A kind of fault: the column it is in, its condition, and among which records it is counted, in SQL."""
+    """A kind of fault of records.
+
+    Attributes:
+        column: column of the fault.
+        is_faulty: SQL condition of a faulty record.
+        among: SQL argument of ``count`` for the records that could have the fault: a column, or ``*`` for all records.
+    """
 
     column: str
     is_faulty: str
@@ -30,7 +36,7 @@ class RecordFault(NamedTuple):
 
 
 def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
-    """Kinds of faults that records with these columns may have, by name."""
+    """Return the kinds of faults that records with these columns may have, by name."""
     faults = {
         "outside_period": RecordFault("in_period", "NOT in_period", "in_period"),
         "weight_missing": RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
@@ -43,12 +49,12 @@ def record_faults(columns: Sequence[str]) -> dict[str, RecordFault]:
 
 
 def _codes(columns: Sequence[str]) -> list[str]:
-    """Columns of zone codes: of origin, destination and the stops between."""
+    """Return the columns of zone codes: origin, destination and the stops between."""
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
 def listed_for(code: str) -> str:
-    """The table of the codes that a column may have."""
+    """Return the name of the table of the codes that a column may have."""
     return DESTINATIONS if code == "destination" else ZONES
 
 
@@ -60,21 +66,20 @@ def records_meet_expectations(
     *,
     destinations: Sequence[str] | None = None,
 ) -> dict[str, bool]:
-    """Schema of the records, and their content no stricter than the share of faults that is allowed.
+    """Check the schema of the records, and that each kind of fault stays within the allowed share.
 
     Args:
-        records: confidential Parquet file; columns date, origin, destination, in_period, and trips where they are
-            flows, weight where they have weights, user where users are the unit of privacy. DuckDB counts the faults
-            in it, out of core.
+        records: confidential Parquet file with the columns date, origin, destination, any stops, in_period, and trips
+            for flows, weight for weights, user if users are the privacy unit. DuckDB counts the faults out of core.
         zones: codes of the listed zones.
-        fault_threshold: share of faulty trips that is allowed. Rows of flows weigh differently from trips, so
-            of flows the schema alone is expected; the count of trips judges the rest.
-        docs: folder of the Data Docs, inside the confidential one: the pages hold a digest of what was counted, and
-            are for their owner alone from their first byte.
-        destinations: codes of the zones that destinations may lie in, where these are others.
+        fault_threshold: allowed share of faulty records. For flows, only the schema is checked, since a row may be
+            many trips; the count of trips judges their faults.
+        docs: folder of the Data Docs, inside the confidential folder: the pages hold a digest of what was counted, and
+            only their owner can read them.
+        destinations: codes of the zones of destinations, if these are others.
 
     Returns:
-        Each expectation's name, and whether it was met.
+        For each expectation, by name, whether it is met.
     """
     gxe = _expectations()
     lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
@@ -93,7 +98,7 @@ def records_meet_expectations(
 def flows_meet_expectations(
     flows: pd.DataFrame, origins: Sequence[str], destinations: Sequence[str], docs: Path
 ) -> dict[str, bool]:
-    """What a reader of the published leaf table may rely on; each expectation's name, and whether it was met."""
+    """Check what readers of the published leaf table rely on; return for each expectation whether it is met."""
     gxe = _expectations()
     expected = [
         gxe.ExpectTableColumnCountToEqual(value=3),
@@ -109,9 +114,9 @@ def flows_meet_expectations(
 
 
 def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
-    """One row: the records' own columns, empty, and how many faulty records of each kind are above what is allowed.
+    """Return one row: the records' columns, empty, and for each kind of fault the number of records above the limit.
 
-    A fault of a column that is missing has no column either, so that what is expected of it is not met.
+    If a column is missing, so are its faults, and the expectations on them are not met.
     """
     with scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {parquet_rows(records)}")
@@ -128,7 +133,7 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
 
 
 def _expectations() -> Any:
-    """Great Expectations takes four seconds to import, and calls home unless told not to."""
+    """Import Great Expectations without its usage statistics, and only when needed: it takes four seconds."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations.expectations as gxe
 
@@ -136,7 +141,7 @@ def _expectations() -> Any:
 
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
-    """Return each expectation's name, and whether the table met it; the pages may be for their owner alone."""
+    """Write the pages, and return for each expectation whether the table meets it."""
     import great_expectations as gx
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -144,7 +149,7 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
     from od_assets.checks.data_docs import site
 
     context = gx.get_context(mode="ephemeral")
-    context.delete_data_docs_site("local_site")  # one of its own making, in a temporary folder
+    context.delete_data_docs_site("local_site")  # the default site, in a temporary folder
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
     suite = context.suites.add(gx.ExpectationSuite(name, expectations=expected))

@@ -1,4 +1,4 @@
-"""The invariants of a release, each one SQL query that counts its violations."""
+"""Check the invariants of a release, each by one SQL query that counts its violations."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from od_core.stops.geometry.grid import Grid
 from od_core.stops.place_list import PlaceList
 
 _PRIME = (1 << 61) - 1
-"""Weights of cells are numbers modulo it, so that a product of two has at most 122 bits."""
+"""Modulus of the random weights of cells; a product of two weights has at most 122 bits."""
 
 
 def level_violations(
     tree: FlowTree, level: int, parents: tuple[int, pa.Table] | None, nodes: pa.Table
 ) -> dict[str, int]:
-    """Violations in the estimate of one level, by name of the query.
+    """Return the number of violations in the estimate of a level, by name of the query.
 
     Args:
         tree: the public flow tree.
         level: level of the nodes.
-        parents: the estimated level above, and its estimate (origin, destination, trips); None for the first one.
-        nodes: estimate of the level, as it stands in its file.
+        parents: the estimated level above and its estimate (origin, destination, trips); None for the first level.
+        nodes: estimate of the level, as read from its file.
     """
     queries, tables = ["non_negative_integers"], {"nodes": nodes}
     if parents is not None:
@@ -47,7 +47,7 @@ def level_violations(
 
 
 def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table) -> int:
-    """Nodes of a level that are not the sums of the leaf flows (origin and destination zone numbers, trips)."""
+    """Count the nodes of a level that are not sums of the leaf flows (origin and destination zone numbers, trips)."""
     o_level, d_level = tree.level_pair(level)
     tables = {
         "nodes": nodes,
@@ -59,7 +59,7 @@ def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table
 
 
 def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
-    """Areas of a zone list, as it stands in its file, that keep it from being a partition at every level."""
+    """Count the areas that keep a zone list, as read from its file, from being a partition at every level."""
     above = [WHOLE_SPACE] * len(zones)
     tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
     for level, name in enumerate(levels, start=1):
@@ -70,11 +70,11 @@ def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
 
 
 def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
-    """Violations in a group-size table, by name of the query.
+    """Return the number of violations in a group-size table, by name of the query.
 
     Args:
-        frame: what is public of it.
-        histograms: level, area (numbers), size and groups, as they stand in their file.
+        frame: the public areas, numbers of groups and top code.
+        histograms: level, area (both numbers), size and groups, as read from their file.
     """
     geography = frame.geography
     areas = pd.DataFrame(
@@ -95,7 +95,7 @@ def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
 
 
 def place_violations(places: PlaceList) -> int:
-    """Places that stand twice, or are not on the map."""
+    """Count the places that are listed twice, have no code, or are not on the map."""
     listed, columns = places.to_frame(), places.columns
     west, east, south, north = places.map.edges
     degrees = {
@@ -109,11 +109,11 @@ def place_violations(places: PlaceList) -> int:
 
 
 def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
-    """Violations in the boxes of a release, by name of the query.
+    """Return the number of violations in the boxes of a release, by name of the query.
 
     Args:
-        grid: public.
-        boxes: lower_1, .., upper_1, .., count and noisy, as they stand in their file.
+        grid: the public grid.
+        boxes: lower_1, .., upper_1, .., count and noisy, as read from their file.
     """
     ends, cuts = [], []
     for number, size in enumerate(grid.sizes, start=1):
@@ -139,9 +139,9 @@ def _count(query: str, tables: dict[str, pa.Table]) -> int:
 
 
 def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, int]:
-    """Violations by name of the query; one database for all, since it takes longer to open than to ask."""
+    """Return violations by name of the query; all use one database, since opening one takes longer than a query."""
     folder, counts = files("od_assets.checks").joinpath("sql"), {}
-    with memory_database() as connection:  # values that are not published yet stay in memory
+    with memory_database() as connection:  # unpublished values must not reach the disk
         for name, table in tables.items():
             connection.register(name, table)
         for query in queries:
@@ -151,7 +151,7 @@ def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, in
 
 
 def _steps(geography: Geography, level: int, above: int) -> pa.Table:
-    """Every area of a level and the one that it lies in, which is itself on a side that is not divided."""
+    """Return each area of a level with its ancestor at the level above; on a side without a step, the area itself."""
     areas = np.arange(geography.size(level), dtype=np.int32)
     return _pairs("area", areas, "parent", geography.ancestors_at(level, above))
 

@@ -1,4 +1,4 @@
-"""The blocking checks of one release of flows."""
+"""Define the blocking checks of releases of flows, group-size tables and trips with stops."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from od_core.group_sizes.release import frame_of
 
 
 def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
-    """All blocking checks of a release, in the order of its assets."""
+    """Return all blocking checks of a release of flows, in the order of its assets."""
     return [
         geography_checks(settings),
         *([record_checks(settings)] if settings.records_are_here else []),
@@ -35,7 +35,7 @@ def release_checks(settings: ReleaseSettings) -> list[AssetChecks]:
 
 
 def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
-    """The invariants of the estimates that are published: of each level, or of all levels of the refined flows."""
+    """Return the checks of the final estimates: one for each level, or one for all levels of the refined flows."""
     if settings.mechanism.refines:
         levels = range(settings.depth + 1)
         return [_level_checks(settings, refined_key(settings), levels, refined=True)]
@@ -46,7 +46,7 @@ def _estimate_checks(settings: ReleaseSettings) -> list[AssetChecks]:
 
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
-    """Levels that have an estimate, top first: the measured ones, and a root that is known without."""
+    """Return the levels with an estimate, top first: the measured ones, and the root if it is published or refined."""
     levels = [step.level for step in plan.steps]
     knows_root = plan.mechanism.refines or plan.publishes_total
     return [0, *levels] if knows_root and levels[0] > 0 else levels
@@ -109,11 +109,11 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
     return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, look)
 
 
-# The blocking checks of one group-size table.
+# Group-size tables.
 
 
 def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
-    """All blocking checks of a group-size table, in the order of its assets."""
+    """Return all blocking checks of a group-size table, in the order of its assets."""
     return [
         geography_checks(settings),
         record_checks(settings),
@@ -144,11 +144,11 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
     return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, look)
 
 
-# The blocking checks of one release of trips with stops.
+# Trips with stops.
 
 
 def stops_checks(settings: StopsSettings) -> list[AssetChecks]:
-    """All blocking checks of a release of trips with stops, in the order of its assets."""
+    """Return all blocking checks of a release of trips with stops, in the order of its assets."""
     return [
         _place_checks(settings),
         record_checks(settings),

@@ -1,1 +1,1 @@
-"""Run releases and look at them from the command line."""
+"""The command line, ``od-release``: plan, run and inspect releases."""

@@ -1,4 +1,4 @@
-"""``od-release``: plan, run and look at releases from the command line; one module a command."""
+"""Assemble ``od-release``, the command line, from one module per command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app.add_typer(ledger_app, name="ledger")
 def main() -> None:
     """Run a command; print an OdError as one line on standard error, with exit code 2.
 
-    The error's confidential detail stays in a closed file.
+    A confidential detail of the error is written to a file in the confidential folder only.
     """
     try:
         app(standalone_mode=True)

@@ -1,4 +1,4 @@
-"""``od-release compare``: the changes between two published releases."""
+"""The command ``od-release compare``: print the changes between two published releases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and which are larger than their uncertainty."""
-    from od_assets.cli.release_changes import compared  # the library takes a second to import
+    from od_assets.cli.release_changes import compared  # importing the library takes a second
 
     found = compared(before, after, origin_level or level, destination_level or level)
     if as_json:

@@ -1,4 +1,4 @@
-"""``od-release compare-mechanisms``: mechanisms held against each other on data that are no secret."""
+"""The command ``od-release compare-mechanisms``: compare mechanisms on synthetic or public data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compare_mechanisms(
     to: Annotated[Path | None, typer.Option(help="Folder to copy tables and figures to.")] = None,
 ) -> None:
     """Compare mechanisms by their errors on synthetic or public data; killed at any point, it goes on from there."""
-    from od_assets.runs.run_comparison import declared_or_given, run_comparison  # Dagster takes half a second
+    from od_assets.runs.run_comparison import declared_or_given, run_comparison  # importing Dagster takes half a second
 
     component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}

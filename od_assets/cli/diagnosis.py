@@ -1,4 +1,4 @@
-"""What is wrong with an installation, with what is declared in it, and with an input: looked at, never changed."""
+"""Inspect an installation, its declarations and an input, without changing anything."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from od_core.kernels import cache_folder
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
-    """All that was looked at.
+    """Return a finding for everything that was inspected.
 
     Args:
-        name: of one declaration; all if left out.
-        period: whose input is looked at, too; no input if left out.
+        name: name of one declaration; None inspects all of them.
+        period: period whose input is inspected too; None inspects no input.
 
     Raises:
-        OdError: there is no such declaration, or no such period of it.
+        OdError: there is no such declaration, or it has no such period.
     """
     releases, comparisons = declared_releases(), declared_comparisons()
     if name in comparisons:
         releases, comparisons = (), (name,)
     elif name is not None:
         if name not in releases:
-            declaration(name)  # says that there is none
+            declaration(name)  # raises the error that names the known ones
         releases, comparisons = (name,), ()
     return [
         *of_installation(),
@@ -46,7 +46,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
 
 
 def of_installation() -> list[Finding]:
-    """Everything that is of no single declaration."""
+    """Return the findings that do not depend on a declaration."""
     var = var_folder()
     return [
         *installation.python_version(),
@@ -63,7 +63,10 @@ def of_installation() -> list[Finding]:
 
 
 def of_declaration(name: str) -> list[Finding]:
-    """A declaration, from its YAML to what Dagster makes of it; what a fault hides is not looked at."""
+    """Return the findings of a declaration, from its YAML to its Dagster definitions.
+
+    A fault in the YAML or in the geography hides what depends on it, which is then not inspected.
+    """
     what = f"declaration {name}"
     try:
         component = declaration(name)
@@ -98,7 +101,11 @@ def _check_comparison(name: str) -> None:
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
-    """The inputs of a period, of all series that have it. Raises OdError where none has, or the one asked for."""
+    """Return the findings on the inputs of a period, for all named series that have the period.
+
+    Raises:
+        OdError: none of them has the period.
+    """
     inputs: list[Finding] = []
     absent: OdError | None = None
     for name in names:
@@ -106,7 +113,7 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
             component = declaration(name)
             settings = component.settings()
         except OdError:
-            continue  # said of its declaration
+            continue  # the finding of its declaration says so
         try:
             chosen_periods(component, period, every=False)
         except OdError as error:

@@ -1,4 +1,4 @@
-"""``od-release doctor``: what is wrong with the installation, a declaration or an input."""
+"""The command ``od-release doctor``: find faults of the installation, the declarations and an input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Print what is wrong with the installation, the declarations, and an input. Changes and spends nothing."""
-    from od_assets.cli.diagnosis import diagnosis  # Dagster takes half a second to import
+    from od_assets.cli.diagnosis import diagnosis  # importing Dagster takes half a second
 
     findings = diagnosis(name, period)
     if as_json:

@@ -1,4 +1,4 @@
-"""What was looked at, and whether it is as it should be."""
+"""Findings of a diagnosis: what was inspected, and the fault found, if any."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from od_core.errors import OdError
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; all of it is public.
+    """The result of one inspection; all of it is public.
 
     Attributes:
-        what: what was looked at.
-        fault: what is wrong with it, in one line; None where nothing is.
-        next_step: what to do about it; None where nothing is wrong.
+        what: what was inspected.
+        fault: what is wrong with it, in one line; None if nothing is.
+        next_step: what to do about the fault; None if there is none.
 
     Raises:
         OdError: a fault without a next step, or a next step without a fault.
@@ -33,22 +33,27 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return self.fault is None
 
     def facts(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the finding as JSON-ready facts."""
         return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
 
     @classmethod
     def of_error(cls, what: str, error: OdError) -> Finding:
-        """The fault that an error says; what it knows beyond that goes into the confidential folder."""
+        """Return the finding that an error describes; write its confidential detail, if any, to a closed file."""
         keep_detail_of(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
 def found(what: str, look: Callable[[], str | None]) -> Finding:
-    """What came of a look: what it returns is added to what was looked at, an OdError that it raises is the fault."""
+    """Run an inspection and return its finding.
+
+    Args:
+        what: what is inspected.
+        look: the inspection. A text that it returns is appended to ``what``; an OdError that it raises is the fault.
+    """
     try:
         more = look()
     except OdError as error:

@@ -1,4 +1,4 @@
-"""``od-release forecast``: the errors to expect of a release."""
+"""The command ``od-release forecast``: print the errors to expect of a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``od-release init``: declare a release of your own."""
+"""The command ``od-release init``: declare a release of your own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def init(
     ] = None,
 ) -> None:
     """Declare a release of your own: ask what no option says, write two files, and plan. Releases nothing."""
-    from od_assets.cli.new_declaration import answered, initialize, places_of  # Dagster takes half a second to import
+    from od_assets.cli.new_declaration import answered, initialize, places_of  # importing Dagster takes half a second
 
     given = {
         "records": records,
@@ -71,7 +71,7 @@ def init(
         "settled_seconds": settled_seconds,
         "owner": owner,
     }
-    places_of(name)  # refused before anything is asked
+    places_of(name)  # refuses a taken name before any question
     fields = dict(each.partition("=")[::2] for each in further or [])
     ask = _asked if sys.stdin.isatty() else None
     answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
@@ -83,6 +83,6 @@ def init(
 
 
 def _asked(question: Question) -> str:
-    """Return the answer of whoever is at the terminal."""
+    """Ask the question at the terminal and return the answer."""
     answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
     return answer

@@ -1,4 +1,4 @@
-"""What is asked for a first declaration: one question an option of ``od-release init``."""
+"""Define the questions of a first declaration, one for each option of ``od-release init``."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import yaml
 
 
 def as_text(answer: str) -> Any:
-    """As it is given."""
+    """Return an answer unchanged."""
     return answer
 
 
 def as_list(answer: str) -> Any:
-    """Parts between commas."""
+    """Return the comma-separated parts of an answer."""
     return [part.strip() for part in answer.split(",")]
 
 
 def as_yaml(answer: str) -> Any:
-    """Lists and mappings as YAML reads them, of texts; as it is given where YAML cannot.
+    """Parse an answer as YAML lists and mappings of texts; return it unchanged if it is no YAML.
 
-    Numbers and dates stay texts, since codes and periods look like them: a field of numbers reads them from text, too.
+    Numbers and dates stay text, since codes and periods look like them. Fields of numbers accept text too.
     """
     try:
-        return yaml.load(answer, Loader=yaml.BaseLoader)  # noqa: S506  # it makes texts, lists and mappings alone
+        return yaml.load(answer, Loader=yaml.BaseLoader)  # noqa: S506  # it makes only texts, lists and mappings
     except yaml.YAMLError:
         return answer
 
 
 def as_mapping(answer: str) -> Any:
-    """Parts as province=3, between commas."""
+    """Return the mapping of an answer such as ``province=3,region=1``."""
     return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a declaration needs to know.
+    """A question whose answer fills a field of a declaration.
 
     Attributes:
-        flag: of the command line, without its dashes.
-        asks: the question.
-        place: in the release's declaration, or in that of its data set where it begins with ``domain:``.
-        default: the answer if none is given; None where there must be one, empty where there need not.
-        read: what an answer means.
-        of_users: whether it is asked only where users are protected.
+        flag: option of the command line, without dashes and with underscores.
+        asks: the question in words.
+        place: path of the field in the release's declaration, or, after ``domain:``, in that of its data set.
+        default: answer if none is given; None if an answer is required, an empty text if the field may be left out.
+        read: converts an answer to the value of the field.
+        of_users: whether it is asked only if users are protected.
     """
 
     flag: str

@@ -1,8 +1,8 @@
-"""Confidential: whether the file of a period would be refused, and why, written down in the confidential folder alone.
+"""Confidential: check whether a release would refuse the file of a period, and why.
 
-The records are read and counted as a release does it, from a copy that is removed again. What is found is about
-records, so that it stays in a file of mode 0600; out of it come only whether the input would be refused, and the
-place of that file.
+The records are read and counted as in a release, from a copy that is deleted afterwards. The findings are about
+records, so they stay in a file of mode 0600 in the confidential folder. Only whether the input would be refused, and
+the location of that file, are shown.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from od_core.records.row_meaning import unclear_records
 from od_core.stops.place_list import place_records
 
 _FIRST_ROWS = 5
-"""So many records of each kind of fault are written down."""
+"""Number of example records that are written down for each kind of fault."""
 
 
 @dataclass(frozen=True, repr=False)
 class _Inspection:
-    """Confidential: what was found in an input.
+    """Confidential: the findings on an input.
 
     Attributes:
-        refused: why the input would be refused, one text a reason.
-        unclear: why a row may be many trips, though rows are counted.
-        numbers: faults by kind, and their first records.
+        refused: reasons why the input would be refused.
+        unclear: reasons why a row may be many trips, though rows are counted.
+        numbers: numbers of faults by kind, and their first records.
     """
 
     refused: tuple[str, ...]
@@ -56,13 +56,13 @@ class _Inspection:
     numbers: tuple[str, ...]
 
     def text(self, title: str) -> str:
-        """All of it."""
+        """Return all findings as text."""
         verdict = "would be refused" if self.refused else "would not be refused"
         return "\n".join([f"{title}: {verdict}", *self.refused, *self.unclear, "", *self.numbers, ""])
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
-    """Whether the file of a period is there and whole, and whether a release would refuse it."""
+    """Check that the file of a period is there and complete, and that a release would accept it."""
     key = settings.key(period)
     what, found = f"input of {key}", arrival(settings, Period(period))
     if found.waits is not None:
@@ -88,7 +88,7 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
         _inspect(settings, period, confidential, folder / "records.parquet", refused, numbers)
     except OdError as error:
         refused.append("\n".join(filter(None, [str(error), error.confidential_detail])))
-    except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
+    except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
         refused.append(traceback.format_exc())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,7 +97,7 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
 
 
 def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
-    """Confidential: what the first records say against one row a trip, where nothing has been said of it."""
+    """Confidential: return reasons to doubt that a row is one trip, if the declaration does not say what a row is."""
     columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
     return [
         *(f"column {name!r} holds numbers, or is called as if it did, and is not read" for name in columns),
@@ -113,7 +113,7 @@ def _inspect(
     refused: list[str],
     numbers: list[str],
 ) -> None:
-    """Add to what is found; raises whatever the steps of a release raise."""
+    """Add to ``refused`` and ``numbers``; raise whatever the steps of a release raise."""
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
     with scratch_database(records.parent, records) as connection:
@@ -130,12 +130,12 @@ def _inspect(
 def _count(
     settings: SeriesSettings[Any, Any], geography: Any, period: str, confidential: ConfidentialFolder, records: Path
 ) -> None:
-    """Count the records as a release of this kind does, to see whether it refuses them."""
+    """Count the records as a release of this kind does. Raises OdError if such a release would refuse them."""
     counted: Counted
     match settings:
         case ReleaseSettings():
             tree = settings.plan(geography, period).tree
-            has_key = (confidential.path / "hmac.key").exists()  # looking makes none
+            has_key = (confidential.path / "hmac.key").exists()  # a check creates no key
             key = confidential.key() if has_key else bytes(32)
             counted = trip_counts_of(
                 records,
@@ -159,10 +159,12 @@ class _Kind:
     """Confidential: one kind of fault.
 
     Attributes:
-        name, condition: of the kind; in SQL.
-        faulty, among: records that have it, and those that could.
-        is_judged: whether a release refuses too many of them by themselves; of flows it judges the trips alone.
-        rows: the records, with their numbers, in SQL.
+        name: name of the kind.
+        condition: SQL condition of a faulty record.
+        faulty, among: number of records that have the fault, and of those that could have it.
+        is_judged: whether a release refuses an input with too many such records. False for flows, which are judged by
+            trips and not by records, and for codes that lost their zeros, which count as unlisted already.
+        rows: SQL query of the records with their row numbers.
     """
 
     name: str
@@ -173,17 +175,17 @@ class _Kind:
     rows: str
 
     def lines(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Its numbers, and its first records, with their row in the order of the file."""
+        """Return its numbers, and its first records with their row numbers in the file, as lines of text."""
         share = self.faulty / self.among if self.among else 0.0
         lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
         if self.faulty:
-            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # ours
+            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # our own text
             lines += _frame_text(connection.sql(query).df())
         return lines
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Kind]:
-    """Every kind of fault that these records may have; also codes that are listed with zeros before them."""
+    """Yield every kind of fault that these records may have, including codes that lost their leading zeros."""
     file = parquet_rows(records, numbered=True)
     rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
     columns = connection.sql(rows).columns[1:]
@@ -198,15 +200,15 @@ def _kinds(connection: duckdb.DuckDBPyConnection, records: Path) -> Iterator[_Ki
 
 def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, among: str) -> tuple[int, int]:
     among = among if among == "*" else quoted_name(among)
-    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # ours
+    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # our own text
     ((faulty, all_of_them),) = connection.sql(query).fetchall()
     return faulty, all_of_them
 
 
 def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
-    """Whether a shorter code would be one of the list, with zeros to the length that most of its codes have."""
+    """Return an SQL condition: the code is listed once zeros fill it up to the length of most listed codes."""
     table = listed_for(column)
-    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own
+    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own name
     return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
 
 

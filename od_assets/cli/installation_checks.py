@@ -1,4 +1,4 @@
-"""What an installation needs to release anything, looked at without making or changing a file."""
+"""Check what an installation needs for releases, without creating or changing a file."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from od_core.noise.sources import BACKENDS, noise_named
 from od_core.publication.bundle import ledger_entries
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where pyproject.toml and constraints.txt are: the project is installed from its checkout."""
+"""Folder of pyproject.toml and constraints.txt: the project is installed from its checkout."""
 
 LEAST_FREE = 2 << 30
-"""Bytes: records are kept once more while they are read, and DuckDB spills beside them."""
+"""Least free disk space in bytes: records are copied while they are read, and DuckDB spills to the same disk."""
 
 _PIN = re.compile(r"^[^\s#]+==\S+", re.MULTILINE)
-"""A package and its version; the hashes of its files follow."""
+"""A package with its version in constraints.txt; the hashes of its files come after it."""
 
 _CELLS = 8
-"""Of noise that is drawn to see whether it can be."""
+"""Number of noise values in a test draw."""
 
 _MOST_NAMED = 5
-"""So many of a kind are named in a line at most."""
+"""Maximum number of items named in one line."""
 
 
 def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
-    """Whether this Python is one that the project is for."""
+    """Check that the project supports this version of Python."""
     required = SpecifierSet(_project(checkout)["requires-python"])
     this = platform.python_version()
     if required.contains(this, prereleases=True):
@@ -58,10 +58,10 @@ def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
 
 
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
-    """Whether the installed packages are those that pyproject.toml requires and constraints.txt pins."""
+    """Check that the installed packages fit pyproject.toml and the versions pinned in constraints.txt."""
     required = [Requirement(line) for line in _project(checkout)["dependencies"]]
     pinned = [Requirement(pin) for pin in _PIN.findall((checkout / "constraints.txt").read_text(encoding="utf-8"))]
-    # Of packages for development, some may be left out.
+    # Packages for development need not be installed.
     installed = [one for one in pinned if _installed(one) is not None]
     return [
         _versions(f"{len(required)} packages that pyproject.toml requires", required),
@@ -94,10 +94,10 @@ def _installed(requirement: Requirement) -> str | None:
 
 
 def compiled_kernels(folder: Path | None) -> list[Finding]:
-    """Whether machine code of the kernels is kept in a folder, and gives what it should.
+    """Check that compiled kernels are cached, and that one of them gives the right numbers.
 
     Args:
-        folder: of the present sources; None where no folder can be written.
+        folder: cache folder of the current source files; None if no folder is writable.
     """
     what = "compiled kernels"
     if folder is None:
@@ -110,20 +110,20 @@ def compiled_kernels(folder: Path | None) -> list[Finding]:
         ]
     if not any(folder.rglob("*.nbi")):
         return [Finding(what, "none are kept: the first release compiles them", "python -m od_core.warmup")]
-    if intopt(np.array([3, -1]), 2).tolist() != [2, 0]:  # 3 - 1 = 2 and max(-1 + 1, 0) = 0 is the one best answer
+    if intopt(np.array([3, -1]), 2).tolist() != [2, 0]:  # 3 - 1 = 2 and max(-1 + 1, 0) = 0: the unique optimum
         return [Finding(what, "their machine code gives wrong numbers", f"remove {folder}, then make install")]
     return [Finding(what)]
 
 
 def noise_backends() -> list[Finding]:
-    """Whether every noise backend can draw: noise that is added to nothing, and charged to nothing."""
+    """Check that every noise backend can draw; the noise is discarded, and nothing is charged."""
     return [found(f"noise backend {name}", partial(_draw, name)) for name in BACKENDS]
 
 
 def _draw(name: str) -> None:
     try:
         noise = noise_named(name).draw(Fraction(1), 0, 0, _CELLS)
-    except Exception as error:  # noqa: BLE001  # whatever a library raises; there is no record here
+    except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
         fault = f"it cannot draw: {type(error).__name__}: {error}"
     else:
         if noise.dtype == np.int64 and noise.shape == (_CELLS,):
@@ -133,7 +133,7 @@ def _draw(name: str) -> None:
 
 
 def home_of_dagster(var: Path) -> list[Finding]:
-    """Whether all of Dagster's commands find the project's own home, with its settings."""
+    """Check that Dagster's commands find the project's Dagster home, and that it has the project's settings."""
     what, home, stated = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
     if stated and Path(stated).resolve() != home.resolve():
         return [Finding(what, f"it is {stated}; the runs of this project are in {home}", f"export DAGSTER_HOME={home}")]
@@ -146,7 +146,7 @@ def home_of_dagster(var: Path) -> list[Finding]:
 
 
 def modes(var: Path) -> list[Finding]:
-    """Whether the confidential folder is closed to everybody but its owner."""
+    """Check that only the owner can access the confidential folder."""
     what, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
         return [Finding(f"{what}: there is none yet")]
@@ -165,7 +165,7 @@ def modes(var: Path) -> list[Finding]:
 def _is_open(path: Path) -> bool:
     try:
         state = path.lstat()
-    except FileNotFoundError:  # a run that ends now
+    except FileNotFoundError:  # removed by a run in the meantime
         return False
     if stat.S_ISLNK(state.st_mode):
         return False
@@ -174,7 +174,7 @@ def _is_open(path: Path) -> bool:
 
 
 def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
-    """Whether the disk of the project's folder has room."""
+    """Check that the disk of the ``var`` folder has enough free space."""
     there = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     what = f"free disk: {free / (1 << 30):.1f} GiB"
@@ -184,7 +184,7 @@ def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
 
 
 def ledger(warehouse: Warehouse) -> list[Finding]:
-    """Whether the ledger is whole, and no older than its head and the public certificates."""
+    """Check that the ledger is complete, and not older than its head and the public certificates."""
     path, witnesses = warehouse.var / "ledger.sqlite", ledger_entries(warehouse.releases)
     if path.exists():
         return [found("ledger", lambda: f"{look_at_ledger(path, witnesses)} entries")]
@@ -198,9 +198,9 @@ def ledger(warehouse: Warehouse) -> list[Finding]:
 
 
 def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
-    """Whether the lock that keeps runs apart is held by a process that does not go on.
+    """Check that no stopped process holds the lock that keeps runs apart.
 
-    The lock goes with its process, so only one that is stopped holds it for nothing.
+    The lock ends with its process, so only a stopped process can block other runs.
     """
     what = "release lock"
     for process in _holders(var / LOCK_NAME, locks):
@@ -212,7 +212,7 @@ def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
 
 
 def _holders(lock: Path, locks: Path) -> Iterator[int]:
-    """Processes that hold the lock on a file, as Linux lists them."""
+    """Yield the ids of the processes that hold the lock on a file, as Linux lists them."""
     if not lock.exists() or not locks.exists():
         return
     inode = lock.stat().st_ino
@@ -223,7 +223,7 @@ def _holders(lock: Path, locks: Path) -> Iterator[int]:
 
 
 def _state(process: int) -> str:
-    """How a process is: one letter of Linux; ? where it is gone, or of somebody else's."""
+    """Return the state of a process, as one letter of Linux; ? if it cannot be read."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -231,7 +231,7 @@ def _state(process: int) -> str:
 
 
 def runs(var: Path) -> list[Finding]:
-    """Whether Dagster takes runs for started, or starting, that no process is behind: they fill the queue of one."""
+    """Check that Dagster lists no starting or started run without a process; one would block the queue of one run."""
     what, home = "runs of dead processes", dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return [Finding(f"{what}: nothing was ever run")]
@@ -247,18 +247,18 @@ def runs(var: Path) -> list[Finding]:
 
 
 def code_location() -> list[Finding]:
-    """Whether Dagster loads all that is declared, as its UI and its daemon do."""
+    """Check that Dagster loads all declarations, as its UI and its daemon do."""
 
     def load() -> None:
         from od_assets.definitions import defs
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of young parts of Dagster
+            warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
             try:
                 dg.Definitions.validate_loadable(defs())
             except OdError:
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever code or YAML below defs raises; it sees no record
+            except Exception as error:  # noqa: BLE001  # any exception of code or YAML below defs; no record is involved
                 raise OdError(
                     "OD-CODE-LOCATION",
                     f"{type(error).__name__}: {error}",

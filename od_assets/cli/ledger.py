@@ -1,4 +1,4 @@
-"""``od-release ledger``: what every data set has spent, and whether the ledger is whole."""
+"""The command ``od-release ledger``: print the budget of every data set, and verify the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ledger_app = typer.Typer(help="The budget ledger: what every data set has spent,
 @ledger_app.callback(invoke_without_command=True)
 def ledger(context: typer.Context, as_json: Json = False) -> None:
     """Print the cap, spent and remaining budget of every data set and elementary period, and lost draws."""
-    from od_assets.resources.warehouse import Warehouse  # Dagster takes half a second to import
+    from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
 
     if context.invoked_subcommand is not None:
         return
@@ -45,7 +45,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
 @ledger_app.command("verify")
 def verify_ledger(as_json: Json = False) -> None:
     """Check that the ledger is whole: no entry edited or missing, none older than its witnesses."""
-    from od_assets.resources.warehouse import Warehouse  # Dagster takes half a second to import
+    from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
 
     entries = Warehouse().verify_ledger()
     if as_json:

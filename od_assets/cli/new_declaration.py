@@ -1,7 +1,7 @@
-"""A first declaration of a release and of its data set, from answers to a few questions.
+"""Write the first declaration of a release and of its data set from answers to a few questions.
 
-Nothing is spent. Of records the first are looked at, to see whether a row may be many trips; nothing of them is kept or
-shown. What fits together is decided by the declaration's own classes and by the plan.
+Nothing is spent. The first records are read to see whether a row may be many trips; nothing of them is kept or shown.
+The classes of the declaration and the plan decide whether the answers fit together.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from od_core.records.row_meaning import unclear_records
 from od_core.records.zone_lists import read_zones
 
 ROOM = 5
-"""A cap leaves room for so many releases: for other tables of the same records, and for draws that are lost."""
+"""Number of releases that a computed cap allows: for other tables of the same records, and for lost draws."""
 
 _WIDTH = 110
-"""Signs of a line of YAML."""
+"""Maximum number of characters in a line of YAML."""
 
 _DIGITS = 3
-"""Of a cap that is computed."""
+"""Number of significant digits of a computed cap."""
 
 _NOTHING_YET = {"rho": "1e-30", "reason": "nothing may be spent before the cap is computed"}
-"""Stands in the file of a data set for the moment until its plan is made."""
+"""Temporary cap in the file of a data set, until the release is planned."""
 
 
 _NAMED_COLUMNS = ("origin", "destination", "date", "trips", "column")
 
 Answers = Mapping[str, str]
 Fields = Mapping[str, str]
-"""Further fields of the release's declaration, by place."""
+"""Further fields of the release's declaration, by path of the field."""
 
 
 def answered(
@@ -65,16 +65,16 @@ def answered(
     tell: Callable[[str], None],
     settings: Fields | None = None,
 ) -> dict[str, str]:
-    """An answer to every question, by flag; what is found on the way is told.
+    """Return an answer to every question, by flag, and tell what the files contain.
 
     Args:
-        given: answers by flag, None where none is given.
-        ask: asks whoever is there; None where nobody is, so that answers without default must be given.
-        tell: says what files hold: columns and their types, never a value.
-        settings: further fields of the release's declaration, by place.
+        given: answers by flag; None for those that are not given.
+        ask: asks the user; None if there is no terminal, so every answer without a default must be given.
+        tell: shows what files contain: columns and their types, never a value.
+        settings: further fields of the release's declaration, by path of the field.
 
     Raises:
-        OdError: an answer is missing, and nobody is there.
+        OdError: an answer is missing and there is no terminal, or nobody says whether a row is one trip.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
@@ -108,10 +108,10 @@ def _said_of_rows(
     tell: Callable[[str], None],
     settings: Fields,
 ) -> str:
-    """The answer whether each row is one trip, which is asked for only where the records leave it open.
+    """Return the answer on whether each row is one trip; ask only if the records leave it open.
 
     Raises:
-        OdError: the records leave it open, and nobody says that it is so.
+        OdError: the records leave it open, and nobody confirms it.
     """
     unclear = _unclear_rows(answers, settings)
     if unclear is None:
@@ -124,9 +124,10 @@ def _said_of_rows(
 
 
 def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
-    """What leaves it open whether a row of the newest file of records is one trip: its columns, or its first records.
+    """Return the reason to doubt that a row of the newest file of records is one trip, from its columns and first rows.
 
-    None where it has been said, or where there is no file that can be read: what is wrong with it is said elsewhere.
+    Returns None if there is no doubt, if the answers say what a row is, or if no file can be read; other steps report
+    faults of the file.
     """
     source = _newest_file(answers["records"])
     stated: dict[str, Any] = {}
@@ -155,9 +156,10 @@ def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
 
 
 def found_records(answers: Answers, settings: Fields) -> list[str]:
-    """Columns of the newest file of records, with their types.
+    """Return lines on the columns of the newest file of records, with their types.
 
-    The first line of a CSV file may be a record: it is shown once one of the columns that are named is in it.
+    The first line of a CSV file may be a record, so it is shown only if it contains one of the columns that the answers
+    or the reader name.
     """
     source = _newest_file(answers["records"])
     if source is None:
@@ -170,7 +172,7 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
         form = Trips.model_validate(stated["trips"]).record_format()
         schema = record_schema(source, form)
     except ValidationError:
-        return []  # the declaration is refused for it
+        return []  # the declaration is refused for the same reason
     except OdError as error:
         return [f"{error.message}: {error.next_step}."]
     named = [answers[flag] for flag in _NAMED_COLUMNS if answers.get(flag)]
@@ -184,13 +186,13 @@ def found_records(answers: Answers, settings: Fields) -> list[str]:
 
 
 def _newest_file(records: str) -> Path | None:
-    """The file of the latest period that has one; of one file for all periods, that one."""
+    """Return the file of the latest period that has one, or the one file for all periods; None if there is none."""
     parts = str(project_root() / records).split("{period}")
     period = "([^/]+)".join(map(re.escape, parts))
     files: dict[datetime.date, Path] = {}
-    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may lie outside of the project
+    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
         found = re.fullmatch(period, name)
-        with suppress(OdError):  # a file of something else
+        with suppress(OdError):  # the name holds no period
             periods = {Period(text) for text in found.groups()} if found else set()
             if len(periods) <= 1:
                 files[next((one.first for one in periods), datetime.date.min)] = Path(name)
@@ -198,9 +200,10 @@ def _newest_file(records: str) -> Path | None:
 
 
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Columns of the list of zones, which may be the records where its path is wrong.
+    """Return lines on the columns of the list of zones.
 
-    Its first line may then be a record: it is shown once one of the levels is in it.
+    If the path is wrong, the file may be one of records, with a record in its first line. So the columns are shown
+    only if one of the levels is among them.
     """
     path = project_root() / answers["zones"]
     try:
@@ -220,16 +223,16 @@ _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "zones": found_zones,
     "levels": found_zones,
 }
-"""What is told once a question is answered."""
+"""Functions whose lines are told after a question, by flag."""
 
 
 @dataclass(frozen=True)
 class Initialized:
-    """A declaration that was written, and fits.
+    """A declaration that was written and can be planned.
 
     Attributes:
-        files: that were written.
-        area_counts: how many areas the geography has, by level.
+        files: files that were written.
+        area_counts: number of areas of the geography, by level.
     """
 
     files: tuple[Path, ...]
@@ -237,7 +240,7 @@ class Initialized:
 
 
 def places_of(name: str) -> tuple[Path, Path]:
-    """The files of a new release and of its data set. Raises OdError for no name, or one that is taken."""
+    """Return the files of a new release and of its data set. Raises OdError for an invalid or taken name."""
     ReleaseKey(name, "2001")  # it becomes the name of files
     places = declared_names.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
@@ -247,15 +250,16 @@ def places_of(name: str) -> tuple[Path, Path]:
 
 
 def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
-    """Write the declaration of a release and of its data set, and plan it; both files, or none.
+    """Write the declaration of a release and of its data set, and plan it; write both files or neither.
 
     Args:
-        name: of both.
-        answers: to all questions, by flag.
-        settings: further fields of the release's declaration, by place.
+        name: name of both.
+        answers: answers to all questions, by flag.
+        settings: further fields of the release's declaration, by path of the field.
 
     Raises:
-        OdError: one of the files is there already; what plan says, once what was written is removed again.
+        OdError: one of the files exists already; or the declaration or its plan is refused, after the written files are
+            removed again.
     """
     places = places_of(name)
     release, data_set = _declared(name, answers, settings or {})
@@ -274,12 +278,12 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             _write(places[1], _block(data_set))
         declared = declaration(name)
         declared.settings().plan(geography, period)
-        refuse_unloadable(declared)  # a declaration that does not load keeps the whole project from loading
+        refuse_unloadable(declared)  # one that does not load would keep the whole project from loading
     return Initialized(places, geography.area_counts)
 
 
 def cap_above(rho: Fraction) -> str:
-    """Room for several plans: the least decimal number of three digits that is not below it.
+    """Return a cap with room for :data:`ROOM` plans, rounded up to three significant digits.
 
     >>> cap_above(Fraction("0.019215"))
     '0.0961'
@@ -296,7 +300,7 @@ def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
 
 
 def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes of the release and of its data set, all of them that are stated."""
+    """Return the stated attributes of the release and of its data set."""
     release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
         "domain": name
     }
@@ -306,13 +310,13 @@ def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, 
         _put(data_set, question.place.removeprefix("domain:"), question.read(answer))
     release["name"] = name
     data_set["elementary_period"] = _elementary_period(release["periods"])
-    cap = data_set.pop("cap", {})  # last, as it is read last
+    cap = data_set.pop("cap", {})  # the last field of the file
     data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
     return release, data_set
 
 
 def _fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
-    """Put what is answered of the release, and its further fields, in their places."""
+    """Put the answers on the release, and its further fields, into its attributes."""
     for question, answer in _answers_of("", answers):
         _put(release, question.place, question.read(answer))
     for place, value in settings.items():
@@ -320,7 +324,7 @@ def _fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
 
 
 def _answers_of(of: str, answers: Answers) -> list[tuple[Question, str]]:
-    """The answers that are given, of the release or of its data set."""
+    """Return the non-empty answers on the release (``of`` is empty) or on its data set (``of`` is ``domain``)."""
     wanted = [question for question in QUESTIONS if question.place.rpartition(":")[0] == of]
     return [(question, answers[question.flag]) for question in wanted if answers.get(question.flag)]
 
@@ -335,13 +339,13 @@ def _put(declared: dict[str, Any], place: str, value: Any) -> None:
 
 
 def _elementary_period(periods: Mapping[str, str]) -> str:
-    """The length of the periods; of a single one, its own, or that of the ends of a span."""
+    """Return the length of the periods; for a single one, its own length, or that of the first end of a span."""
     every = periods["every"]
     return every if every in LENGTHS else str(Period(periods["first"].partition("--")[0]).length)
 
 
 def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated, as its field has read it, without what is the default anyway."""
+    """Return the stated fields with the values that their classes read, without those that equal the default."""
     return {
         name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
         for name, value in stated.items()
@@ -350,7 +354,7 @@ def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, An
 
 
 def _block(declared: Mapping[str, Any], indent: int = 0) -> str:
-    """YAML with a line a field; a field that does not fit a line has a line for each of its own."""
+    """Return YAML with one line per field; a section that is too long for a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():
         line = f"{' ' * indent}{name}: {_flow(value)}\n"
@@ -370,12 +374,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def _make(path: Path, text: str, made: list[Path]) -> None:
-    """Write a file that is not there, and its folder; what is made is noted."""
+    """Write a new file, and its folder if needed, and add both to ``made``. Raises OdError if the file exists."""
     try:
         if not path.parent.exists():
             path.parent.mkdir()
             made.append(path.parent)
-        path.open("x").close()  # never over a file that came in the meantime
+        path.open("x").close()  # never overwrite a file created in the meantime
     except FileExistsError:
         raise _exists(path) from None
     made.append(path)
@@ -384,7 +388,7 @@ def _make(path: Path, text: str, made: list[Path]) -> None:
 
 @contextmanager
 def _removed_where_refused() -> Iterator[list[Path]]:
-    """Remove what is noted, whatever keeps it from being right."""
+    """Yield a list of created files and folders; remove them if the body raises anything."""
     made: list[Path] = []
     try:
         yield made

@@ -1,4 +1,4 @@
-"""``od-release plan``: what a release would spend."""
+"""The command ``od-release plan``: print what a release would spend."""
 
 from __future__ import annotations
 

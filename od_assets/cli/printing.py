@@ -1,4 +1,4 @@
-"""What the command line prints of plans, releases and tables."""
+"""Print plans, releases, findings and tables on the command line."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from od_core.ledger.protocols import Planned
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent, SpentDirectly
 
-if TYPE_CHECKING:  # Dagster takes half a second to import
+if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
 
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
 
 WRONG = "bold red"
-"""The style of what is wrong."""
+"""Style of faults."""
 
 
 def spent_text(spent: Spent) -> str:
-    """What is charged and every epsilon that bounds it; the first one is the promise."""
+    """Return the charge and every epsilon that bounds it as text; the first epsilon is the promised one."""
     rho = f"rho {float_above(spent.rho):.6g}"
     if isinstance(spent, SpentDirectly):
         delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
@@ -40,7 +40,7 @@ def spent_text(spent: Spent) -> str:
 
 
 def conversion_text(plan: Planned) -> str:
-    """How the rho of a release of flows was found; with a word where it was not asked for so."""
+    """Return text on how the rho of a release of flows was found, with a reason if another conversion was expected."""
     if not isinstance(plan, ReleasePlan):
         return ""
     if plan.budget.rho is not None:
@@ -51,7 +51,7 @@ def conversion_text(plan: Planned) -> str:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """What came of one period: what was protected, spent and checked; or why it is not published."""
+    """Print the outcome of one period: what was protected, spent and checked, or why it is not published."""
     facts, released = outcome.facts, outcome.released
     if released is None:
         console.print(facts["release"], Text("is not published.", style=WRONG))
@@ -76,13 +76,13 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
-    """The sentences of a guarantee."""
+    """Print the sentences of a guarantee."""
     for title, sentence in guarantee.items():
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
 
 
 def print_findings(findings: list[Finding]) -> None:
-    """One line a finding: what, whether it is ok, and the next step where it is not."""
+    """Print one line per finding: its state, what was inspected and, for a fault, the next step."""
     for finding in findings:
         if finding.fault is None:
             console.print(f"ok     {finding.what}", soft_wrap=True)
@@ -92,7 +92,7 @@ def print_findings(findings: list[Finding]) -> None:
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
-    """A table, its numbers to the right; what a row is of stands in one line."""
+    """Print a table, with numbers aligned right; the first column is never wrapped."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(frame.columns):
         side: Literal["left", "right"] = "right" if pd.api.types.is_numeric_dtype(frame[column].dtype) else "left"
@@ -103,7 +103,7 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def _text(value: object) -> str:
-    """A cell of a table; a dash where there is nothing."""
+    """Return the text of a cell; a dash for a missing value."""
     if value is None:
         return "-"
     if isinstance(value, float):

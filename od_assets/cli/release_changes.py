@@ -1,4 +1,4 @@
-"""Two published releases of flows and what changed between them, for the command line."""
+"""Find the changes between two published releases of flows, for ``od-release compare``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from od_core.published.opening import open_bundle, published_bundles
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What changed.
+    """The changes between two releases.
 
     Attributes:
-        before, after: names of the releases.
-        origin_level, destination_level: where the changes are.
+        before, after: keys of the releases.
+        origin_level, destination_level: levels of the compared areas.
         changes: see :func:`od_core.flows.publishing.changes.changes`.
     """
 
@@ -36,17 +36,17 @@ class Compared:
 
     @property
     def significant(self) -> int:
-        """How many changes are larger than their uncertainty."""
+        """Number of changes that are larger than their uncertainty."""
         return int(self.changes["significant"].sum())
 
     def largest(self, top: int) -> pd.DataFrame:
-        """The largest changes as a table to read."""
+        """Return the largest changes as a table to print."""
         rows = self.changes.head(top)
         marks = rows["significant"].map({True: "*", False: ""})
         return rows.drop(columns="significant").assign(**{"": marks})
 
     def facts(self, top: int) -> dict[str, Any]:
-        """JSON-ready, with the largest changes."""
+        """Return JSON-ready facts with the largest changes."""
         return {
             "before": str(self.before),
             "after": str(self.after),
@@ -62,14 +62,16 @@ class Compared:
 def compared(
     before: str, after: str, origin_level: str | None = None, destination_level: str | None = None
 ) -> Compared:
-    """Changes between two releases; at the coarsest levels below the whole space where none are named.
+    """Return the changes between two releases.
 
     Args:
-        before, after: keys as ``us_flights/2001-05/r1``, of releases published here, or bundles: folders or .zip files.
-        origin_level, destination_level: names of levels.
+        before, after: keys such as ``us_flights/2001-05/r1`` of releases published here, or bundles: folders or .zip
+            files.
+        origin_level, destination_level: names of levels; None is the coarsest level below the whole space.
 
     Raises:
-        OdError: not published, with those that are; not of flows; one release twice; as :func:`changes`.
+        OdError: a release is not published (the message lists those that are) or is not one of flows; both are the
+            same release; or as :func:`changes`.
     """
     (one, old), (other, new) = _opened(before), _opened(after)
     if one == other:
@@ -86,7 +88,7 @@ def compared(
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release]:
-    """A release of flows by its key or its bundle."""
+    """Return the key and the release of flows of a key or a bundle."""
     place = Path(name)
     if not place.exists():
         key, releases = ReleaseKey.parse(name), var_folder() / "releases"

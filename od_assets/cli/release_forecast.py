@@ -1,4 +1,4 @@
-"""Errors to expect of a declared release, for ``od-release forecast``: from public tables alone."""
+"""Forecast the errors of a declared release from public tables only, for ``od-release forecast``."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _PLACE = list(COLUMNS[:3])
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Errors to expect at the declared budget and at others.
+    """The errors to expect at the declared budget and at others.
 
     Attributes:
         release: name of the series.
-        table: name of the table that was taken for the truth.
-        is_synthetic: whether it is made up; else it is published.
-        source: what it is, and what that means, in sentences.
-        runs: releases that were simulated at each epsilon.
-        errors: as :func:`od_core.evaluation.forecast.forecast`, with the columns epsilon, rho, declared before.
+        table: name of the table that serves as the truth.
+        is_synthetic: whether that table is synthetic; otherwise it is published.
+        source: sentences on that table and its consequences for the forecast.
+        runs: number of simulated releases at each epsilon.
+        errors: as :func:`od_core.evaluation.forecast.forecast`, after the columns epsilon, rho and declared.
     """
 
     release: str
@@ -56,7 +56,7 @@ class Forecast:
     errors: pd.DataFrame
 
     def facts(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the forecast as JSON-ready facts."""
         return {
             "release": self.release,
             "table": self.table,
@@ -67,7 +67,7 @@ class Forecast:
         }
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """To be read, by title: errors by level, by size of the cells, and against epsilon."""
+        """Return tables to print, by title: errors by level, by size of the cells, and by epsilon."""
         declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
         by_level = self.errors[declared & whole][list(COLUMNS)].drop(columns="size_class")
         by_size = _by(self.errors[declared & ~whole], "size_class")
@@ -83,7 +83,7 @@ class Forecast:
         }
 
     def write(self, folder: Path) -> None:
-        """The table as ``forecast.csv``, its curves as ``forecast.svg``; the folder is made where it is not there."""
+        """Write the table as ``forecast.csv`` and its curves as ``forecast.svg``, creating the folder if needed."""
         from od_core.evaluation.figures import draw_forecast
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,16 +94,17 @@ class Forecast:
 def forecast_of(
     settings: SeriesSettings[Any, Any], plan: Planned, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
-    """The forecast of a declared plan. No record, no true count and no ledger is read, and nothing is spent.
+    """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
     Args:
-        settings: of the series.
-        plan: of one period.
-        epsilons: beside the declared budget; those of the usual ones that can be drawn if left out.
+        settings: settings of the series.
+        plan: plan of one period.
+        epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
+            whose noise is too wide to draw.
         runs: see :func:`od_core.evaluation.forecast.forecast`.
 
     Raises:
-        OdError: a series of another kind; as :func:`od_core.evaluation.forecast.forecast`.
+        OdError: the series does not release flows; or as :func:`od_core.evaluation.forecast.forecast`.
     """
     if not isinstance(plan, ReleasePlan):
         raise OdError(
@@ -133,16 +134,20 @@ def forecast_of(
 
 
 def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple[ReleaseKey | None, KnownFlows]:
-    """The newest published flows of the data set over the areas of the plan, or else a synthetic table.
+    """Return the newest published flows of the data set over the areas of the plan, or else a synthetic table.
 
-    Those of the series itself come before those of others; a release without trips says nothing of errors.
+    Releases of the series itself are preferred to those of other series. Releases without trips are skipped, since they
+    tell nothing about errors.
+
+    Returns:
+        The key of the release, None for a synthetic table; and the table.
     """
     origin, destination, found = plan.tree.origin, plan.tree.destination, []
     for key, folder in published_bundles(var_folder() / "releases").items():
         try:
             certificate = certificate_of(folder)
         except OdError:
-            continue  # verification says what is wrong with a bundle
+            continue  # verification reports what is wrong with a bundle
         is_of_data_set = (certificate.get("format"), certificate.get("data_set")) == (
             FLOWS.format,
             settings.domain.name,
@@ -159,7 +164,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
 
 
 def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
-    """What the table is and what that means for the forecast."""
+    """Return sentences on the table that serves as the truth, and its consequences for the forecast."""
     spends = "Nothing was spent, and nothing confidential was read."
     if key is not None:
         return (
@@ -187,6 +192,6 @@ def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, decl
 
 
 def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Mean absolute errors, a row a level and a column for each value of a column."""
+    """Return mean absolute errors with one row per level and one column per value of ``column``."""
     wide = errors.pivot_table(index=_PLACE, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)

@@ -1,4 +1,4 @@
-"""``od-release run``: release a period."""
+"""The command ``od-release run``: release one period, or all of them."""
 
 from __future__ import annotations
 

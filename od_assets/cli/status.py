@@ -1,4 +1,4 @@
-"""``od-release status``: every declared release and period."""
+"""The command ``od-release status``: print the state of every declared release and period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``od-release ui``: the Dagster UI, guarded."""
+"""The command ``od-release ui``: start the Dagster UI behind its guard."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def ui(
     prepare_dagster_home()
     os.chdir(project_root())
     modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]
-    os.execv(sys.executable, [sys.executable, *modules, str(port), *(allow_host or [])])  # noqa: S606  # our own
+    os.execv(sys.executable, [sys.executable, *modules, str(port), *(allow_host or [])])  # noqa: S606  # our own command

@@ -1,7 +1,7 @@
-"""What stands before the Dagster UI: it answers its operator alone, and no other web page.
+"""Guard the Dagster UI, so that it answers only its operator and not pages of other origins.
 
-Dagster's web server takes every request for its operator's: from a page of any origin, under any name of the host, and
-by GET. Whoever reaches it can launch runs, which spend budget, and report what was never made.
+Dagster's web server treats every request as its operator's: from a page of any origin, under any host name, and by GET.
+Whoever reaches it can launch runs, which spend budget, and report materialisations that never happened.
 
 References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
@@ -19,35 +19,35 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-"""Names of this machine. A page that lets its own name point here asks under that name."""
+"""Host names of this machine. Checking them stops DNS rebinding: such a page sends requests under its own name."""
 
 _GRAPHQL = "/graphql"
-"""The one address that the UI sends anything to; queries and changes alike."""
+"""The only path to which the UI sends data, for queries and for changes."""
 
 _KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
-"""No other page shows the UI in a frame, or loads anything of it."""
+"""Headers that keep other pages from framing the UI or loading its resources."""
 
 
 def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) -> ASGIApp:
     """Return an application behind its guard, for HTTP and for websockets.
 
     Args:
-        app: Dagster's own web application.
-        token: what every request must know: in a cookie, or as a bearer token.
-        cookie: name of that cookie. Cookies do not tell ports apart, so the name should.
-        hosts: names of the host that the operator declares, beside those of this machine.
+        app: Dagster's web application.
+        token: secret that every request must carry, in a cookie or as a bearer token.
+        cookie: name of that cookie. Cookies do not distinguish ports, so the name should.
+        hosts: host names that the operator declares, in addition to those of this machine.
     """
     return TrustedHostMiddleware(_Guard(app, token, cookie), [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
 
 class _Guard:
-    """Passes on what the UI's own pages ask, for whoever knows the token."""
+    """An application that passes on only the requests of the UI's own pages that carry the token."""
 
     def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
         self._app, self._token, self._cookie = app, token, cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):  # start and end of the server
+        if scope["type"] not in ("http", "websocket"):  # startup and shutdown of the server
             await self._app(scope, receive, send)
             return
 
@@ -59,7 +59,7 @@ class _Guard:
         await (self._refusal(HTTPConnection(scope)) or self._app)(scope, receive, send_apart)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """What is answered in place of the UI; None where the request is passed on."""
+        """Return the answer to a request that is not passed on; None if it is passed on."""
         if not _is_of_own_origin(asked.headers):
             return PlainTextResponse("The UI answers its own pages, and no page of another origin.\n", 403)
         if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
@@ -80,7 +80,7 @@ class _Guard:
         return secrets.compare_digest(given.encode(), self._token.encode())
 
     def _signed_in(self, asked: HTTPConnection) -> Response:
-        """The same page with a cookie, and without the token in its address."""
+        """Return a redirect to the same page that sets the cookie and removes the token from the address."""
         there = str(asked.url.remove_query_params("token"))
         answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
         answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
@@ -88,17 +88,17 @@ class _Guard:
 
 
 def _is_of_own_origin(headers: Headers) -> bool:
-    """Whether the page that asks, where one does, came from the very host and port that it asks.
+    """Return whether a request comes from a page of the requested host and port, or names no origin.
 
-    Browsers name the origin of everything that a page sends, and of every websocket. What names none is a program, or
-    a page that is read; the answer to that is kept from other origins by the browser.
+    Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
+    program, or only reads a page; browsers keep the answer to the latter from other origins.
     """
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
 
 
 def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
-    """Whether the UI makes such requests: an address that Dagster has beside them is closed, and changes by GET are."""
+    """Return whether a request is of a kind that the UI makes; changes by GET and Dagster's other endpoints are not."""
     method, to_graphql = asked.scope["method"], asked.scope["path"] == _GRAPHQL
     if method == "POST":
         kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""The Dagster UI behind its guard, with its code server and its daemon; ``od-release ui`` runs it as one session."""
+"""Serve the Dagster UI behind its guard, with code server and daemon; ``od-release ui`` runs it as one session."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from od_assets.project import project_root
 from od_core.errors import OdError
 from od_core.ledger.lock import exclusive
 
-TOKEN = "OD_UI_TOKEN"  # noqa: S105  # the name of a variable
-"""Environment variable: a token that stays the same, for whoever signs people on in front of the UI."""
+TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
+"""Environment variable with a fixed token, for a proxy that signs people in before they reach the UI."""
 
 _LONG_ENOUGH = r"[\w-]{32,}"
 
@@ -42,13 +42,14 @@ def serve(port: int, hosts: Sequence[str]) -> int:
     """Serve until told to end; return the exit code.
 
     Args:
-        port: of this machine, for this machine alone; 0 is any that is free.
-        hosts: further names of the host that requests may come under.
+        port: port on the loopback interface; 0 takes any free port.
+        hosts: further host names under which requests may come.
 
     Raises:
-        OdError: the port is taken; a host is no name; the token that was given is short, or fits no header.
+        OdError: the port is taken; a host is not a valid name; the given token is too short or has other characters
+            than letters, digits, - and _.
     """
-    given = os.environ.pop(TOKEN, None)  # no run needs it
+    given = os.environ.pop(TOKEN, None)  # runs do not need it
     if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
         raise OdError(
             "OD-UI-TOKEN",
@@ -66,7 +67,7 @@ def serve(port: int, hosts: Sequence[str]) -> int:
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(port))
         port = listening.getsockname()[1]
-        with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+        with exclusive(Path(os.environ["DAGSTER_HOME"])):  # else two processes may create its tables at once
             instance = stack.enter_context(dg.DagsterInstance.get())
         instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
         workspace = stack.enter_context(_code_server(instance))
@@ -96,7 +97,7 @@ def _listening(port: int) -> socket.socket:
 
 @contextmanager
 def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
-    """The code server that UI and daemon share, as ``dg dev`` starts it; gives the workspace that has it."""
+    """Start the code server that UI and daemon share, as ``dg dev`` does; yield the workspace file that names it."""
     target = WorkspaceFileTarget([str(project_root() / "workspace.yaml")])
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
@@ -107,7 +108,7 @@ def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
 @contextmanager
 def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # of the same environment
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # this Python itself
     try:
         yield process
     finally:
@@ -121,14 +122,14 @@ def _end_without(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> Non
 
 
 def _end_with_standard_input() -> None:
-    """Standard input is a pipe of whoever started this, and ends with that process, however it ended."""
+    """End this process when standard input does: it is a pipe of the parent process, and closes when that one ends."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> None:
-    """Arguments: the port, then any further names of the host."""
+    """Serve on the port of the first argument; the other arguments are further host names."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     try:

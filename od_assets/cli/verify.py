@@ -1,4 +1,4 @@
-"""``od-release verify``: published releases held against what their measurements give."""
+"""The command ``od-release verify``: check published releases against their measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program with all of its children as one session, which ends as a whole."""
+"""Run a program with all of its child processes as one session, and end them together."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 _POLITE_SECONDS = 3
-"""So long a session may take to end by itself; Dagster takes two on a busy machine, and less on others."""
+"""Time in which a session may end by itself; Dagster takes two seconds on a busy machine, and less on others."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_session(command: Sequence[str]) -> int:
-    """Run a program in a session of its own, and end all of that session when this process is told to end.
+    """Run a program in a session of its own, and end the whole session when this process is told to end.
 
-    A shell that starts a program in the background lets it ignore SIGINT, and Dagster's servers treat SIGTERM as they
-    treat SIGINT; so the program begins with handlers as at a terminal. Its standard input ends with this process.
+    A shell lets background programs ignore SIGINT, and Dagster's servers treat SIGTERM like SIGINT, so the program
+    starts with default signal handlers. Its standard input is a pipe that closes when this process ends.
 
     Args:
         command: program and arguments.
 
     Returns:
-        The exit code of the program; 0 where this process was told to end.
+        The exit code of the program; 0 if this process was told to end.
     """
     for number in _ENDING:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # of nohup
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # set by nohup
             signal.signal(number, _end)
     process = None
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  # our own
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  # our own command
         return process.wait()
     except _EndedError:
         return 0
@@ -55,15 +55,15 @@ def _end(*_: object) -> None:
 def _end_session(process: subprocess.Popen[bytes]) -> None:
     """Ask all processes of a session to end, and kill those that do not."""
     deadline = time.monotonic() + _POLITE_SECONDS
-    with suppress(ProcessLookupError):  # none is left
+    with suppress(ProcessLookupError):  # no process is left
         os.killpg(process.pid, signal.SIGTERM)
         while time.monotonic() < deadline:
-            process.poll()  # one that ended is of the session until it is waited for
+            process.poll()  # an ended process stays in the session until it is waited for
             os.killpg(process.pid, 0)
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-if __name__ == "__main__":  # alone, since it stays for as long as the session: nothing of the project is loaded
+if __name__ == "__main__":  # a module without imports of the project, since it stays in memory as long as the session
     sys.exit(run_session(sys.argv[1:]))

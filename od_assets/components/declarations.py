@@ -1,4 +1,4 @@
-"""The releases and comparisons that are declared below ``defs``, for the command line."""
+"""Read the releases and comparisons that are declared below ``defs``, for the command line."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Declared = TypeVar("Declared", bound=Section)
 SERIES: dict[str, type[Series]] = {
     f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes, OdStops)
 }
-"""Components that release something, period after period, by the type that a declaration names."""
+"""Components of release series, by the type that a declaration names."""
 
 
 def comparison(name: str) -> OdComparison:
-    """The declaration of a comparison. Raises OdError as :func:`declaration`."""
+    """Return the declaration of a comparison. Raises OdError if it is absent or does not fit the component."""
     if name not in declared_comparisons():
         raise OdError(
             "OD-EVALUATION-UNKNOWN",
@@ -37,10 +37,10 @@ def comparison(name: str) -> OdComparison:
 
 
 def declaration(name: str) -> Series:
-    """The declaration of a release series.
+    """Return the declaration of a release series.
 
     Raises:
-        OdError: no such series, or a declaration that does not fit the component, with file and field.
+        OdError: there is no such series; or its declaration does not fit the component, with file and field.
     """
     if name not in declared_releases():
         raise OdError(
@@ -57,7 +57,7 @@ def declaration(name: str) -> Series:
 
 
 def read_declaration(path: Path, component: type[Declared]) -> Declared:
-    """The declaration in a file. Raises OdError with file and field where it does not fit the component."""
+    """Return the declaration in a file. Raises OdError with file and field if it does not fit the component."""
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
@@ -70,10 +70,10 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
 
 
 def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
-    """What attributes declare. Raises OdError with field, and ``where`` they stand, if they do not fit."""
+    """Return the declaration made by attributes. Raises OdError with ``where`` (file) and field if they do not fit."""
     try:
         for name, value in attributes.items():
-            if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read it as 1 or 0
+            if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read these as 1 and 0
                 raise _fault(f"{where}: {name}: true and false have no meaning here")
         made: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
     except (AttributeError, KeyError, TypeError):
@@ -86,11 +86,11 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
 
 
 def refuse_unloadable(component: Series) -> None:
-    """Make the definitions, once: owners, cron lines and deadlines are read there. Raises OdError for a wrong one."""
+    """Build the definitions once, which reads owners, cron lines and deadlines. Raises OdError if one is wrong."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of young parts of Dagster
+        warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         try:
-            component.build_defs(None)  # type: ignore[arg-type]  # no component of ours reads its context
+            component.build_defs(None)  # type: ignore[arg-type]  # our components do not use the context
         except (dg.DagsterError, ValueError) as error:
             raise OdError("OD-CONFIG", str(error), next_step="correct the declaration") from None
 

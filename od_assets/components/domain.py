@@ -1,4 +1,4 @@
-"""The privacy domain of a data set as its YAML file declares it: once, for all its releases."""
+"""Read the privacy domain of a data set from its YAML file, which is declared once for all its releases."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from od_core.privacy.domain import PrivacyDomain
 
 
 class CapSection(Section):
-    """Most that all releases of a data set may spend on one elementary period: rho, or epsilon and delta."""
+    """The cap of a data set's spending on one elementary period: rho, or epsilon and delta."""
 
     rho: Number | None = None
     epsilon: Number | None = None
@@ -22,7 +22,7 @@ class CapSection(Section):
     reason: str = Field(..., description="Why; a changed cap needs a new reason, and both stand in the ledger.")
 
     def cap(self) -> Cap:
-        """The cap in the terms of od_core. Raises OdError for what is out of range."""
+        """Return the cap in the terms of od_core. Raises OdError if a number is out of range."""
         return Cap(
             None if self.rho is None else exact_fraction("the cap", self.rho),
             None if self.epsilon is None else exact_fraction("the cap", self.epsilon),
@@ -31,7 +31,7 @@ class CapSection(Section):
 
 
 class DomainSection(Section):
-    """What is protected in a data set, and how much may be spent."""
+    """The privacy unit of a data set, and the cap of its spending."""
 
     name: str
     unit: str = Field("trip", description="trip, user, or user_period.")
@@ -44,27 +44,32 @@ class DomainSection(Section):
     cap: CapSection
 
     def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
-        """The domain as a release charges it that counts so many trips of a user, or of a record with a weight.
+        """Return the domain as a release charges it.
 
-        Raises OdError for a mistake.
+        Args:
+            max_trips: contribution bound, the most trips of a user that are counted; None for unit trip.
+            max_weight: the most trips that a record with a weight counts; None without weights.
+
+        Raises:
+            OdError: the unit, the cap or the periods are invalid.
         """
-        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked there
+        unit = PrivacyUnit(self.unit, self.neighbours, self.column, max_trips, max_weight)  # type: ignore[arg-type]  # checked by PrivacyUnit
         return PrivacyDomain(
             self.name,
             unit,
             self.cap.cap(),
             self.cap.reason,
-            self.elementary_period,  # type: ignore[arg-type]  # checked there
+            self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
             self.time_zone,
         )
 
 
 DOMAINS = Path(__file__).parent.parent / "defs" / "domains"
-"""One file a data set."""
+"""Folder of the domains, with one file per data set."""
 
 
 def read_domain(name: str) -> DomainSection:
-    """The declared domain of a data set. Raises OdError with file and field where it is absent or does not fit."""
+    """Return the declared domain of a data set. Raises OdError with file and field if it is absent or does not fit."""
     path = DOMAINS / f"{name}.yaml"
     known = tuple(sorted(file.stem for file in DOMAINS.glob("*.yaml")))
     if name not in known:

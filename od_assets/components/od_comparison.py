@@ -1,4 +1,4 @@
-"""A comparison of mechanisms declared in YAML: its data sets, assets and job."""
+"""The component of a comparison of mechanisms: its declaration, data sets, assets and jobs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ class TableColumns(Section):
 
 
 class KnownTableSection(Section):
-    """A table whose true flows may be known."""
+    """A table whose true flows are not confidential."""
 
     name: str
     marked: str | None = Field(None, description="public or synthetic: without it, nothing is compared with the table.")
@@ -41,7 +41,7 @@ class KnownTableSection(Section):
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
 
     def table(self) -> KnownTable:
-        """The table in the terms of od_core. Raises OdError where it is not marked."""
+        """Return the table in the terms of od_core. Raises OdError if it is not marked as public or synthetic."""
         return KnownTable(
             self.name,
             self.marked,  # type: ignore[arg-type]  # checked by the table
@@ -54,10 +54,10 @@ class KnownTableSection(Section):
 
 
 class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with every required field filled in."""
+        """Write ``defs.yaml`` with values for all required fields."""
         name = Path(request.target_path).name
         example = {"name": name, "owners": ["team:statistics"], "synthetic": ["binary sparse", "random sparse"]}
         dg.scaffold_component(request, example)
@@ -65,7 +65,7 @@ class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's ba
 
 @dg.scaffold_with(ComparisonScaffolder)
 class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
-    """Mechanisms compared on synthetic and public data. Results are not private: they compare with the truth."""
+    """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
 
     name: str = Field(..., description="Lower-case letters, digits, underscores; prefix of its assets.")
     owners: list[str] = Field(..., description="team:name or e-mail addresses.")
@@ -77,11 +77,11 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """What ``dg list components`` shows."""
+        """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["evaluation", "origin-destination"])
 
     def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
-        """How each data set is made, by name. Raises OdError for an unknown name, or a table that is not marked."""
+        """Return functions that make the data sets, by name. Raises OdError for an unknown name or unmarked table."""
         made = synthetic_data_sets()
         for name in self.synthetic:
             if name not in made:
@@ -93,7 +93,7 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         return {name: made[name] for name in self.synthetic} | {table.name: table.table().read for table in self.tables}
 
     def settings(self) -> ComparisonSettings:
-        """The declaration in the terms of od_core. Raises OdError as ``data_sets``, and for what is out of range."""
+        """Return the declaration as settings. Raises OdError as :meth:`data_sets`, and for values out of range."""
         for name in self.mechanisms or []:
             mechanism_named(name)
         for epsilon in self.epsilons:
@@ -109,7 +109,7 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         )
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
-        """The assets and their jobs."""
+        """Build the assets and their jobs."""
         assets = evaluation_assets(self.settings(), {"owners": self.owners, "code_version": "1"})
         job = dg.define_asset_job(
             f"{self.name}_runs",

@@ -1,4 +1,4 @@
-"""A scheduled release of group sizes declared in YAML: its assets, checks, job and schedule."""
+"""The component of a series of group-size tables: its declaration, assets, checks, jobs and schedules."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from od_core.records.format import ColumnName, RecordColumns, RecordFormat
 
 
 class MemberColumns(Section):
-    """Columns of the files of records, of which one says what a record is a member of."""
+    """Columns of the files of records; one of them names the group or area of a record."""
 
     area: str | None = Field(None, description="Code of a leaf area, whose days are the groups; the reader's origin.")
     group: str | None = Field(None, description="Code of a group of the public list.")
@@ -37,13 +37,13 @@ class MemberColumns(Section):
 
 
 class Members(Records):
-    """Where the confidential records are: each is a member of a group."""
+    """Location and format of the confidential records, each of which is a member of a group."""
 
     columns: MemberColumns = MemberColumns()  # type: ignore[call-arg]  # every column has a default
 
 
 class GroupList(Section):
-    """Where the public list of groups is."""
+    """Location and columns of the public list of groups."""
 
     file: str = Field(..., description="CSV or Parquet, one row a group, those without members too; codes are text.")
     group: str = Field("group", description="Its column of group codes.")
@@ -51,17 +51,17 @@ class GroupList(Section):
 
 
 class EstimatedTopCode(Section):
-    """A top code that is estimated from the records, and charged; needs a mechanism that is named."""
+    """A top code that is estimated from the records and charged; it requires a named mechanism."""
 
     share: Number = Field("1/20", description="Of epsilon, for the estimate.")
     most: int = Field(..., description="Public bound; larger groups count as of so many members in any case.")
 
 
 class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
+        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
         name = Path(request.target_path).name
         example_domain(name)
         dg.scaffold_component(
@@ -95,15 +95,15 @@ class OdGroupSizes(Series):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """What ``dg list components`` shows."""
+        """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "group-sizes"])
 
     def settings(self) -> GroupSizeSettings:
-        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
         form = self.trips.one_trip_a_row()
         columns, grouping = self._columns(form), self._grouping()
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
-        if self.mechanism is None and self.mechanism_options:  # they would be ignored
+        if self.mechanism is None and self.mechanism_options:  # otherwise they would be ignored
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
                 "there are mechanism_options without a mechanism",
@@ -134,12 +134,12 @@ class OdGroupSizes(Series):
         return TopCodeEstimate(exact_fraction("the share of the top code", given.share), given.most)
 
     def _columns(self, form: RecordFormat) -> RecordColumns:
-        """The column of codes, as both ends of a trip, and that of dates. Raises OdError where one is missing."""
+        """Return the columns of codes (as origin and destination) and dates. Raises OdError if one is missing."""
         given = self.trips.columns
         date = given.date or form.columns.date
         code: ColumnName | None = given.group
         if self.groups is None:
-            # A table of any columns has none that is a place by its name.
+            # Tables with arbitrary columns have no default column of places.
             code = given.area or (None if form.container == "named" else form.columns.origin)
             if code is None or date is None or given.group is not None:
                 raise _fault(
@@ -156,7 +156,7 @@ class OdGroupSizes(Series):
         return ListedGroups(project_root() / self.groups.file, self.groups.group, self.groups.area)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
         mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
         assets = group_size_assets(settings, settings.periods.definition(), self.traits(settings, mechanism))

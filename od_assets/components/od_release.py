@@ -1,4 +1,4 @@
-"""A scheduled release declared in YAML: its assets, checks, job and schedule."""
+"""The component of a series of flows: its declaration, assets, checks, jobs and schedules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from od_core.privacy.neighbours import fault_share
 
 
 class Columns(Section):
-    """Columns of the files of records; those left out are the reader's own, of a table origin and destination."""
+    """Columns of the files of records; by default those of the reader, which are origin and destination for a table."""
 
     origin: str | None = None
     destination: str | None = None
@@ -33,13 +33,13 @@ class Columns(Section):
 
 
 class Trips(Records):
-    """Where the confidential records are."""
+    """Location and format of the confidential records."""
 
     columns: Columns = Columns()  # type: ignore[call-arg]  # every column has a default
 
 
 class Privacy(Section):
-    """What this release may spend: (epsilon, delta), or rho with the delta at which epsilon is stated."""
+    """Budget of one release: (epsilon, delta), or rho with the delta at which epsilon is stated."""
 
     epsilon: Number | None = None
     rho: Number | None = None
@@ -51,14 +51,14 @@ class Privacy(Section):
 
 
 class BandsSection(Section):
-    """Where the flow tree is cut, so that what lies below is worked on part by part, in little memory."""
+    """Cuts of the flow tree; levels below the first cut are processed part by part, in little memory."""
 
     cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, as [4].")
     part_trips: int = Field(PART_TRIPS, description="About so many released trips are one part.")
 
 
 class Spark(Section):
-    """A cluster that counts the records where they are, and works on the parts."""
+    """A Spark cluster that counts the records where they are and processes the parts."""
 
     address: str | None = Field(None, description="Spark Connect, as sc://host:15002, or a master, as local[4].")
     submit: list[str] = Field(
@@ -71,10 +71,10 @@ class Spark(Section):
 
 
 class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
+        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
         name = Path(request.target_path).name
         example_domain(name)
         dg.scaffold_component(
@@ -111,11 +111,11 @@ class OdRelease(Series):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """What ``dg list components`` shows."""
+        """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "origin-destination"])
 
     def settings(self) -> ReleaseSettings:
-        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
         form = self.trips.record_format()
         columns = form.columns_with(**self.trips.columns.model_dump())
         if self.trips.one_row_a_trip and not columns.counts_rows:
@@ -216,7 +216,7 @@ class OdRelease(Series):
             ) from None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
         partitions = settings.periods.definition()
         traits = self.traits(settings, settings.mechanism.name)

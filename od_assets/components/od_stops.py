@@ -1,4 +1,4 @@
-"""A scheduled release of trips with stops declared in YAML: its assets, checks, job and schedule."""
+"""The component of a series of trips with stops: its declaration, assets, checks, jobs and schedules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +29,13 @@ class PlacesOfTrips(Section):
 
 
 class StopTrips(Records):
-    """Where the confidential records are: one row a trip."""
+    """Location and format of the confidential records, with one trip per row."""
 
     columns: PlacesOfTrips = PlacesOfTrips()  # type: ignore[call-arg]  # every column has a default
 
 
 class PlaceMap(Section):
-    """Where the public list of places is, and the map that they are on."""
+    """Location of the public list of places, and the map that contains them."""
 
     file: str = Field(..., description="CSV or Parquet with one row a place; codes are text.")
     code: str = "zone"
@@ -48,10 +48,10 @@ class PlaceMap(Section):
 
 
 class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """Writes a complete example, since an empty declaration keeps the whole project from loading."""
+    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` with every required field filled in, and the data set's domain where there is none."""
+        """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
         name = Path(request.target_path).name
         example_domain(name)
         dg.scaffold_component(
@@ -83,11 +83,11 @@ class OdStops(Series):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """What ``dg list components`` shows."""
+        """Return the description that ``dg list components`` shows."""
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["differential-privacy", "trips-with-stops"])
 
     def settings(self) -> StopsSettings:
-        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
         form, named, places = self.trips.one_trip_a_row(), self.trips.columns.places, self.map
         columns = form.columns_with(date=self.trips.columns.date)
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
@@ -121,7 +121,7 @@ class OdStops(Series):
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
+        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
         assets = stops_assets(settings, settings.periods.definition(), self.traits(settings, settings.mechanism.name))
         return self.definitions(settings, assets, stops_checks(settings))

@@ -1,4 +1,4 @@
-"""The periods of a series, their files, and when a file is taken for whole."""
+"""Declare and check the periods of a series, the paths of their files, arrivals and freshness."""
 
 import datetime
 import string
@@ -21,13 +21,13 @@ class Periods(Section):
     every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
-        """The periods, where they are such; days begin in the data set's time zone. Raises OdError."""
+        """Return the periods; days begin in the data set's time zone. Raises OdError if they are invalid."""
         last = None if self.last is None else Period(self.last)
         return SeriesPeriods(self.every, Period(self.first), last, time_zone)
 
 
 class Arrivals(Section):
-    """A period is released by itself once its file is there."""
+    """Conditions under which a period is released automatically once its file is there."""
 
     settled_seconds: int = Field(60, description="So long a file must not have changed before it is taken for whole.")
     complete: str | None = Field(
@@ -36,7 +36,11 @@ class Arrivals(Section):
     )
 
     def check(self, *, one_file: bool) -> None:
-        """Raises OdError where the path or the time is none; ``one_file`` says that all periods have one file."""
+        """Check the path of the marker and the time. Raises OdError if one is invalid.
+
+        Args:
+            one_file: whether one file holds all periods, so that the marker need not name the period.
+        """
         if self.complete is not None:
             _check_path(self.complete, "the marker", needs_period=not one_file)
         if self.settled_seconds < 0:
@@ -46,13 +50,13 @@ class Arrivals(Section):
 
 
 class Freshness(Section):
-    """By when a release must have been published; Dagster says where none was."""
+    """Deadlines for publication; Dagster reports a missed one."""
 
     deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
     within_days: int = Field(..., description="A release counts for a deadline if it is at most so many days older.")
 
     def policy(self, time_zone: str) -> dg.FreshnessPolicy:
-        """As Dagster has it. Raises OdError where it is none."""
+        """Return Dagster's freshness policy. Raises OdError if the deadline is invalid."""
         try:
             return dg.FreshnessPolicy.cron(
                 deadline_cron=self.deadline,
@@ -68,14 +72,16 @@ class Freshness(Section):
 
 
 def check_files(files: str, *, one_file: bool) -> None:
-    """One file for all periods, without dates, would release the same records under the cap of each.
+    """Check that the path of the records names the period, unless one file may hold all periods.
+
+    One file for all periods, without dates, would release the same records again under the cap of each period.
 
     Args:
         files: path of the records.
-        one_file: whether one file may hold all periods: its records have dates, or there is one period alone.
+        one_file: whether one file may hold all periods: its records have dates, or there is only one period.
 
     Raises:
-        OdError: the path does not name the period.
+        OdError: the path does not name the period, or has other fields in braces.
     """
     _check_path(files, "the records", needs_period=not one_file)
 
@@ -83,7 +89,7 @@ def check_files(files: str, *, one_file: bool) -> None:
 def _check_path(path: str, what: str, *, needs_period: bool) -> None:
     try:
         parts = list(string.Formatter().parse(path))
-        # A format behind the name could make one file of all periods.
+        # A format after the name could map all periods to one file.
         fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
     except ValueError:
         fields = {"unbalanced braces"}

@@ -1,4 +1,4 @@
-"""What every part of a declaration in YAML has in common."""
+"""The base class of all sections of a YAML declaration, and the words for their faults."""
 
 from typing import Any, get_args
 
@@ -8,38 +8,41 @@ from pydantic import ValidationError, ValidationInfo, field_validator
 from od_core.errors import nearest_known
 
 Number = float | int | str
-"""YAML reads 1e-8 as text and 1.0e-8 as a float; both are the same decimal number here."""
+"""A decimal number. YAML reads 1e-8 as text and 1.0e-8 as a float; both are the same number here."""
 
 
 class Section(dg.Model):
-    """A part of a declaration. YAML's true and false are no numbers and no names."""
+    """A section of a declaration. YAML's true and false are accepted for switches only, not as numbers or names."""
 
     @field_validator("*", mode="before")
     @classmethod
     def refuse_truth_values(cls, value: Any, field: ValidationInfo) -> Any:
-        """Nothing in a declaration is true or false, but for switches."""
+        """Refuse true and false for every field that is not a switch."""
         if isinstance(value, bool) and not is_switch(cls, field.field_name):
             raise ValueError("true and false have no meaning here")
         return value
 
 
 def is_switch(section: type[dg.Model], name: str | None) -> bool:
-    """Whether a field of a part of a declaration is either true or false."""
+    """Return whether a field of a section is a switch, which is either true or false."""
     field = section.model_fields.get(str(name))
     return field is not None and field.annotation is bool
 
 
 def _section_of(annotation: Any) -> Any:
-    """The part of a declaration that a field is, where it may be left out, too."""
+    """Return the section class of a field's annotation, also if the field is optional; other annotations unchanged."""
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
 def first_fault(error: ValidationError, section: Any) -> str:
-    """Field and fault, with the nearest known field where there is none of that name.
+    """Return the field and the fault of a validation error, with the nearest known name for an unknown field.
 
-    A name that is unknown comes before one that is missing: it may be the missing one, misspelt.
-    ``section`` is the class that was read. What Dagster adds is left out: names of classes, and lines of a text that
-    it has written itself.
+    An unknown field is reported before a missing one, since it may be the missing one misspelt. Dagster's additions
+    are left out: names of classes, and line numbers of a text that Dagster has generated.
+
+    Args:
+        error: error of the validation.
+        section: class that was validated.
     """
     faults = error.errors()
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])

@@ -1,4 +1,4 @@
-"""What every scheduled release series has in common, whatever it releases: declaration, checks, jobs, schedules."""
+"""The base component of every release series: common sections of the declaration, checks, jobs and schedules."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ cap: {{rho: "0.1", reason: "five releases a month at epsilon 1"}}
 
 
 def example_domain(name: str) -> None:
-    """Write the domain of a data set where there is none, for its owner to change."""
+    """Write an example domain for a data set that has none, for its owner to change."""
     if not (domain := DOMAINS / f"{name}.yaml").exists():
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
 
 
 class Records(Section):
-    """Where the confidential records are; a kind of release adds the columns that it reads."""
+    """Location and format of the confidential records; subclasses add the columns that they read."""
 
     files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
     reader: str = Field("table", description="How records are published: table, lodes, tlc, istat or nomis.")
@@ -70,7 +70,7 @@ class Records(Section):
     accept_empty: bool = Field(False, description="Whether a period of which no record is counted is released.")
 
     def record_format(self) -> RecordFormat:
-        """How the records stand in the files. Raises OdError for a reader or an option that there is not."""
+        """Return the format of the records. Raises OdError for an unknown reader, or an option that does not fit it."""
         has_several_periods = "{period" not in self.files
         form = format_named(self.reader).declared(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
@@ -85,7 +85,7 @@ class Records(Section):
         return form
 
     def one_trip_a_row(self) -> RecordFormat:
-        """As :meth:`record_format`, of records alone. Raises OdError also where the reader gives flows."""
+        """Return the format of records with one trip per row. Raises OdError as :meth:`record_format`, or for flows."""
         form = self.record_format()
         if form.columns.trips is not None:
             raise OdError(
@@ -97,14 +97,14 @@ class Records(Section):
 
 
 class AreaParents(Section):
-    """Columns of a list of areas of all levels."""
+    """Columns of a list that holds the areas of all levels."""
 
     area: str = Field("area", description="Its column of codes.")
     parent: str = Field("parent", description="Its column of the codes of their parents; blank at the first level.")
 
 
 class Zones(Section):
-    """Where the public zone list is, and how it says its hierarchy."""
+    """Location of the public zone list, and how it states its hierarchy."""
 
     file: str = Field(..., description="CSV, .csv.gz or Parquet with one row a zone; codes are text.")
     levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
@@ -127,13 +127,13 @@ class Zones(Section):
     @field_validator("prefixes", mode="before")
     @classmethod
     def refuse_truth_values_within(cls, value: Any) -> Any:
-        """Nothing has a length of true or false."""
+        """Refuse true and false as lengths of prefixes."""
         if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
             raise ValueError("true and false have no meaning here")
         return value
 
     def zone_list(self) -> ZoneList:
-        """The declaration in the terms of od_core. Raises OdError for levels that do not fit together."""
+        """Return the zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
         return ZoneList(
             self.file,
             tuple(self.levels),
@@ -148,13 +148,13 @@ class Zones(Section):
 
 
 class PureEpsilon(Section):
-    """What this release may spend: epsilon alone."""
+    """Budget of one release with a pure epsilon."""
 
     epsilon: Number
 
 
 class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
-    """A release of any kind, period after period."""
+    """A release series of any kind, with one release per period."""
 
     name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
     owners: list[str] = Field(..., description="team:name or e-mail addresses.")
@@ -168,18 +168,18 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
 
     @abstractmethod
     def settings(self) -> SeriesSettings[Any, Any]:
-        """The declaration in the terms of od_core. Raises OdError for what is out of range or unknown."""
+        """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
 
     def partitions(self) -> dg.PartitionsDefinition:
-        """The periods of the series. Raises OdError as its periods."""
+        """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods`."""
         return self.checked_periods().definition()
 
     def checked_periods(self) -> SeriesPeriods:
-        """The periods, in the time zone of their data set. Raises OdError as periods, and data set."""
+        """Return the periods, in the time zone of the data set. Raises OdError if periods or domain are invalid."""
         return self.periods.checked(read_domain(self.domain).time_zone)
 
     def timing(self, domain: PrivacyDomain) -> dict[str, Any]:
-        """What all settings say of periods, in the time zone of their data set, and of when a file is whole."""
+        """Return the fields of the settings on periods, in the time zone of the data set, and on complete files."""
         arrivals = self.arrivals
         return {
             "periods": self.periods.checked(domain.time_zone),
@@ -196,10 +196,20 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         max_trips: int | None = None,
         max_weight: int | None = None,
     ) -> PrivacyDomain:
-        """The domain that is charged, once name, periods, files and noise are found fit for it. Raises OdError."""
+        """Return the domain that is charged, and check that name, periods, files and noise fit it.
+
+        Args:
+            files: path of the records.
+            has_dates: whether the records have dates.
+            trips_alone: whether this kind of release can protect only single trips.
+            max_trips, max_weight: as in :meth:`od_assets.components.domain.DomainSection.domain`.
+
+        Raises:
+            OdError: one of them is invalid or does not fit the domain.
+        """
         declared = read_domain(self.domain)
         periods = self.periods.checked(declared.time_zone)
-        ReleaseKey(self.name, periods.first.text, self.revision)  # refuses a name or a revision that is none
+        ReleaseKey(self.name, periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = has_dates or periods.every == SINGLE
         check_files(files, one_file=one_file)
         if self.arrivals is not None:
@@ -216,7 +226,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         return domain
 
     def traits(self, settings: SeriesSettings[Any, Any], mechanism: str) -> dict[str, Any]:
-        """What all assets of the series have in common."""
+        """Return the arguments that all assets of the series share: owners, code version and tags."""
         return {
             "owners": self.owners,
             "code_version": "1",
@@ -230,7 +240,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     def definitions(
         self, settings: SeriesSettings[Any, Any], assets: Sequence[dg.AssetsDefinition], checks: Sequence[AssetChecks]
     ) -> dg.Definitions:
-        """Assets, checks, jobs and schedules, all with the series' name before theirs."""
+        """Return the assets, checks, jobs, schedules and sensors, whose names begin with the name of the series."""
         verification = daily_check(settings)
         verify_job, verify_daily = daily_schedule(self.name, self.owners, verification)
         job = dg.define_asset_job(
@@ -251,7 +261,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         )
 
     def _with_freshness(self, assets: Sequence[dg.AssetsDefinition], clock: str) -> list[dg.AssetsDefinition]:
-        """The assets; the bundle with its deadlines, where the series has any. Raises OdError where they are none."""
+        """Return the assets, with any deadlines attached to the bundle. Raises OdError if the deadlines are invalid."""
         if self.freshness is None:
             return list(assets)
         policy, bundle = self.freshness.policy(clock), dg.AssetKey([self.name, "bundle"])

@@ -1,1 +1,1 @@
-"""What the project is made of: one folder a release, and what all releases share."""
+"""Declarations of the project: one folder per release or comparison, the domains, and shared resources."""

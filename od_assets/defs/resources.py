@@ -1,4 +1,4 @@
-"""What all releases share: the warehouse, notices, one executor, and the sensors that watch over runs."""
+"""Define what all releases share: the warehouse, notices, the executor, and sensors for runs and releases."""
 
 import dagster as dg
 
@@ -17,14 +17,14 @@ from od_assets.sensors.notices import release_failed, release_published
     metadata=source_of(__file__),
 )
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Reports runs whose process is gone as failed: one of them would fill the queue of one for ever."""
+    """Report runs whose process is gone as failed, since one of them would block the queue of one run for ever."""
     swept = sweep_dead_runs(context.instance)
     return dg.SkipReason(f"Dead runs reported as failed: {', '.join(swept) or 'none'}.")
 
 
 @dg.definitions
 def resources() -> dg.Definitions:
-    """Resources, executor and sensors of the project."""
+    """Return the resources, the executor and the shared sensors of the project."""
     return dg.Definitions(
         resources={"warehouse": Warehouse(), "notices": Notices()},
         executor=dg.in_process_executor,

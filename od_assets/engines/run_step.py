@@ -18,7 +18,7 @@ def run_step(
     step: str,
     argument: str = "",
 ) -> None:
-    """Run one of :data:`STEPS` where the engine of the series runs it. Raises OdError as the step does."""
+    """Run one of :data:`STEPS` in this process, or by ``spark-submit`` if declared. Raises OdError as the step does."""
     if settings.engine is not None and settings.engine.submit:
         from od_assets.engines.spark_submit import submit
 

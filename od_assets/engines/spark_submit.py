@@ -1,7 +1,7 @@
-"""A step of a release in a process that ``spark-submit`` starts, which speaks with the run by Dagster Pipes.
+"""Run a step of a release in a process of ``spark-submit``, which reports to the run by Dagster Pipes.
 
-What that process prints stays in a file of the confidential folder, and what it says is a public line: the text of an
-exception that Pipes carries would stand in the run's storage.
+The output of that process goes to a file in the confidential folder, and it reports only a public line, since Dagster
+stores the text of exceptions that Pipes transmits.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def submit(
     step: str,
     argument: str,
 ) -> None:
-    """Run a step in a process of ``spark-submit``. Raises OdError as the step does, or where nothing is heard of it."""
-    from pyspark import cloudpickle  # which takes read-only mappings, too
+    """Run a step in a process of ``spark-submit``. Raises OdError as the step does, or if nothing is reported."""
+    from pyspark import cloudpickle  # pickles read-only mappings too
 
     if settings.engine is None:
         raise OdError("OD-ENGINE", "nothing is submitted without Spark", next_step="report this defect")
@@ -47,7 +47,7 @@ def submit(
             context=context, command=["sh", "-c", f"exec {command} >>{shlex.quote(str(log))} 2>&1"]
         )
         said = [dict(message) for message in done.get_custom_messages()]
-    except Exception as error:  # noqa: BLE001  # whatever Pipes raises: the log says more
+    except Exception as error:  # noqa: BLE001  # any exception of Pipes; the log says more
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{type(error).__name__}: {error}\n")
     finally:
@@ -66,7 +66,7 @@ def submit(
 
 
 def main() -> None:
-    """In the process of ``spark-submit``: the step, and one message about it."""
+    """Run the step, in the process of ``spark-submit``, and report its outcome in one message."""
     from pyspark.sql import SparkSession
 
     from od_assets.engines.steps import STEPS
@@ -78,7 +78,7 @@ def main() -> None:
         warehouse, outcome = Warehouse(), {"done": ""}
         try:
             with warehouse.confidential.errors_stay_inside(spent="what was set aside before stays charged"):
-                settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # the run's own, mode 0600
+                settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)

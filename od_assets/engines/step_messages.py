@@ -1,4 +1,4 @@
-"""What an asset says of its parts while it is at work, and how that is read again."""
+"""Write and parse messages on the progress of an asset, such as ``3 of 40: flows.csv``."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dagster import EventLogEntry
 
 _SECONDS_BETWEEN = 2
-"""A message takes Dagster a thirtieth of a second: as long as a file of a small bundle."""
+"""Least time between messages; one takes Dagster 1/30 s, as long as writing a file of a small bundle."""
 
 _ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 
 def one_of_all(entry: EventLogEntry) -> tuple[int, int, str] | None:
-    """What an asset says of its parts, as ``3 of 40: flows.csv``: number, how many there are, which; else None."""
+    """Return number, total and name of a message such as ``3 of 40: flows.csv``; None for other entries."""
     found = _ONE_OF_ALL.match(entry.user_message)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """Says which of all parts is at work, as :func:`one_of_all` reads it; nothing where all is done in two seconds."""
+    """Return a function that reports progress in the form of :func:`one_of_all`, at most once in two seconds."""
     said = time.monotonic()
 
     def tell(number: int, parts: int, name: str) -> None:

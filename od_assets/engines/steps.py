@@ -1,6 +1,6 @@
-"""The three steps of a release that an engine may do: count the records, measure a band, refine the bands.
+"""Run the three steps of a release that an engine may do: count the records, measure a band, refine the bands.
 
-Each leaves its results in files, so that it may run in this process, or in one that ``spark-submit`` starts.
+Each step writes its results to files, so it can run in this process or in one that ``spark-submit`` starts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def count(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, fold
 
 
 def measure(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, number: str) -> None:
-    """Measure a band part by part; its measurements are kept beside the ledger, too."""
+    """Measure a band part by part, and copy its measurements into the confidential folder."""
     plan, staged, band = warehouse.plan(settings, key), warehouse.staged(key), int(number)
     store = store_of(settings.engine, warehouse.confidential, key)
     counts = warehouse.counts(settings, key)
@@ -60,7 +60,7 @@ def measure(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, nu
 
 
 def refine(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, _: str) -> None:
-    """Refine all levels of a release with bands into its staged files."""
+    """Refine all levels of a release with bands, and stage them."""
     plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
     work, steps = attempt(settings, warehouse, key), plan.step_bands
     frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
@@ -77,7 +77,7 @@ def refine(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey, _: 
 
 
 def attempt(settings: ReleaseSettings, warehouse: Warehouse, key: ReleaseKey) -> Work:
-    """The attempt at the parts of a release that is under way. Raises OdError where none is."""
+    """Return the current work on the parts of a release. Raises OdError if none has begun."""
     store = store_of(settings.engine, warehouse.confidential, key)
     return Work(store, noise=noise_named(settings.noise), **warehouse.staged(key).attempt())
 

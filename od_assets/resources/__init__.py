@@ -1,1 +1,1 @@
-"""What the assets stand on."""
+"""Dagster resources: the warehouse, and the channel of notices."""

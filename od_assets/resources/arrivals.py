@@ -1,4 +1,4 @@
-"""Whether the file of a period is there and whole, and what a file that came too late would take."""
+"""Check that the file of a period is there and complete, and report files that changed after publication."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from od_core.periods import Period
 from od_core.publication.bundle_integrity import CERTIFICATE
 
 _DIGEST_LENGTH = 64
-"""Hexadecimal digits of SHA-256."""
+"""Number of hexadecimal digits of a SHA-256 digest."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """The file of one period, seen from outside: nothing of its content or size.
+    """The state of the file of one period, without its content and size.
 
     Attributes:
-        key: the release that it is for.
-        waits: what is still waited for; None where the release may run.
-        written: when the file was last written; None where there is none.
+        key: key of the period's release.
+        waits: what the release still waits for, in words; None if it may run.
+        written: time at which the file was last written; None if there is no file on this machine.
     """
 
     key: ReleaseKey
@@ -35,16 +35,17 @@ class Arrival:
 
 
 def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
-    """Whether the records of a period have arrived: the file is there, whole, and no longer written to.
+    """Check whether the records of a period have arrived: the file is there, complete, and no longer changing.
 
-    It is whole once its ``complete`` marker is there, where the series declares one, and once it has not changed for
-    the declared time, by the file system's own clock, which no copy sets back. One file for all periods holds a period
-    once it is written to after that period's end.
+    A file is complete once its ``complete`` marker is there, if the series declares one, and once it has not changed
+    for the declared time. Both modification and change time count, since a copy cannot set the latter back. One file
+    for all periods contains a period once it is written on a day after that period. Records that an engine reads
+    elsewhere have always arrived.
 
     Args:
-        settings: of the series.
-        period: that has ended.
-        moment: now, if left out.
+        settings: settings of the series.
+        period: a period that has ended.
+        moment: the current time; None for now.
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
     key, file = settings.key(period.text), settings.records_path(period.text)
@@ -68,16 +69,16 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
 def correction(
     settings: SeriesSettings[Any, Any], found: Arrival, published: ReleaseKey, warehouse: Warehouse
 ) -> str | None:
-    """What it takes to release a published period once more; None where nothing speaks for it.
+    """Return what to do to release a published period again; None if there is no reason to.
 
-    That is always done by hand: it is charged again. A file of several periods is written to whenever one of them
-    comes, which says nothing of those before it.
+    A new release of a period is charged again, so it is always run by hand. A file that holds several periods changes
+    whenever one of them is added, so a change of it is no reason.
 
     Args:
-        settings: of the series.
-        found: the file of the period.
-        published: its newest release.
-        warehouse: where it is public.
+        settings: settings of the series.
+        found: state of the file of the period.
+        published: key of the newest release of the period.
+        warehouse: the warehouse of the public bundles.
     """
     if found.key.revision > published.revision:
         return (
@@ -96,12 +97,12 @@ def correction(
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
-    """Refuse records that are not those whose SHA-256 the marker states, as ``sha256sum`` writes it.
+    """Refuse a file of records whose SHA-256 is not the one in its marker, as ``sha256sum`` writes it.
 
-    A marker that names no digest of this file says that it is whole, and nothing of its content.
+    A marker without a digest of this file states only that the file is complete.
 
     Raises:
-        OdError: there is no such marker, or the file has another digest.
+        OdError: the marker is missing, or the file has another digest.
     """
     if marker is None:
         return

@@ -1,4 +1,4 @@
-"""Runs whose process is gone: Dagster keeps them for ever as starting or started, and they fill the queue of one."""
+"""Find and report runs whose process is gone; Dagster never ends them, and they block the queue of one run."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ PROCESS_TAG = "od/process"
 HOST_TAG = "od/host"
 
 PATIENCE = datetime.timedelta(minutes=5)
-"""For a run to start in, and to say which process it is. That takes seconds; the machine may be busy."""
+"""Time for a run to start and write its process into its tags; this takes seconds, or longer on a busy machine."""
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Write into a run's tags which process of which host it is."""
+    """Write the process and host of a run, which are those of the caller, into the run's tags."""
     instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: _process_name(os.getpid())})
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Return every run that fills the queue and that no process is behind.
+    """Return every run that occupies the queue without a process.
 
-    A run says which process it is as soon as it has started; it is dead once that process, of this host, is gone. One
-    that never said so is dead when nothing was heard of it for :data:`PATIENCE`: it was killed while it started. If it
-    comes after all, it finds itself reported as failed, and does nothing.
+    A run writes its process into its tags as soon as it has started; it is dead once that process, on this host, is
+    gone. Without these tags, a starting run or a started run of a release is dead if it was not updated for
+    :data:`PATIENCE`: it was killed while it started. If such a run starts later nevertheless, it finds itself reported
+    as failed and does nothing.
     """
     status = dg.DagsterRunStatus
     heard_before = datetime.datetime.now(datetime.UTC) - PATIENCE
@@ -42,12 +43,12 @@ def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def starting_runs(instance: dg.DagsterInstance) -> int:
-    """Return how many runs are starting, dead or not."""
+    """Return the number of starting runs, dead or alive."""
     return instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
 
 
 def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report every dead run as failed, and free what it held; returns run ids."""
+    """Report every dead run as failed, free its concurrency slots, and return the run ids."""
     dead = dead_runs(instance)
     for run in dead:
         instance.report_run_failed(run, message="The process of this run is gone; run the release again.")
@@ -56,7 +57,7 @@ def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_gone(run: dg.DagsterRun) -> bool:
-    """Whether the process that a run said it is, on this host, is gone."""
+    """Return whether the process in a run's tags is of this host and gone."""
     process = run.tags.get(PROCESS_TAG)
     if run.tags.get(HOST_TAG) != socket.gethostname() or process is None:
         return False
@@ -64,13 +65,13 @@ def _is_gone(run: dg.DagsterRun) -> bool:
 
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
-    """Whether a run is of a release, and so says which process it is; others may be silent for as long as they like."""
+    """Return whether a run is of a release and so tags itself with its process; other runs need not."""
     chosen = chosen_series(run)
     return RELEASE_TAG in run.tags or (bool(chosen) and chosen <= set(declared_releases()))
 
 
 def _process_name(pid: int) -> str:
-    """A name that no later process takes: number and start time (Linux), or the number alone where it lives."""
+    """Return a name that no later process has: the id with the start time (Linux), or with whether the id is in use."""
     try:
         start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
     except FileNotFoundError:
@@ -79,7 +80,7 @@ def _process_name(pid: int) -> str:
 
 
 def _alive(pid: int) -> str:
-    """Without a process file system a number that lives is taken for the same process."""
+    """Return whether an id is in use, in words; without /proc, such an id is assumed to be the same process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -89,7 +90,7 @@ def _alive(pid: int) -> str:
     return "alive"
 
 
-# Run tags that say which release, period and revision a run is of.
+# Tags with the release, period and revision of a run.
 
 
 RELEASE_TAG = "od/release"
@@ -100,12 +101,12 @@ _PARTITION_TAG = "dagster/partition"
 
 
 def release_tags(name: str, revision: int, every: str) -> dict[str, str]:
-    """What every run of a release job carries from its definition."""
+    """Return the tags that every run of a release job has from its definition."""
     return {RELEASE_TAG: name, REVISION_TAG: str(revision), EVERY_TAG: every}
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Write into a run's tags which period it is of, and of chosen assets, which have no job of ours, which series."""
+    """Write the period of a run into its tags, and the series if the run is of chosen assets without a job of ours."""
     marks = {}
     series = chosen_series(run)
     if RELEASE_TAG not in run.tags and len(series) == 1:
@@ -118,5 +119,5 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def chosen_series(run: dg.DagsterRun) -> set[str]:
-    """Return the series, or prefixes of others' keys, that a run of chosen assets has; none for a whole job."""
+    """Return the first parts of the keys of a run's chosen assets, which name series; empty for a whole job."""
     return {key.path[0] for key in run.asset_selection or ()}

@@ -1,4 +1,4 @@
-"""Notices: what is said when a release is published, and when one fails; a team says it in its own way."""
+"""Define notices of published and failed releases, and the class that a team overrides to send them its own way."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """A release that anybody can see now.
+    """A notice that a release was published.
 
     Attributes:
-        release: its key, as ``us_flights/2001-06/r1``.
-        facts: public facts of its bundle by name, as its metadata has them: guarantee, epsilon, trips, bundle.
+        release: key of the release, such as ``us_flights/2001-06/r1``.
+        facts: public facts of its bundle by name, from the bundle's metadata, such as guarantee, epsilon and trips.
     """
 
     release: str
@@ -25,13 +25,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Failed:
-    """A run of a release that failed; nothing was published by it.
+    """A notice that a run of a release failed.
 
     Attributes:
         series: name of the release series.
-        period: as 2001-06; None where the run has none.
-        run_id: of the run in Dagster.
-        causes: a public line for each failed check and step.
+        period: period of the run, such as 2001-06; None if it has none.
+        run_id: Dagster's id of the run.
+        causes: public lines, one for each failed check and step.
     """
 
     series: str
@@ -45,15 +45,15 @@ class Failed:
 
 
 class Notices:
-    """Writes a line to the log of the sensor; override either method, and bind the subclass under ``notices``.
+    """A channel that writes notices to the sensor's log; override its methods, and bind the subclass as ``notices``.
 
-    Nothing in a notice is confidential. Each is said at least once: again, where a method raised.
+    Notices contain nothing confidential. Each is delivered at least once: it is repeated if a method raises.
     """
 
     def published(self, notice: Published, log: logging.Logger) -> None:
-        """A release was published."""
+        """Deliver the notice of a published release."""
         log.info(str(notice))
 
     def failed(self, notice: Failed, log: logging.Logger) -> None:
-        """A run of a release failed, or a blocking check in it."""
+        """Deliver the notice of a failed run, or of a failed blocking check in it."""
         log.error(str(notice))

@@ -1,4 +1,4 @@
-"""Verification of published releases, for the command line and for the daily check."""
+"""Verify published releases, for the command line and for the daily check."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from od_core.published.verification import Published, verify_release
 
 
 def verified(release: str | None = None) -> list[dict[str, Any]]:
-    """Findings of published releases as JSON-ready rows: release, verified, faults by part, and what mends them.
+    """Verify published releases, and return JSON-ready rows: release, verified, faults by part, and any next step.
 
     Args:
-        release: a key as ``us_flights/2001-06/r1``, the name of a series, or None for all.
+        release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases.
 
     Raises:
-        OdError: nothing of that name was published; the ledger cannot be used.
+        OdError: nothing of that name was published; or the ledger cannot be used.
     """
     warehouse = Warehouse()
-    ledger = warehouse.existing_ledger()  # opened once: it looks at its whole chain each time
+    ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain
     published = ledger.published()
     unknown = sorted({*warehouse.public_releases()} - {*published})
     keys = [key for key in (*published, *unknown) if release in (None, key.release, str(key))]

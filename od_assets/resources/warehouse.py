@@ -1,4 +1,4 @@
-"""The warehouse: all places that the project writes to, held by one run at a time."""
+"""Define the warehouse: all folders that the project writes to, which one run holds at a time."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ C = TypeVar("C", bound=Counted)
 
 
 class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's metaclass is untyped
-    """Folders, ledger and database of the project; while a run has it, no other run does.
+    """The folders, the ledger and the database of the project, which only one run at a time holds.
 
-    A run is a process of its own (UI, schedule, backfill, command line), so neither the executor nor a pool
-    keeps two of them apart: a lock on a file does, and it goes with its process however that ends.
+    Every run is a process of its own (UI, schedule, backfill, command line), so neither the executor nor a pool can
+    keep two runs apart. A file lock does; it is released when its process ends, in whatever way.
     """
 
     lock_seconds: float = LOCK_SECONDS
 
     @property
     def var(self) -> Path:
-        """The folder of everything that is written."""
+        """Folder of everything that the project writes."""
         return var_folder()
 
     @property
     def ledger(self) -> Ledger:
-        """The budget ledger."""
+        """Budget ledger, which opening creates if there is none."""
         return Ledger(self.var / "ledger.sqlite")
 
     def existing_ledger(self) -> Ledger:
-        """The ledger, where there is one: looking at it does not make it. Raises OdError where nothing was released."""
+        """Return the ledger without creating one. Raises OdError if there is none, since nothing was released."""
         if not (self.var / "ledger.sqlite").exists() and not (self.var / "confidential" / "ledger.head").exists():
             raise OdError(
                 "OD-LEDGER-ABSENT", "there is no ledger yet: nothing was ever released here", next_step="run a release"
@@ -72,15 +72,18 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return self.ledger
 
     def published_periods(self, series: str) -> dict[str, ReleaseKey]:
-        """The newest published release of every period of a series; looking does not make a ledger."""
+        """Return the newest published release of each period of a series, by period, without creating a ledger."""
         keys = self.ledger.published() if (self.var / "ledger.sqlite").exists() else []
         return {key.period: key for key in sorted(keys) if key.release == series}
 
     def verify_ledger(self) -> int:
-        """Number of entries of the ledger, found whole and no older than its head and any public certificate.
+        """Check that the ledger is complete, and not older than its head and the public certificates.
+
+        Returns:
+            The number of entries.
 
         Raises:
-            OdError: it is edited, damaged, missing or older.
+            OdError: the ledger is edited, damaged, missing or older.
         """
         ledger = self.existing_ledger()
         ledger.hold_to(ledger_entries(self.releases))
@@ -88,73 +91,74 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
 
     @property
     def confidential(self) -> ConfidentialFolder:
-        """The folder of everything confidential."""
+        """Folder of everything confidential."""
         return ConfidentialFolder(self.var / "confidential")
 
     @property
     def database(self) -> Path:
-        """The public release database."""
+        """Path of the public release database."""
         return self.var / "release.duckdb"
 
     @property
     def releases(self) -> Path:
-        """The folder of all public bundles."""
+        """Folder of all public bundles."""
         return self.var / "releases"
 
     def bundle(self, key: ReleaseKey) -> Path:
-        """The public bundle of a release."""
+        """Return the folder of the public bundle of a release."""
         return self.releases / key.folder
 
     def data_docs(self, key: ReleaseKey) -> Path:
-        """Data Docs of a release: whether each expectation was met, without values."""
+        """Return the folder of a release's Data Docs: whether each expectation was met, without values."""
         return self.var / "data_docs" / key.folder
 
     def staged(self, key: ReleaseKey) -> StagedRelease:
-        """The files of a release of flows on their way to publication."""
+        """Return the staged files of a release of flows."""
         return StagedRelease(self.confidential.subfolder(key.folder))
 
     def staged_parts(self, settings: ReleaseSettings, key: ReleaseKey) -> StagedRelease:
-        """The same, with its counts and parts where the engine of the series keeps them."""
+        """Return the staged files of a release of flows, with counts and parts in the store of its engine."""
         store = store_of(settings.engine, self.confidential, key)
         return StagedRelease(self.confidential.subfolder(key.folder), store)
 
     def counts(self, settings: ReleaseSettings, key: ReleaseKey) -> CountFiles:
-        """Confidential: the counts of a release. Raises OdError where they are absent."""
+        """Confidential: return the counts of a release. Raises OdError if they are absent."""
         return self.staged_parts(settings, key).trip_counts()
 
     def staged_group_sizes(self, key: ReleaseKey) -> StagedGroupSizes:
-        """The files of a group-size table on their way to publication."""
+        """Return the staged files of a group-size table."""
         return StagedGroupSizes(self.confidential.subfolder(key.folder))
 
     def staged_stops(self, key: ReleaseKey) -> StagedStops:
-        """The files of a release of trips with stops on their way to publication."""
+        """Return the staged files of a release of trips with stops."""
         return StagedStops(self.confidential.subfolder(key.folder))
 
     @property
     def geographies(self) -> Path:
-        """The folder of the public lists that geography assets have checked."""
+        """Folder of the public lists that the geography assets keep."""
         return self.var / "geographies"
 
     def geography(self, settings: SeriesSettings[Any, G]) -> G:
-        """The geography as its asset has checked it. Raises OdError where that has not run."""
+        """Return the geography that its asset has kept. Raises OdError if the asset has not run."""
         return settings.kept_geography(self.geographies)
 
     def plan(self, settings: SeriesSettings[P, Any], key: ReleaseKey) -> P:
-        """The plan over the checked geography; the one that the release was set aside with, if it was.
+        """Return the plan over the kept geography; it must equal the plan that is reserved for the release, if any.
 
         Raises:
-            OdError: geography or settings are not those that the release was set aside with.
+            OdError: the release is reserved with another geography or other settings, or the areas are not those of the
+                other periods of its revision; or as :meth:`od_assets.series.settings.SeriesSettings.plan`.
         """
         plan = settings.plan(self.geography(settings), key.period)
         self.ledger.hold_to_plan(key, settings.domain.name, plan)
         return plan
 
     def _refuse_older_ledger(self, ledger: Ledger, key: ReleaseKey) -> None:
-        """A public release that the ledger knows nothing of: the ledger is lost or old, and must not begin anew.
+        """Refuse a ledger that is older than what is public: it is lost or was replaced, and must not begin anew.
 
         Raises:
-            OdError: bundle or database hold this release, though it was never drawn under this ledger; or the ledger
-                lacks an entry that the certificate of any public bundle names.
+            OdError: the bundle or the database holds this release, though it was never drawn under this ledger; or the
+                ledger lacks an entry that the certificate of a public bundle names.
         """
         if not ledger.is_drawn(key) and (self.bundle(key).exists() or is_stored(self.database, key)):
             raise OdError(
@@ -166,22 +170,22 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         ledger.hold_to(ledger_entries(self.releases))
 
     def public_releases(self) -> list[ReleaseKey]:
-        """Every release that anybody can see, in bundles or in the database, whatever the ledger says."""
+        """Return every release that has a public bundle or is in the database, whatever the ledger says."""
         folders = self.releases.glob("*/*/r*")
         bundles = [ReleaseKey.parse(str(folder.relative_to(self.releases))) for folder in folders if folder.is_dir()]
         return sorted({*bundles, *stored_releases(self.database)})
 
     def published(self, key: ReleaseKey, ledger: Ledger) -> Published:
-        """Where a published release stands, and the ledger that it was charged to."""
+        """Return the locations of a published release, and the ledger that was charged."""
         measurements = self.confidential.path / key.folder
         return Published(key, self.bundle(key), self.database, ledger, measurements)
 
     @contextmanager
     def reading(self, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Iterator[Path]:
-        """The file that the records of a release are read into; how they were read is remembered once they are.
+        """Yield the file that the records of a release are copied to, and store afterwards how they were read.
 
         Raises:
-            OdError: a level is drawn, of records that were read otherwise.
+            OdError: a level was drawn already, from records that were read with other settings.
         """
         staged, drawn = self.staged(key), self.ledger.is_drawn(key)
         if drawn:
@@ -193,10 +197,10 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
             keep_reading(staged.folder, settings.reading)
 
     def hold_to_reading(self, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> None:
-        """Refuse to draw or publish what was read or counted with other settings than are declared now.
+        """Refuse to draw or publish from records that were read with other settings than those declared now.
 
         Raises:
-            OdError: it was; what its certificate would say of the records is not what was done.
+            OdError: they were, so the certificate would state wrong facts about the records.
         """
         hold_to_reading(self.staged(key).folder, key, settings.reading, drawn=self.ledger.is_drawn(key))
 
@@ -209,17 +213,20 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         count: Callable[[], C],
         save: Callable[[C], None],
     ) -> C:
-        """The input of a release, counted, held to what was drawn from, and kept for this plan.
+        """Count the input of a release, check that it is the one drawn from, and stage it for this plan.
 
         Args:
-            settings, plan, key: of the release.
-            staged: its files.
+            settings, plan, key: settings, plan and key of the release.
+            staged: staged files of the release.
             count: counts the staged records.
-            save: keeps what was counted.
+            save: stages the counted input.
+
+        Returns:
+            The counted input.
 
         Raises:
-            OdError: as ``count`` says, with the name of the file; nothing is counted, where such an input is refused;
-                the input is not what was drawn from; the records were read with other settings.
+            OdError: as ``count``, with the name of the file; no record is counted and such an input is refused; noise
+                was drawn from another input; the records were read with other settings.
         """
         drawn = self.ledger.is_drawn(key)
         hold_to_reading(staged.folder, key, settings.reading, drawn=drawn)
@@ -235,11 +242,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     def begin(
         self, settings: SeriesSettings[P, Any], plan: P, key: ReleaseKey, counted: Counted, store: Store | None = None
     ) -> DurableMeasurements:
-        """The measurements of a release whose data set is declared, and which is set aside; the same at every resume.
+        """Declare the data set, reserve the release in the ledger, and return its measurements, stored ones included.
 
         Raises:
-            OdError: the ledger is older than what is public; as :meth:`od_core.ledger.ledger.Ledger.declare` and
-                :func:`od_core.ledger.measurements.begin_release`.
+            OdError: the ledger is older than what is public; the records were read with other settings; or as
+                :meth:`od_core.ledger.ledger.Ledger.declare` and :func:`od_core.ledger.measurements.begin_release`.
         """
         ledger, domain = self.ledger, settings.domain
         self._refuse_older_ledger(ledger, key)
@@ -248,17 +255,17 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return begin_release(self.confidential, ledger, key, domain.name, plan, counted, settings.noise, store)
 
     def measurements(self, key: ReleaseKey) -> DurableMeasurements:
-        """The stored measurements of a release."""
+        """Return the stored measurements of a release."""
         return DurableMeasurements(self.confidential.subfolder(key.folder), self.ledger, key)
 
     def release(self, settings: ReleaseSettings, plan: ReleasePlan, key: ReleaseKey) -> Release:
-        """The release from its staged estimates and stored measurements."""
+        """Return the release of flows, from its staged estimates and stored measurements."""
         ledger = self.ledger
         leaves = self.staged(key).estimate(plan.tree.depth, refined=plan.mechanism.refines)
         return finish(plan, leaves, self.measured(plan, key), noise=ledger.noise(key), spent=ledger.spent(key, plan))
 
     def group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
-        """The group-size table as it is staged. Raises OdError where its measurements give another one."""
+        """Return the group-size table. Raises OdError if the staged one is not what its measurements give."""
         release = self.estimated_group_sizes(settings, key)
         staged = self.staged_group_sizes(key).histograms(release.frame)
         if not all(map(np.array_equal, release.histograms, staged)):
@@ -271,31 +278,31 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return release
 
     def estimated_group_sizes(self, settings: SeriesSettings[GroupSizePlan, Any], key: ReleaseKey) -> GroupSizeRelease:
-        """The group-size table from its stored measurements."""
+        """Return the group-size table, estimated from its stored measurements."""
         plan, ledger = self.plan(settings, key), self.ledger
         measured = self.measured_group_sizes(plan, key)
         return estimated(plan, measured, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
     def measured_group_sizes(self, plan: GroupSizePlan, key: ReleaseKey) -> list[tuple[LaplaceStep, NoisyVector]]:
-        """The stored measurements of a group-size table, in the order of its steps."""
+        """Return the stored measurements of a group-size table, in the order of its steps."""
         measurements = self.measurements(key)
         return [(step, measurements.read(step)) for step in plan.steps]
 
     def stops(self, settings: SeriesSettings[StopsPlan, Any], key: ReleaseKey) -> StopsRelease:
-        """The release of trips with stops from its stored measurement."""
+        """Return the release of trips with stops, estimated from its stored measurement."""
         plan, ledger = self.plan(settings, key), self.ledger
         noisy = self.measurements(key).read(plan.step)
         return boxes_of(plan, noisy, spent=ledger.spent(key, plan), noise=ledger.noise(key))
 
     def measured(self, plan: ReleasePlan, key: ReleaseKey, steps: Sequence[Step] | None = None) -> list[Measurement]:
-        """The stored measurements of a release, or of some steps, with the staged nodes above them, top first."""
+        """Return the stored measurements of all or some steps of a release, with the staged nodes above, top first."""
         staged, measurements = self.staged(key), self.measurements(key)
         asked = plan.steps if steps is None else steps
         return [Measurement(step, staged.nodes_above(plan, step), measurements.read(step)) for step in asked]
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:
-        """Hold the lock for the whole run, once what dead runs left behind is cleared away."""
+        """Hold the lock for the whole run, and report dead runs as failed before the run continues."""
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run)

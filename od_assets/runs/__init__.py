@@ -1,1 +1,1 @@
-"""Run one period through Dagster, and follow what happens."""
+"""Run releases, comparisons and verification, and follow Dagster runs."""

@@ -1,4 +1,4 @@
-"""A bar on standard error that follows a run of Dagster in this process."""
+"""Show the progress of a Dagster run in this process on standard error, and explain its failures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.text import Text
 from od_assets.terminal import PlainConsole, printable
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
-"""Moves the bar where an entry of the run's log says so."""
+"""Updates the progress bar for an entry of the run's log."""
 
 
 class _Description(ProgressColumn):
-    """What is at work: a name may be in it, and no markup."""
+    """A column with the current description, which may contain names and is never read as markup."""
 
     def __init__(self) -> None:
         super().__init__(Column(no_wrap=True))
@@ -29,7 +29,7 @@ class _Description(ProgressColumn):
 
 @contextmanager
 def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
-    """Show a bar while the body runs; it goes with it, or stays under its title."""
+    """Show a progress bar while the body runs; at the end it stays with its title, unless ``transient``."""
     columns = (_Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=PlainConsole(stderr=True), transient=transient) as progress:
         task = progress.add_task(title, total=None)

@@ -1,4 +1,4 @@
-"""A comparison of mechanisms through its Dagster jobs in this process."""
+"""Run a comparison of mechanisms by its Dagster jobs, in this process."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from od_core.evaluation.comparison import EPSILONS
 from od_core.ledger.lock import exclusive
 
 REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
-"""What is copied out of the folder of a comparison."""
+"""Patterns of the files that are copied from the folder of a comparison."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of a comparison.
+    """The outcome of a comparison.
 
     Attributes:
-        folder: where its tables and figures are.
-        failures: a line for each failed step; empty where all succeeded.
+        folder: folder of its tables and figures.
+        failures: lines, one for each failed step; empty if all steps succeeded.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Compared:
 def given_table(
     flows: Path, zones: Path, levels: list[str], trips: str | None, marked: str | None, *, one_row_a_trip: bool = False
 ) -> OdComparison:
-    """The comparison on one table in a file, which is named as the file is. Raises OdError where it is not marked."""
+    """Return the comparison on one table, named after its file. Raises OdError if the table is not marked."""
     name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
     section = KnownTableSection(
         name=name,
@@ -70,7 +70,7 @@ def declared_or_given(
     *,
     one_row_a_trip: bool = False,
 ) -> OdComparison:
-    """The declared comparison, or the one on the given files. Raises OdError where it is neither, or both."""
+    """Return the declared comparison, or the one on the given files. Raises OdError if both or only some are given."""
     if flows is None and zones is None:
         return comparison(name or "comparison")
     if name is not None or flows is None or zones is None or not levels:
@@ -84,15 +84,15 @@ def declared_or_given(
 
 
 def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
-    """Make what is missing, then tables and figures; progress goes to standard error.
+    """Make the missing runs, then tables and figures; progress goes to standard error.
 
     Args:
         component: the comparison.
-        to: folder that tables and figures are copied to as well.
+        to: folder that tables and figures are copied to, if all steps succeed.
     """
     settings = component.settings()
     definitions = component.build_defs()
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # else two processes may create its tables at once
         instance = dg.DagsterInstance.get()
     failures: list[str] = []
     with instance:
@@ -117,7 +117,7 @@ def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
 
 
 def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
-    """The run that was made last, and how many are there."""
+    """Update the bar with the last run and the number of completed runs."""
     said = one_of_all(entry)
     if said is not None:
         done, total, what = said

@@ -1,4 +1,4 @@
-"""One period through the Dagster job in this process, on the project's own Dagster instance."""
+"""Run one period by its Dagster job, in this process and on the project's own Dagster instance."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(frozen=True)
 class Released:
-    """A published release in a few lines.
+    """A summary of a published release.
 
     Attributes:
-        contents: what it holds.
-        spent: what it has spent.
-        levels: its levels, and their noise.
+        contents: description of what it holds, such as ``flows``.
+        spent: budget that it has spent.
+        levels: its levels and their noise.
     """
 
     contents: str
@@ -50,11 +50,11 @@ class Released:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one period.
+    """The outcome of a run for one period.
 
     Attributes:
-        facts: JSON-ready public facts: of the certificate, or the failures.
-        released: None where nothing is published.
+        facts: JSON-ready public facts: the certificate and the balance, or the failures.
+        released: summary of the release; None if it is not published.
     """
 
     facts: dict[str, Any]
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
-    """The periods that are asked for: one, all, or the newest. Raises OdError for one that is not there."""
+    """Return the requested periods: one, all, or the newest. Raises OdError if there is no such ended period."""
     periods = [each.text for each in component.checked_periods().ended()]
     if not periods:
         raise _no_period(f"{component.name} has no period that has ended")
@@ -74,10 +74,12 @@ def chosen_periods(component: Series, period: str | None, *, every: bool) -> lis
 
 
 def planned_period(component: Series, period: str | None) -> str:
-    """The period to plan for, as :func:`chosen_periods`; the first where none has ended, since a plan reads no record.
+    """Return the period to plan for: as :func:`chosen_periods`, or the first one if none has ended yet.
+
+    A plan needs no records, so the period need not have ended.
 
     Raises:
-        OdError: a period that is asked for and is not there.
+        OdError: as :func:`chosen_periods`.
     """
     periods = component.checked_periods()
     first = periods.first.text
@@ -96,7 +98,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     warehouse = Warehouse()
     ledger = warehouse.ledger
     before = ledger.level_kinds(key).count(MEASURED)
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # two that open a new instance at once make its tables twice
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # else two processes may create its tables at once
         instance = dg.DagsterInstance.get()
     with instance:
         run_id = str(uuid.uuid4())
@@ -133,7 +135,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
 
 
 def period_status(component: Series) -> list[dict[str, Any]]:
-    """Every period of a series: measured levels, published or not, rho spent and left."""
+    """Return one row for every ended period of a series: state, measured levels, and rho spent and remaining."""
     settings, warehouse = component.settings(), Warehouse()
     ledger = warehouse.ledger
     rows = []
@@ -143,7 +145,7 @@ def period_status(component: Series) -> list[dict[str, Any]]:
         try:
             balance = ledger.balance(settings.domain.name, period.text)
             cap, spent = balance.cap, balance.spent
-        except OdError:  # the domain is declared by its first release
+        except OdError:  # the first release declares the domain in the ledger
             cap, spent = settings.domain.cap.allowed_rho(), Fraction(0)
         waits = arrival(settings, period).waits
         state = "published" if ledger.is_published(key) else "begun" if kinds else "waits" if waits else "not begun"
@@ -162,7 +164,7 @@ def period_status(component: Series) -> list[dict[str, Any]]:
 
 
 def _by_step(title: str) -> Tell:
-    """The step that runs now, what it is at, and how many are done."""
+    """Return a function that updates the bar with the current step, its progress, and the number of completed steps."""
 
     def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
         event, said = entry.dagster_event, one_of_all(entry)

@@ -1,1 +1,1 @@
-"""Watch for new files, open periods and failures."""
+"""Release periods by schedules and when files arrive, and give notice of publications and failures."""

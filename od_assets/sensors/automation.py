@@ -1,4 +1,4 @@
-"""What releases each period by itself: a schedule, and a sensor for files that arrive."""
+"""Define what releases periods automatically: a schedule, and a sensor of arriving files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from od_assets.series.settings import SeriesSettings
 from od_core.periods import Period
 
 _MOST_AT_ONCE = 12
-"""Runs that one look at the files may ask for; the next look asks for more."""
+"""Maximum number of runs that one evaluation of the sensor requests; the next one requests more."""
 
 _MOST_SAID = 12
-"""Periods that one look says something of, the newest."""
+"""Maximum number of periods, the newest, on which one evaluation of the sensor reports."""
 
 
 def release_schedule(
     settings: SeriesSettings[Any, Any], owners: Sequence[str], cron: str, job: Any
 ) -> dg.ScheduleDefinition:
-    """Each tick releases the period that has ended before it, once its file is there; else it says what it waits for.
+    """Return a schedule that releases the period that ended before each tick, or reports what the period waits for.
 
-    So a tick a day tries until the file comes, and a tick a month is one try.
+    A daily schedule thus tries until the file arrives; a monthly one tries only once.
     """
 
     @dg.schedule(
@@ -57,12 +57,12 @@ def release_schedule(
 
 
 def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
-    """Releases every period that has ended and whose file has arrived, oldest first; says what is waited for.
+    """Return a sensor that releases ended periods whose files have arrived, oldest first, and reports what others lack.
 
-    A published period is never released again by itself, whatever its file or the revision that is declared.
-    A file is asked for once. Where its run fails, the file that replaces it is asked for again: the time at which it
-    was written stands in the key of the run, nothing else of it does. The cursor holds the keys of runs that were asked
-    for and whose releases are not published.
+    A published period is never released again automatically, whatever its file or the declared revision. Each file is
+    requested once. If its run fails, a file that replaces it is requested again, since the run key contains the time at
+    which the file was written, and nothing else about the file. The cursor holds the run keys that were requested and
+    whose releases are not published yet.
     """
 
     @dg.sensor(

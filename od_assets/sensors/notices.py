@@ -1,4 +1,4 @@
-"""The sensors that give notice: a release was published, a run of one failed."""
+"""Define the sensors that give notice of published releases and of failed runs."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG
 from od_assets.resources.notice_channels import Failed, Notices, Published
 
 _FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
-"""Metadata of a bundle that a notice takes along, where it is there; all of it is public."""
+"""Names of a bundle's metadata that a notice includes, if present; all of it is public."""
 
 _DATA_VERSION = "dagster/data_version"
 
@@ -24,7 +24,7 @@ _DATA_VERSION = "dagster/data_version"
     metadata=source_of(__file__),
 )
 def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourceParam[Notices]) -> None:
-    """One notice a run; runs of others in the same Dagster instance are left alone."""
+    """Give one notice per failed run of a release; ignore other runs in the same Dagster instance."""
     run = context.dagster_run
     if RELEASE_TAG not in run.tags:
         return
@@ -44,9 +44,9 @@ def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourcePara
     metadata=source_of(__file__),
 )
 def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
-    """One notice a release, from the first look on; one that is run again and is the same bytes is not said again.
+    """Give one notice per release published after the first evaluation; a run that gives the same bytes gives none.
 
-    An ``asset_sensor`` sees the newest event alone, and a backfill makes several bundles between two looks.
+    An ``asset_sensor`` sees only the newest event, but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
     said = []
@@ -75,9 +75,9 @@ def _published(record: Any) -> Published:
 
 
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
-    """Whether a run of that very series made a bundle, and said which.
+    """Return whether a run of the series itself made the bundle and named its release.
 
-    Anybody who reaches the UI can report a bundle by hand, and any job can say that it made one; neither is news.
+    Users of the UI can report a bundle by hand, and any job can report one; neither is worth a notice.
     """
     run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
     return (
@@ -90,7 +90,7 @@ def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
 
 
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
-    """Whether the period had another bundle before, or none."""
+    """Return whether the period had no bundle before, or a different one."""
     made = record.asset_materialization
     earlier = dg.AssetRecordsFilter(
         asset_key=made.asset_key, asset_partitions=[made.partition], before_storage_id=record.storage_id

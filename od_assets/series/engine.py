@@ -1,4 +1,4 @@
-"""What works on the parts of a release: the threads of this machine, or Spark."""
+"""Choose the engine that processes the parts of a release: the threads of this machine, or Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """Spark: it counts the records where they are, and hands out the parts.
+    """Spark as the engine, which counts the records where they are and distributes the parts.
 
     Attributes:
-        address: of a Spark Connect server (``sc://host:port``), or a master; of no use where steps are submitted.
-        settings: of the session, name and value.
-        store: folder that every executor reaches, or an address of fsspec; the confidential folder if None.
-        submit: ``spark-submit`` and its options, where each step is to be a process of it.
+        address: address of a Spark Connect server (``sc://host:port``), or a master; not used with ``submit``.
+        settings: names and values of the session's settings.
+        store: folder that every executor can access, or an fsspec address; None for the confidential folder.
+        submit: ``spark-submit`` and its options, if each step is submitted as a process; otherwise empty.
     """
 
     address: str
@@ -33,7 +33,7 @@ class SparkEngine:
     submit: tuple[str, ...] = ()
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
-        """The session of this run, opened by the first of its steps that asks; :func:`closed_sessions` ends it.
+        """Return the session of this run, which the first step that needs it opens; :func:`closed_sessions` closes it.
 
         Raises:
             OdError: as :func:`od_core.spark.session.open_session`.
@@ -51,13 +51,13 @@ _CLOSING = ExitStack()
 
 
 def use_session(engine: SparkEngine, session: SparkSession) -> None:
-    """Let the steps of this process take a session that stands already."""
+    """Make the steps of this process use an existing session."""
     _SESSIONS[engine] = session
 
 
 @contextmanager
 def closed_sessions() -> Iterator[None]:
-    """When this ends, so do the sessions that were opened while it lasted."""
+    """Close all open sessions when the body ends."""
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def closed_sessions() -> Iterator[None]:
 
 
 def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> Workers:
-    """Who works on parts; None is the threads of this process. Raises OdError as :meth:`SparkEngine.session`."""
+    """Return the workers of an engine; None stands for threads. Raises OdError as :meth:`SparkEngine.session`."""
     if engine is None:
         return Threads()
     from od_core.spark.workers import SparkWorkers
@@ -75,7 +75,7 @@ def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> 
 
 
 def store_of(engine: SparkEngine | None, confidential: ConfidentialFolder, key: ReleaseKey) -> Store:
-    """Where the counts and parts of a release are kept. Raises OdError for storage that will not do."""
+    """Return the store of the counts and parts of a release. Raises OdError for unsuitable storage."""
     if engine is None or engine.store is None:
         return LocalStore(confidential.subfolder(key.folder))
     return store_at(f"{engine.store}/{key.folder}")

@@ -1,4 +1,4 @@
-"""One declared series of group-size tables, in the terms of od_core."""
+"""Settings of a declared series of group-size tables, in the terms of od_core."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from od_core.group_sizes.top_code import TopCodeEstimate
 
 @dataclass(frozen=True)
 class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
-    """What the YAML of a series of group-size tables says.
+    """The checked settings of a series of group-size tables.
 
     Attributes:
-        grouping: what the groups are.
-        mechanism: see od_core; None where the rule on public numbers chooses it.
-        top_code: the largest size that is told apart, or how it is estimated.
+        grouping: definition of the groups.
+        mechanism: see od_core; None if the rule on public numbers chooses it.
+        top_code: largest size that is distinguished, or the settings of its estimate.
     """
 
     grouping: Grouping
@@ -35,30 +35,30 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
     kind = GROUP_SIZES
 
     def read_geography(self) -> Geography:
-        """As :meth:`SeriesSettings.read_geography`."""
+        """Read the geography from the declared list; see :meth:`SeriesSettings.read_geography`."""
         return self.zones.geography(project_root())
 
     def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
-        """As :meth:`SeriesSettings.kept_lists`."""
+        """Return the list to keep; see :meth:`SeriesSettings.kept_lists`."""
         return {file: geography.to_frame() for file in self.zone_lists}
 
     def kept_geography(self, folder: Path) -> Geography:
-        """As :meth:`SeriesSettings.kept_geography`."""
+        """Read the geography from the kept list; see :meth:`SeriesSettings.kept_geography`."""
         (zones,) = self.kept_zone_lists
         return zones.geography(folder)
 
     def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
-        """As :meth:`SeriesSettings.listed_codes`."""
+        """Return the codes of areas or groups, twice; see :meth:`SeriesSettings.listed_codes`."""
         codes = self.grouping.codes(geography)
         return codes, codes
 
     def sides(self, geography: Geography) -> tuple[Geography, Geography]:
-        """As :meth:`SeriesSettings.sides`."""
+        """Return the geography twice; see :meth:`SeriesSettings.sides`."""
         return geography, geography
 
     @property
     def takes_nowhere(self) -> bool:
-        """As :meth:`od_assets.series.settings.SeriesSettings.takes_nowhere`: a list of groups has codes of its own."""
+        """See :attr:`SeriesSettings.takes_nowhere`; False for listed groups, since records have codes of groups."""
         return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
     def _plan(self, geography: Geography, period: str) -> GroupSizePlan:

@@ -1,4 +1,4 @@
-"""The periods of a series as Dagster's partitions, and which of them have ended."""
+"""Map the periods of a series to Dagster's partitions, and find the periods that have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from od_core.errors import OdError, nearest_known
 from od_core.periods import LENGTHS, Length, Period, check_time_zone
 
 SINGLE = "single"
-"""A series of one release, of any period."""
+"""Value of ``every`` for a series with a single release, of any period."""
 
 _CRON: dict[Length, str] = {
     "day": "0 0 * * *",
@@ -21,26 +21,27 @@ _CRON: dict[Length, str] = {
     "quarter": "0 0 1 1,4,7,10 *",
     "year": "0 0 1 1 *",
 }
-"""When a period of each length begins."""
+"""Cron lines of the times at which periods of each length begin."""
 
 _KEYS: dict[Length, str] = {"day": "%Y-%m-%d", "week": "%G-W%V-%u", "month": "%Y-%m", "quarter": "%Y-%m", "year": "%Y"}
-"""How Dagster names a partition, by its first day: it must be able to read the day back from the name."""
+"""Formats of partition keys, applied to the first day; Dagster must be able to parse that day from the key."""
 
 _YEARS = range(1900, 2200)
 
 
 @dataclass(frozen=True)
 class SeriesPeriods:
-    """The periods of a series: consecutive ones of a length, or a single one.
+    """The periods of a series: consecutive periods of one length, or a single period.
 
     Attributes:
         every: length of the periods, or ``single``.
-        first: first period; of a single release, its period.
-        last: last period; None for a series that goes on.
-        time_zone: in which days begin; None where it is not stated.
+        first: first period; for a single release, its period.
+        last: last period; None for a series without an end.
+        time_zone: time zone in which days begin; None if it is not stated.
 
     Raises:
-        OdError: an unknown length or time zone; first and last are not of that length, or not in this order.
+        OdError: the length or the time zone is unknown; first and last do not have that length, are not in this order,
+            or are outside the years 1900 to 2199; or a single release has a last period.
     """
 
     every: str
@@ -68,11 +69,11 @@ class SeriesPeriods:
 
     @property
     def clock(self) -> str:
-        """The time zone by which Dagster's days begin: the stated one, else UTC."""
+        """Time zone in which Dagster's days begin: the stated one, otherwise UTC."""
         return self.time_zone or "UTC"
 
     def definition(self) -> dg.PartitionsDefinition:
-        """The partitions; of a series that goes on, those that have ended at any time."""
+        """Return the partitions; for a series without an end, they grow with every period that ends."""
         length = self._length
         if length is None:
             return dg.StaticPartitionsDefinition([self.first.text])
@@ -85,22 +86,25 @@ class SeriesPeriods:
         )
 
     def partition(self, period: Period) -> str:
-        """Dagster's key of a period."""
+        """Return Dagster's partition key of a period."""
         return period.text if self._length is None else period.first.strftime(_KEYS[self._length])
 
     def period(self, partition: str) -> Period:
-        """The period behind Dagster's key."""
+        """Return the period of Dagster's partition key."""
         return period_of(partition, self.every)
 
     def ended(self, moment: datetime.datetime | None = None) -> list[Period]:
-        """The periods that have ended at a moment, now if left out, oldest first."""
+        """Return the periods that have ended by a moment (now if left out), oldest first."""
         moment = moment or datetime.datetime.now(datetime.UTC)
         if self._length is None:
             return [self.first] if self.first.end <= self.day(moment) else []
         return [self.period(key) for key in self.definition().get_partition_keys(current_time=moment)]
 
     def ended_before(self, moment: datetime.datetime) -> Period | None:
-        """The period that has ended last before a moment; None before the first one, and when the series is over."""
+        """Return the period that ended last before a moment; None if there is none, or if the series is over by then.
+
+        A single period is returned at any moment after its end.
+        """
         if self._length is None:
             return next(iter(self.ended(moment)), None)
         last = Period.around(self.day(moment), self._length).first - datetime.timedelta(days=1)
@@ -109,7 +113,7 @@ class SeriesPeriods:
         return None if over or period.first < self.first.first else period
 
     def day(self, moment: datetime.datetime) -> datetime.date:
-        """The day of a moment in the series' time zone."""
+        """Return the day of a moment in the series' time zone."""
         return moment.astimezone(ZoneInfo(self.clock)).date()
 
     @property
@@ -118,16 +122,16 @@ class SeriesPeriods:
 
 
 def period_of(partition: str, every: str) -> Period:
-    """The period behind Dagster's key, in a series whose periods have a length."""
+    """Return the period of Dagster's partition key, in a series with the given ``every``."""
     length = _length_of(every)
     if length is None:
         return Period(partition)
-    day = datetime.datetime.strptime(partition, _KEYS[length])  # a day
+    day = datetime.datetime.strptime(partition, _KEYS[length])  # dates only, without a time zone
     return Period.around(day.date(), length)
 
 
 def _length_of(every: str) -> Length | None:
-    """The length of a series' periods; None where it has a single one."""
+    """Return the length of a series' periods; None for a single period."""
     return next((length for length in LENGTHS if length == every), None)
 
 

@@ -1,4 +1,4 @@
-"""One declared release series, in the terms of od_core."""
+"""Settings of declared release series, in the terms of od_core."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from od_core.publication.kind import Kind
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.zone_lists import ZoneList
 
-# The two sides of a release of flows: the areas that trips come from, and those that they go to.
-
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The public geographies of origins and of destinations, as their lists have them.
+    """The public geographies of origins and destinations, with the levels of their lists.
 
     Attributes:
-        origin: of the origins.
-        other: of the destinations, or None where they have the areas of the origins.
+        origin: geography of the origins.
+        other: geography of the destinations; None if they have the areas of the origins.
+
+    Raises:
+        OdError: both lists hold the same areas; or as :func:`od_core.geography.align.equally_deep`.
     """
 
     origin: Geography
@@ -63,28 +64,28 @@ class Sides:
 
     @classmethod
     def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
-        """The geographies of one list or two, below a folder. Raises OdError naming the fault."""
+        """Read the geographies of one or two lists below a folder. Raises OdError that names the fault."""
         return _of(*(zones.geography(folder) for zones in lists))
 
     @property
     def destination(self) -> Geography:
-        """Of the destinations."""
+        """Geography of the destinations."""
         return self.origin if self.other is None else self.other
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
-        """Both with as many levels as the deeper one has."""
+        """Both geographies, with as many levels as the deeper one."""
         return equally_deep(self.origin, self.destination)
 
     @property
     def digest(self) -> str:
-        """As :attr:`od_assets.series.settings.PublicList.digest`."""
+        """See :attr:`PublicList.digest`."""
         both = f"{self.origin.digest} {self.destination.digest}"
         return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """As :attr:`od_assets.series.settings.PublicList.area_counts`."""
+        """See :attr:`PublicList.area_counts`."""
         if self.other is None:
             return self.origin.area_counts
         sides = {"origin": self.origin, "destination": self.other}
@@ -93,21 +94,21 @@ class Sides:
 
 @lru_cache(maxsize=8)
 def _of(origin: Geography, other: Geography | None = None) -> Sides:
-    """The sides of these very geographies: every step of a run asks for them, and equal depth takes its time."""
+    """Return the cached sides of these geographies, since every step of a run needs them and equal depth takes time."""
     return Sides(origin, other)
 
 
 class PublicList(Protocol):
-    """A public list of areas or places, or one of origins and one of destinations, checked."""
+    """A checked public list of areas or places, or one list of origins and one of destinations."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it."""
+        """SHA-256 of the whole content."""
         ...
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """How many areas or places there are, by level."""
+        """Number of areas or places, by level."""
         ...
 
 
@@ -117,18 +118,20 @@ G = TypeVar("G", bound=PublicList)
 
 @dataclass(frozen=True)
 class SeriesSettings(ABC, Generic[P, G]):
-    """What the YAML of a release series says, of whatever kind, checked and in the terms of od_core.
+    """The checked settings of a release series of any kind, in the terms of od_core.
 
     Attributes:
-        name: of the release series; prefix of its assets, checks, job and schedule.
-        records: path of a period's file, with ``{period}`` in it, relative to the project.
-        columns: columns of that file; the user id among them for the user units alone.
-        record_format: how the records stand in it.
+        name: name of the release series; prefix of its assets, checks, jobs and schedules.
+        periods: periods of the series.
+        records: path of the files of records, relative to the project; contains ``{period}`` unless one file holds all
+            periods.
+        settled_seconds: a file counts as complete once it has not changed for this many seconds.
+        complete: path of the marker of complete records, with ``{period}`` in it as for ``records``; None if there is
+            no marker.
+        columns: columns of the files; with the user id only for the user units.
+        record_format: format of the records in the files.
         budget, noise, revision, domain, fault_threshold: see od_core.
         accepts_empty: whether a period without a counted record is released.
-        periods: of the series.
-        settled_seconds: so long a file must not have changed before it is taken for whole.
-        complete: path of the file that says that a period's records are whole, with ``{period}`` in it, or None.
     """
 
     name: str
@@ -146,84 +149,85 @@ class SeriesSettings(ABC, Generic[P, G]):
     accepts_empty: bool
 
     kind: ClassVar[Kind[Any]]
-    """What is done with its releases once they are measured."""
+    """Kind of the releases: how they are published once they are measured."""
 
     @property
     def unit(self) -> PrivacyUnit:
-        """The unit of privacy: that of the data set."""
+        """Privacy unit of the data set."""
         return self.domain.unit
 
     @property
     def acceptance(self) -> Acceptance:
-        """Which records are counted, and which inputs are refused."""
+        """Rules on which records are counted and which inputs are refused."""
         return Acceptance(self.fault_threshold, bool(self.record_format.categories), not self.accepts_empty)
 
     def key(self, period: str) -> ReleaseKey:
-        """The release of one period."""
+        """Return the key of the release of a period."""
         return ReleaseKey(self.name, period, self.revision)
 
     def release_of(self, partition: str) -> ReleaseKey:
-        """The release of Dagster's partition."""
+        """Return the key of the release of a Dagster partition."""
         return self.key(self.periods.period(partition).text)
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How its records are read, as JSON-ready public facts."""
+        """JSON-ready public facts on how the records are read."""
         return self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
 
     @property
     def has_file_of_each(self) -> bool:
-        """Whether each period has a file of its own."""
+        """Return whether each period has a file of its own."""
         return "{period}" in self.records
 
     @property
     def records_are_here(self) -> bool:
-        """Whether this machine reads the files of records; else an engine does, where they are."""
+        """Return whether this machine reads the files of records; otherwise an engine reads them where they are."""
         return True
 
     @property
     def takes_nowhere(self) -> bool:
-        """Whether a geography has an area for records of no place."""
+        """Return whether a geography has a catch-all area for records without a listed place."""
         return False
 
     def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
-        """The geographies of origins and of destinations; none where places are points."""
+        """Return the geographies of origins and of destinations; None twice if places are points."""
         return None, None
 
     def records_path(self, period: str) -> Path:
-        """The file with the records of one period."""
+        """Return the path of the file with the records of a period."""
         return project_root() / self.records.format(period=period)
 
     def marker_path(self, period: str) -> Path | None:
-        """The file that says that a period's records are whole; None where the series declares none."""
+        """Return the path of the marker that a period's records are complete; None if the series declares none."""
         return None if self.complete is None else project_root() / self.complete.format(period=period)
 
     @abstractmethod
     def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
-        """The codes that the records' origins and their destinations may have; of one code, the same twice."""
+        """Return the codes allowed for origins and for destinations; the same twice if both have the same codes."""
 
     @abstractmethod
     def read_geography(self) -> G:
-        """The public geography from the lists that are declared. Raises OdError naming the fault."""
+        """Read the public geography from the declared lists. Raises OdError that names the fault."""
 
     @abstractmethod
     def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """The lists that a geography is read from again, one row a zone or place, by the names of their files."""
+        """Return the lists to keep, by file name, with one row per zone or place; later steps read them again."""
 
     @abstractmethod
     def kept_geography(self, folder: Path) -> G:
-        """The geography from the lists that are kept in a folder. Raises OdError naming the fault."""
+        """Read the geography from the lists kept in a folder. Raises OdError that names the fault."""
 
     @property
     @abstractmethod
     def listed_columns(self) -> tuple[Column, ...]:
-        """Columns of the first list that is kept."""
+        """Columns of the first kept list."""
 
     def plan(self, geography: G, period: str) -> P:
-        """The plan of a period over that geography, from public facts alone.
+        """Return the plan of a period over a geography, computed from public facts only.
 
         Raises:
-            OdError: as plans say; a release above the cap of its data set; noise too wide for the backend.
+            OdError: the plan is refused; the release alone exceeds the cap of its data set; the noise is too wide for
+                the backend.
         """
         plan = self._plan(geography, period)
         allowed, asked = self.domain.cap.allowed_rho(), plan.charge.as_rho
@@ -243,27 +247,27 @@ class SeriesSettings(ABC, Generic[P, G]):
 
 @dataclass(frozen=True)
 class TreeSettings(SeriesSettings[P, G]):
-    """What the YAML of a series over area trees says.
+    """The checked settings of a series over geographies of areas.
 
     Attributes:
-        zones: the list of zones.
+        zones: location of the zone list, of origins if destinations have their own.
     """
 
     zones: ZoneList
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """Every list of zones, by the name of the file that it is kept in once it is checked."""
+        """Zone lists by the name of the file in which each is kept once it is checked."""
         return {f"{self.name}.csv": self.zones}
 
     @property
     def takes_nowhere(self) -> bool:
-        """As :meth:`SeriesSettings.takes_nowhere`."""
+        """See :attr:`SeriesSettings.takes_nowhere`."""
         return any(zones.has_unknown for zones in self.zone_lists.values())
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
-        """As :meth:`SeriesSettings.listed_columns`."""
+        """See :attr:`SeriesSettings.listed_columns`."""
         areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.zones.levels)
         named = COORDINATES if self.zones.coordinates else ()
         degrees = (Column(name, "number", name, "Degrees, of the zone.") for name in named)
@@ -271,20 +275,20 @@ class TreeSettings(SeriesSettings[P, G]):
 
     @property
     def kept_zone_lists(self) -> list[ZoneList]:
-        """How the lists that are kept are read again."""
+        """Zone lists from which the kept files are read again."""
         return [zones.kept_as(file) for file, zones in self.zone_lists.items()]
 
 
 @dataclass(frozen=True)
 class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
-    """What the YAML of a release of flows says.
+    """The checked settings of a series of flows.
 
     Attributes:
-        destination_zones: the list of zones of the destinations, or None where one list is of both.
+        destination_zones: location of the zone list of the destinations; None if one list serves both sides.
         mechanism, tree: see od_core.
         intervals: whether every published cell has its interval.
-        bands: where the tree is cut, for a release that is worked on part by part.
-        engine: what works on the parts; None is the threads of this machine.
+        bands: cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut.
+        engine: engine that counts the records and processes the parts; None for the threads of this machine.
     """
 
     destination_zones: ZoneList | None
@@ -298,35 +302,35 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     @property
     def measured_levels(self) -> list[int]:
-        """Levels of the flow tree that are measured, top first."""
+        """Measured levels of the flow tree, top first."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         return measured_levels(Neighbours(self.unit, self.acceptance, has_unknown_areas), self.mechanism, self.depth)
 
     @property
     def level_bands(self) -> list[list[int]]:
-        """The measured levels of each band, top first; one band where the tree is not cut."""
+        """Measured levels of each band, top first; a single band if the tree is not cut."""
         levels = self.measured_levels
         return [levels] if self.bands is None else [levels[band] for band in self.bands.split(levels)]
 
     @property
     def estimated_levels(self) -> list[int]:
-        """Measured levels that have an estimate of their own: all, but leaves of a lower band that are refined."""
+        """Measured levels with an estimate of their own: all of them, except the leaves if bands are refined."""
         left_out = self.depth if self.bands is not None and self.mechanism.refines else None
         return [level for level in self.measured_levels if level != left_out]
 
     @property
     def records_are_here(self) -> bool:
-        """As :meth:`SeriesSettings.records_are_here`."""
+        """See :attr:`SeriesSettings.records_are_here`."""
         return self.engine is None
 
     def records_address(self, period: str) -> str:
-        """Where an engine finds the records of a period: an address, a path, or the name of a table of its own."""
+        """Return where an engine finds the records of a period: an address, a path, or the name of a table."""
         address = self.records.format(period=period)
         return address if "://" in address or "/" not in address else str(self.records_path(period))
 
     @property
     def engine_name(self) -> str:
-        """What works on the parts, as Dagster shows it."""
+        """Name under which Dagster shows the engine that processes the parts."""
         return "numba" if self.engine is None else "spark"
 
     @property
@@ -336,32 +340,32 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """As :attr:`TreeSettings.zone_lists`; no series has a dot in its name."""
+        """See :attr:`TreeSettings.zone_lists`; file names cannot clash, since names of series have no dot."""
         others = self.destination_zones
         return super().zone_lists | ({} if others is None else {f"{self.name}.destinations.csv": others})
 
     def sides(self, geography: Sides) -> tuple[Geography, Geography]:
-        """As :meth:`SeriesSettings.sides`."""
+        """Return both geographies; see :meth:`SeriesSettings.sides`."""
         return geography.origin, geography.destination
 
     def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
-        """As :meth:`SeriesSettings.listed_codes`."""
+        """Return the zone codes of both geographies; see :meth:`SeriesSettings.listed_codes`."""
         return geography.origin.zones, geography.destination.zones
 
     def read_geography(self) -> Sides:
-        """As :meth:`SeriesSettings.read_geography`."""
+        """Read the geographies from the declared lists; see :meth:`SeriesSettings.read_geography`."""
         return Sides.listed(self.zone_lists.values(), project_root())
 
     def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
-        """As :meth:`SeriesSettings.kept_lists`."""
+        """Return the lists to keep; see :meth:`SeriesSettings.kept_lists`."""
         sides = (geography.origin, geography.destination)
         return {file: side.to_frame() for file, side in zip(self.zone_lists, sides, strict=False)}
 
     def kept_geography(self, folder: Path) -> Sides:
-        """As :meth:`SeriesSettings.kept_geography`."""
+        """Read the geographies from the kept lists; see :meth:`SeriesSettings.kept_geography`."""
         return Sides.listed(self.kept_zone_lists, folder)
 
-    def _plan(self, geography: Sides, period: str) -> ReleasePlan:  # all have one plan
+    def _plan(self, geography: Sides, period: str) -> ReleasePlan:  # all periods have the same plan
         origin, destination = geography.equally_deep
         return plan_release(
             origin,

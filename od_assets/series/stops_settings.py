@@ -1,4 +1,4 @@
-"""One declared series of trips with stops, in the terms of od_core."""
+"""Settings of a declared series of trips with stops, in the terms of od_core."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from od_core.stops.publishing import STOPS
 
 @dataclass(frozen=True)
 class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
-    """What the YAML of a series of trips with stops says.
+    """The checked settings of a series of trips with stops.
 
     Attributes:
         place_list: path of the list of places, relative to the project.
-        places: its columns.
-        side: cells of each side of the map.
-        edges: west, east, south and north of the map; None for the least map around the places.
+        places: columns of that list.
+        side: number of cells along each side of the map.
+        edges: west, east, south and north of the map in degrees; None for the smallest map around the places.
         stages: names of a trip's places, in order.
         mechanism: see od_core.
     """
@@ -42,19 +42,19 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
     kind = STOPS
 
     def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
-        """As :meth:`SeriesSettings.listed_codes`."""
+        """Return the codes of the places, twice; see :meth:`SeriesSettings.listed_codes`."""
         return geography.codes, geography.codes
 
     def read_geography(self) -> PlaceList:
-        """As :meth:`SeriesSettings.read_geography`."""
+        """Read the places from the declared list; see :meth:`SeriesSettings.read_geography`."""
         return self._places(project_root() / self.place_list)
 
     def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
-        """As :meth:`SeriesSettings.kept_lists`."""
+        """Return the list to keep; see :meth:`SeriesSettings.kept_lists`."""
         return {f"{self.name}.csv": geography.to_frame()}
 
     def kept_geography(self, folder: Path) -> PlaceList:
-        """As :meth:`SeriesSettings.kept_geography`."""
+        """Read the places from the kept list; see :meth:`SeriesSettings.kept_geography`."""
         return self._places(folder / f"{self.name}.csv")
 
     def _places(self, path: Path) -> PlaceList:
@@ -66,17 +66,17 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
-        """As :meth:`SeriesSettings.listed_columns`."""
+        """See :attr:`SeriesSettings.listed_columns`."""
         code = Column(self.places.code, "string", "Place", "Code of the place.")
         degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
         return (code, *degrees)
 
     @property
     def dimensions(self) -> int:
-        """Of the map: two a place."""
+        """Number of dimensions of the grid: two per place of a trip."""
         return 2 * len(self.stages)
 
-    def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all have one plan
+    def _plan(self, geography: PlaceList, period: str) -> StopsPlan:  # all periods have the same plan
         return plan_stops(
             geography.map, unit=self.unit, budget=self.budget, mechanism=self.mechanism, acceptance=self.acceptance
         )

@@ -1,2 +1,2 @@
--- By how much the counts miss the noisy total, or 0 where that is below it.
+-- Absolute difference between the sum of the counts and the noisy total, or 0 if the noisy total is negative.
 SELECT abs((SELECT coalesce(sum("count"), 0) FROM boxes) - (SELECT greatest(coalesce(sum(noisy), 0), 0) FROM boxes))

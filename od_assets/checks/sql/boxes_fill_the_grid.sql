@@ -1,7 +1,8 @@
--- 0 where every cell of the grid lies in one box, else 1 (but with probability below 1e-17).
--- Every cell of every dimension has a random weight, a box the product over the dimensions of its cells' sums: the
--- boxes' sum is the grid's, modulo 2^61 - 1, for almost all weights only where they fill it without gap or overlap.
--- Weights of all cells before a cut stand in `cuts`; cells that no box divides need one weight together.
+-- Return 0 if every cell of the grid is in exactly one box, else 1. Wrongly returns 0 with probability below 1e-17.
+-- Every cell of a dimension has a random weight. The weight of a box is the product over the dimensions of the sums of
+-- its cells' weights. Modulo 2^61 - 1, the weights of the boxes sum to that of the grid if they fill it without gap
+-- or overlap; otherwise they do so only with that probability. `cuts` holds the sum of the weights of all cells before
+-- each cut; cells that no box separates share one weight.
 WITH sides AS (
     SELECT ends.box, ends.dimension, (after_it.below - before_it.below + 2305843009213693951::HUGEINT)
         % 2305843009213693951::HUGEINT AS weight

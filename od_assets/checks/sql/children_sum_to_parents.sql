@@ -1,4 +1,4 @@
--- Parents whose children do not sum to them, and nodes that have no parent among the public areas.
+-- Count the parents whose children do not sum to them, also if the parent is unknown or absent from the level above.
 WITH placed AS (
     SELECT o.parent AS origin, d.parent AS destination, nodes.trips
     FROM nodes

@@ -1,4 +1,5 @@
--- Areas that stand twice in a level, lie in no area of the level above, or (but for zones) have nothing in them.
+-- Count the areas that are listed twice in a level, have no parent in the level above, or (except zones) no children;
+-- and missing or additional roots.
 SELECT
     (SELECT count(*) FROM areas) - (SELECT count(*) FROM (SELECT DISTINCT level, area FROM areas))
     + (SELECT count(*) FROM areas a ANTI JOIN areas b ON b.level = a.level - 1 AND b.area = a.parent WHERE a.level > 0)

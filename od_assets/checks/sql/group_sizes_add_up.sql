@@ -1,4 +1,4 @@
--- Sizes of an area whose groups are not those of the areas in it.
+-- Count the sizes of areas whose number of groups is not the sum over the area's children.
 WITH children AS (
     SELECT areas.level - 1 AS level, areas.parent AS area, histograms.size, sum(histograms.groups) AS groups
     FROM histograms JOIN areas USING (level, area)

@@ -1,4 +1,4 @@
--- Cells that are no whole numbers of at least 0, stand twice, or have an area or a size that there is not.
+-- Count the cells that are not integers of at least 0, occur twice, or have an unknown area or size.
 SELECT
     (SELECT count(*) FROM histograms
      WHERE groups IS NULL OR groups < 0 OR groups <> floor(groups) OR typeof(groups) <> 'BIGINT')

@@ -1,4 +1,4 @@
--- Places that are listed twice, have no code, or have no coordinates on the map.
+-- Count the places that are listed twice, have no code, or have no coordinates on the map.
 SELECT
     (SELECT count(*) - count(DISTINCT code) FROM places)
     + (SELECT count(*) FROM places, map

@@ -1,4 +1,4 @@
--- Nodes of one level whose trips are not the sum of the leaf flows below them.
+-- Count the nodes of a level whose trips are not the sum of the leaf flows below them.
 WITH sums AS (
     SELECT o.area AS origin, d.area AS destination, sum(flows.trips) AS trips
     FROM flows
