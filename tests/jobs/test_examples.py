@@ -1,6 +1,6 @@
 """Every declaration in ``examples``: from files in the layout that its agency publishes to a published release.
 
-The files of TLC, LODES, ISTAT and NOMIS are made here, to the published layouts (``tests/od_core/readers/published``).
+The files of TLC, LODES, ISTAT and NOMIS are made here, to the published layouts (``tests/od_core/records/published``).
 """
 
 from __future__ import annotations
