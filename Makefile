@@ -4,7 +4,8 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 PINNED := --no-deps --require-hashes# complete, as .ci/pin makes them; pip check says where they are not
 FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
-SLOW := tests/faults tests/browser tests/spark tests/benchmarks tests/jobs tests/leaks tests/statistical
+TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
+BY_FILE := $(wildcard tests/faults tests/browser tests/spark)
 ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: these tests wait for files, clocks and processes
 
 .PHONY: install release ui test test-slow lint comparison
@@ -34,7 +35,8 @@ test: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
 
 test-slow: .venv/installed-spark
-	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope-reorder $(SLOW)
+	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal $(TOGETHER)
+	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile $(BY_FILE)
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -20,26 +20,6 @@ settings.load_profile("repeatable")
 FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
 
 
-APART = (
-    *("faults/test_killed_release.py", "faults/test_killed_comparison.py", "faults/test_killed_publication.py"),
-    *("faults/test_killed.py", "faults/test_another_day.py", "faults/test_soak.py", "benchmarks/test_small_sizes.py"),
-    *("statistical/test_stops_audit.py", "statistical/test_random_trees.py", "leaks/test_planted.py"),
-)
-"""Files of slow tests that share no fixture: each test goes to whichever worker is free."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, and all that look at pages, on one worker (``--dist loadgroup``): they share fixtures.
-
-    Jobs share none, as the files named above.
-    """
-    for item in items:
-        file = item.path.as_posix()
-        if not file.endswith(APART) and item.path.parent.name != "jobs":
-            item.add_marker(pytest.mark.xdist_group("browser" if item.path.parent.name == "browser" else file))
-
-
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own."""
