@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.init_questions import QUESTIONS
 from od_assets.cli.new_declaration import ROOM, cap_above
-from od_assets.components import declarations, domain
+from od_assets.components import domain
 from od_assets.components.declarations import declaration
+from od_assets.series import declared_names
 from od_core.errors import OdError
 from tests.od_assets.canary import ZONE
 from tests.od_assets.conftest import ZONES, Project
@@ -40,7 +41,7 @@ FLAGS = {
 @pytest.fixture
 def empty(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project in which nothing is declared."""
-    for module, name in ((declarations, "DEFS"), (domain, "DOMAINS")):
+    for module, name in ((declared_names, "DEFS"), (domain, "DOMAINS")):
         folder = project.root / name.lower()
         folder.mkdir()
         monkeypatch.setattr(module, name, folder)
