@@ -14,14 +14,12 @@ from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.section import Section, first_fault, is_switch
 from od_assets.components.series import Series
 from od_assets.series import declared_names
-from od_assets.series.declared_names import component_type, declared_comparisons, declared_releases
+from od_assets.series.declared_names import RELEASES, component_type, declared_comparisons, declared_releases
 from od_core.errors import OdError, nearest_known
 
 Declared = TypeVar("Declared", bound=Section)
 
-SERIES: dict[str, type[Series]] = {
-    f"od_assets.components.{kind.__name__}": kind for kind in (OdRelease, OdGroupSizes, OdStops)
-}
+SERIES: dict[str, type[Series]] = dict(zip(RELEASES, (OdRelease, OdGroupSizes, OdStops), strict=True))
 """Components of release series, by the type that a declaration names."""
 
 

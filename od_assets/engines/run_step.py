@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from od_assets.engines.spark_submit import submit
 from od_assets.engines.steps import STEPS
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import ReleaseSettings
@@ -20,8 +21,6 @@ def run_step(
 ) -> None:
     """Run one of :data:`STEPS` in this process, or by ``spark-submit`` if declared. Raises OdError as the step does."""
     if settings.engine is not None and settings.engine.submit:
-        from od_assets.engines.spark_submit import submit
-
         submit(context, settings, warehouse, key, step, argument)
     else:
         STEPS[step](settings, warehouse, key, argument)

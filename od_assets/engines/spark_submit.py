@@ -15,7 +15,9 @@ from pathlib import Path
 import dagster as dg
 from dagster_pipes import open_dagster_pipes
 
+from od_assets.engines.steps import STEPS
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.engine import use_session
 from od_assets.series.settings import ReleaseSettings
 from od_core.errors import OdError
 from od_core.files.durable import write_durably
@@ -69,8 +71,6 @@ def main() -> None:
     """Run the step, in the process of ``spark-submit``, and report its outcome in one message."""
     from pyspark.sql import SparkSession
 
-    from od_assets.engines.steps import STEPS
-    from od_assets.series.engine import use_session
     from od_core.spark.session import check_session
 
     task = Path(sys.argv[1])

@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "od_assets", tmp_path / "od_assets", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "workspace.yaml"):
         shutil.copy(ROOT / name, tmp_path)
-    sensor = tmp_path / "od_assets" / "automation.py"
+    sensor = tmp_path / "od_assets" / "sensors" / "automation.py"
     text = sensor.read_text(encoding="utf-8")
     assert text.count("minimum_interval_seconds=30,") == 1
     sensor.write_text(text.replace("minimum_interval_seconds=30,", "minimum_interval_seconds=1,"), encoding="utf-8")
