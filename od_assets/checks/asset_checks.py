@@ -1,5 +1,6 @@
 """Define blocking checks, which Dagster runs after each asset and the bundle runs again before publication."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,13 @@ from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
+from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.settings import SeriesSettings, TreeSettings
 from od_core.ledger.lock import exclusive
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Plan
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
@@ -99,10 +101,11 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        staged = warehouse.staged(settings.key(period))
+        work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
+        staged = work.staged
         # The pages hold a digest of what was counted, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
-        zones, destinations = settings.listed_codes(warehouse.geography(settings))
+        zones, destinations = settings.listed_codes(work.geography)
         with exclusive(docs):  # else one run could change modes of pages that another replaces
             warehouse.confidential.close(docs)  # pages that an earlier version left readable
             met = records_meet_expectations(
@@ -114,11 +117,11 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
 
 
-def spend_violations(warehouse: Warehouse, plan: Planned, key: ReleaseKey) -> int:
-    """Return 0 if the ledger charged every level its planned rho once for each of its draws, else 1."""
+def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
+    """Return 0 if the ledger charged every level what was planned, once for each of its draws, else 1."""
     ledger = warehouse.ledger
-    planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
-    return int(ledger.spent(key, plan).levels != planned)
+    planned = {(step.level, step.charge): ledger.draws(key, step.level) for step in plan.steps}
+    return int(Counter(ledger.charges(key)) != Counter(planned))
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:

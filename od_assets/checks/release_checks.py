@@ -15,6 +15,7 @@ from od_assets.checks.invariants import (
     level_violations,
     place_violations,
 )
+from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, refined_key
 from od_assets.series.group_size_settings import GroupSizeSettings
@@ -60,8 +61,8 @@ def _level_checks(
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to it."
 
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
+        work = FlowWork(warehouse, settings, settings.key(period))
+        plan, staged = work.plan, work.staged
         estimated = _estimated_levels(plan)
         violations = dict.fromkeys(asks, 0)
         for above, level in zip([None, *estimated], estimated, strict=False):
@@ -78,8 +79,8 @@ def _level_checks(
 
 def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
+        work = FlowWork(warehouse, settings, settings.key(period))
+        plan, staged = work.plan, work.staged
         tree, table = plan.tree, pd.read_parquet(staged.flows)
         zones = {
             "origin": tree.origin.zone_numbers(table["origin"]),
@@ -88,8 +89,8 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         flows = pa.table({**zones, "trips": table["trips"]})
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
-        total = warehouse.counts(settings, key).total if plan.publishes_total else int(estimate.trips.sum())
-        met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
+        total = work.counts.total if plan.publishes_total else int(estimate.trips.sum())
+        met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(work.key))
         return {
             "meets_expectations": any_unmet(met),
             "same_at_every_level": sum(
@@ -97,7 +98,7 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
                 for level in _estimated_levels(plan)
             ),
             "total_is_n": abs(int(table["trips"].sum()) - total),
-            "spend_is_plan": spend_violations(warehouse, plan, key),
+            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
@@ -123,16 +124,15 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
 
 def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan = warehouse.plan(settings, key)
-        mechanism, table = plan.mechanism, warehouse.staged_group_sizes(key).histogram_table()
-        frame = frame_of(plan, warehouse.measured_group_sizes(plan, key))
+        work = TableWork(warehouse, settings, settings.key(period))
+        plan, table = work.plan, work.staged.table()
+        mechanism, frame = plan.mechanism, frame_of(plan, work.measured())
         violations = group_size_violations(frame, table)
         return {
             "are_counts": violations["group_sizes_are_counts"],
             "sum_to_totals": violations["group_sizes_sum_to_totals"] if mechanism.keeps_totals else 0,
             "add_up": violations["group_sizes_add_up"] if mechanism.adds_up else 0,
-            "spend_is_plan": spend_violations(warehouse, plan, key),
+            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
@@ -160,21 +160,21 @@ def _place_checks(settings: StopsSettings) -> AssetChecks:
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
         {"are_on_the_map": "Every place is listed once, with coordinates on the map."},
-        lambda warehouse, _: {"are_on_the_map": place_violations(warehouse.geography(settings))},
+        lambda warehouse, _: {"are_on_the_map": place_violations(settings.kept_geography(warehouse.geographies))},
         partitioned=False,
     )
 
 
 def _box_checks(settings: StopsSettings) -> AssetChecks:
     def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan = warehouse.plan(settings, key)
-        violations = box_violations(plan.grid, warehouse.staged_stops(key).boxes())
+        work = TableWork(warehouse, settings, settings.key(period))
+        plan = work.plan
+        violations = box_violations(plan.grid, work.staged.table())
         return {
             "fill_the_grid": violations["boxes_fill_the_grid"],
             "are_counts": violations["box_counts_are_counts"],
             "keep_the_total": violations["box_counts_keep_the_total"],
-            "spend_is_plan": spend_violations(warehouse, plan, key),
+            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {

@@ -30,7 +30,7 @@ from od_assets.series.stops_settings import StopsSettings
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.protocols import Counted
+from od_core.ledger.identity import Counted
 from od_core.periods import Period
 from od_core.records.count_duckdb import trip_counts_of
 from od_core.records.faults import filled_with_zeros

@@ -13,9 +13,9 @@ from rich.text import Text
 from od_assets.cli.findings import Finding
 from od_assets.terminal import PlainConsole
 from od_core.flows.plan import ReleasePlan
-from od_core.ledger.protocols import Planned
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.plan import Plan
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
@@ -39,7 +39,7 @@ def spent_text(spent: Spent) -> str:
     )
 
 
-def conversion_text(plan: Planned) -> str:
+def conversion_text(plan: Plan) -> str:
     """Return text on how the rho of a release of flows was found, with a reason if another conversion was expected."""
     if not isinstance(plan, ReleasePlan):
         return ""

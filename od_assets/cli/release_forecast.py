@@ -27,9 +27,9 @@ from od_core.evaluation.forecast import (
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import exact_fraction
+from od_core.privacy.plan import Plan
 from od_core.published.opening import certificate_of, open_bundle, published_bundles
 
 _PLACE = list(COLUMNS[:3])
@@ -92,7 +92,7 @@ class Forecast:
 
 
 def forecast_of(
-    settings: SeriesSettings[Any, Any], plan: Planned, epsilons: Sequence[str] | None = None, runs: int | None = None
+    settings: SeriesSettings[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 

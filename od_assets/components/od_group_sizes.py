@@ -6,7 +6,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from od_assets.assets.group_sizes import group_size_assets
+from od_assets.assets.group_sizes import GROUP_SIZE_ASSETS
+from od_assets.assets.tables import table_assets
 from od_assets.checks.release_checks import group_size_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import (
@@ -159,8 +160,9 @@ class OdGroupSizes(Series):
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
         mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
-        assets = group_size_assets(settings, settings.periods.definition(), self.traits(settings, mechanism))
-        return self.definitions(settings, assets, group_size_checks(settings))
+        traits, checks = self.traits(settings, mechanism), group_size_checks(settings)
+        assets = table_assets(settings, settings.periods.definition(), traits, GROUP_SIZE_ASSETS, checks)
+        return self.definitions(settings, assets, checks)
 
 
 def _fault(message: str) -> OdError:

@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.stops import stops_assets
+from od_assets.assets.tables import table_assets
 from od_assets.checks.release_checks import stops_checks
 from od_assets.components.section import Section
 from od_assets.components.series import PureEpsilon, Records, Series, example_domain
@@ -123,5 +124,6 @@ class OdStops(Series):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
-        assets = stops_assets(settings, settings.periods.definition(), self.traits(settings, settings.mechanism.name))
-        return self.definitions(settings, assets, stops_checks(settings))
+        traits, checks = self.traits(settings, settings.mechanism.name), stops_checks(settings)
+        assets = table_assets(settings, settings.periods.definition(), traits, stops_assets(settings), checks)
+        return self.definitions(settings, assets, checks)

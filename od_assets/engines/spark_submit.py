@@ -16,31 +16,24 @@ import dagster as dg
 from dagster_pipes import open_dagster_pipes
 
 from od_assets.engines.steps import STEPS
+from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import use_session
-from od_assets.series.settings import ReleaseSettings
 from od_core.errors import OdError
 from od_core.files.durable import write_durably
-from od_core.ledger.release_key import ReleaseKey
 
 
-def submit(
-    context: dg.AssetExecutionContext,
-    settings: ReleaseSettings,
-    warehouse: Warehouse,
-    key: ReleaseKey,
-    step: str,
-    argument: str,
-) -> None:
+def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str) -> None:
     """Run a step in a process of ``spark-submit``. Raises OdError as the step does, or if nothing is reported."""
     from pyspark import cloudpickle  # pickles read-only mappings too
 
+    settings = work.settings
     if settings.engine is None:
         raise OdError("OD-ENGINE", "nothing is submitted without Spark", next_step="report this defect")
-    folder = warehouse.confidential.subfolder("spark")
+    folder = work.warehouse.confidential.subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
-    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((settings, key, step, argument))))  # type: ignore[no-untyped-call]
+    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((settings, work.key, step, argument))))  # type: ignore[no-untyped-call]
     write_durably(log, lambda file: file.write_bytes(b""))
     command = shlex.join([*settings.engine.submit, str(Path(__file__)), str(task)])
     said: list[dict[str, str]] = []
@@ -83,7 +76,7 @@ def main() -> None:
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)
                 use_session(settings.engine, session)
-                STEPS[step](settings, warehouse, key, argument)
+                STEPS[step](FlowWork(warehouse, settings, key), argument)
                 session.stop()
         except OdError as error:
             outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}

@@ -79,7 +79,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
             next_step="give a table over the same zone lists, or a synthetic one",
         )
     noise = noise_named(NOISE)
-    if max(step.widest for step in plan.steps) > BACKENDS[NOISE].largest_variance:
+    if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
         raise OdError(
             TOO_WIDE,
             f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the most"

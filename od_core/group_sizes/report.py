@@ -10,7 +10,6 @@ import numpy as np
 
 from od_core.group_sizes.groups import Counts, Query
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -24,6 +23,7 @@ from od_core.publication.html.report_page import (
     size_classes,
     table,
 )
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, joined
 
 MOST_AREAS = 24
@@ -37,7 +37,7 @@ _MEASURED: dict[Query, str] = {
 
 
 def group_size_report(
-    release: GroupSizeRelease, certificate: dict[str, Any], around: Circumstances[GroupSizeRelease]
+    release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
 ) -> str:
     """Return the report as HTML; see ``Kind.report``."""
     frame = release.frame
@@ -46,7 +46,7 @@ def group_size_report(
         ("How large groups are", _distribution(release)),
         ("By area", _by_area(release)),
         ("Error to expect, by level", _errors(release)),
-        *common_sections(certificate, around),
+        *common_sections(certificate, context),
     ]
     figures: list[tuple[str, object]] = [
         ("groups, public", number(frame.groups.sum())),

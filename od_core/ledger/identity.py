@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.files.durable import sync, write_durably
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.protocols import Counted
 from od_core.ledger.release_key import ReleaseKey
+
+
+class Counted(Protocol):
+    """A counted input. It is confidential."""
+
+    @property
+    def total(self) -> int:
+        """Number of records, or trips, that are counted."""
+        ...
+
+    def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
+        """Yield the content in pieces. Equal inputs have equal columns, wherever the pieces are cut."""
+        ...
 
 
 def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:

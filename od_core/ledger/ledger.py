@@ -19,14 +19,14 @@ from od_core.errors import OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap
 from od_core.ledger.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.same_series import is_reserved, refuse_moved_series, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap, refuse_other_charge
+from od_core.privacy.cap import Cap, Charge, refuse_other_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
 from od_core.privacy.neighbours import Neighbours
+from od_core.privacy.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Ledger:
                 )
             entries.append(CAP, domain.name, content=cap)
 
-    def reserve(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
+    def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release, or of none. Do nothing if the same plan is already reserved.
 
         Raises:
@@ -149,12 +149,12 @@ class Ledger:
                 content = {
                     "mechanism": facts["mechanism"],
                     "periods": periods,
-                    **step.law,
+                    **step.noise_facts,
                     "plan": facts,
                 }
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
-    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
+    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Refuse a plan that differs from the one that the release was reserved with. Raises OdError.
 
         If the release is not reserved, refuse areas that differ from those of the other periods of its revision.
@@ -292,14 +292,23 @@ class Ledger:
             raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
         return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
-    def spent(self, key: ReleaseKey, plan: Planned) -> Spent:
-        """Return the charges of a release by level, including lost draws."""
+    def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
+        """Return the level and the charge of every reservation of a release, of which each lost draw has one more."""
         with self._transaction() as entries:
-            charges = entries.select("kind = ? AND release = ?", RESERVED, str(key))
-        by_level = {step.level: Fraction(0) for step in plan.steps}
-        for row in charges:
-            by_level[row["level"]] += charge_of(row).as_rho
-        return plan.spent_on(tuple(by_level.values()))
+            rows = entries.select("kind = ? AND release = ?", RESERVED, str(key))
+        return [(row["level"], charge_of(row)) for row in rows]
+
+    def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
+        """Return what a release has spent, including lost draws.
+
+        Raises:
+            OdError: a step was charged something else than the plan says.
+        """
+        charges = self.charges(key)
+        planned = {step.level: step.charge for step in plan.steps}
+        if any(planned.get(level) != charge for level, charge in charges):
+            raise _wrong(f"{key} was charged something else than its plan says")
+        return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
         """Refuse a ledger that lacks an entry named by a public release. Raises OdError.
@@ -388,13 +397,13 @@ def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
     return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
 
 
-def _refuse_other_charges(plan: Planned) -> None:
+def _refuse_other_charges(plan: Plan) -> None:
     """Refuse a plan whose charges are not the cost of its noise. Raises OdError."""
     neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.steps:
-        refuse_other_charge(_noise_of(step.law), step.charge)
+        refuse_other_charge(_noise_of(step.noise_facts), step.charge)
         expected = neighbours.sensitivity_squared(step.level)
-        if step.law.get("sensitivity_squared", expected) != expected:
+        if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise _wrong(f"the sensitivity of level {step.level} is not that of the unit")
     charges = [step.charge for step in plan.steps]
     stated, asked = plan.charge, sum((charge.as_rho for charge in charges), start=Fraction(0))

@@ -9,11 +9,11 @@ from typing import Any
 
 from od_core.errors import OdError
 from od_core.ledger.chain import RESERVED, Entries
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Plan
 
 
-def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Planned) -> bool:
+def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
     """Return whether a release is reserved. Raises OdError if it is, with another plan or for another data set."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
     if found:
@@ -32,7 +32,7 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
             )
 
 
-def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None:
+def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     """Refuse areas other than those of the revision's other periods, which must be comparable. Raises OdError."""
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
@@ -65,7 +65,7 @@ def _areas_text(areas: Mapping[str, str]) -> str:
     return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
 
 
-def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Planned) -> None:
+def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Plan) -> None:
     facts = json.loads(json.dumps(plan.facts()))
     changed = sorted(name for name in facts if first["content"]["plan"].get(name) != facts[name])
     if first["domain"] != domain:

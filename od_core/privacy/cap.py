@@ -39,6 +39,11 @@ class Charge:
         """Rho of the event besides its delta; pure epsilon is epsilon^2 / 2 [bun2016concentrated, Proposition 1.4]."""
         return self.rho or self.epsilon**2 / 2
 
+    def facts(self) -> dict[str, str]:
+        """Return the charge as JSON-ready exact text, by name; without what is 0."""
+        numbers = {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+        return {name: str(number) for name, number in numbers.items() if number}
+
 
 def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     """Refuse a charge that is not the cost of its noise, so that a sum of charges rests on no unchecked charge.
@@ -49,7 +54,7 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     to the plan, which derives a threshold from it.
 
     Args:
-        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.ledger.protocols.PlannedStep.law`.
+        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.privacy.plan.Step.noise_facts`.
         stated: the charge.
 
     Raises:

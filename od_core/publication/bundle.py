@@ -33,7 +33,8 @@ from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices
 from od_core.publication.html.certificate_page import certificate_page
-from od_core.publication.kind import BundleFile, Kind, R
+from od_core.publication.kind import Kind, R
+from od_core.publication.tables import BundleFile
 
 SCHEMA = "certificate.schema.json"
 REPORT = "report.html"

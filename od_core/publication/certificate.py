@@ -16,8 +16,9 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, exp_above, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
+from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.kind import Certified, Kind, R
+from od_core.publication.kind import Kind, R
 
 SOFTWARE = (
     "od-release",
@@ -122,7 +123,7 @@ def certificate(
     }
 
 
-def _refuse_without_guarantee(release: Certified) -> None:
+def _refuse_without_guarantee(release: PlannedRelease) -> None:
     """Refuse a release whose noise came from a test double; such a release is never certified. Raises OdError."""
     if release.noise is None:
         raise OdError(

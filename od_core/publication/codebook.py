@@ -8,8 +8,8 @@ from typing import Any
 from od_core.publication.bundle_integrity import CHECKSUMS
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
-from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
+from od_core.publication.tables import BundleFile
 
 NOT_RELEASED = (
     "**Zero** is a released number like any other. **Missing** does not occur: where a column may be without a value,"

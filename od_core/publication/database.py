@@ -18,8 +18,8 @@ from od_core.errors import OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import PlannedRelease
 from od_core.publication.database_comments import describe
-from od_core.publication.kind import Certified
 from od_core.publication.tables import areas_table
 
 _SHARED = """
@@ -101,7 +101,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
         _into_the_file(connection, database)
 
 
-def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
     """Return the columns that releases of all kinds have in the table of their kind."""
     return {
         "release": str(key),
@@ -132,33 +132,30 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
     connection.execute("DROP TABLE kept")
 
 
-def differing_entry(
-    database: Path,
-    key: ReleaseKey,
-    facts_table: str,
-    facts: Mapping[str, Any],
-    checks: Sequence[Mapping[str, Any]],
-    geographies: Sequence[Geography] = (),
-) -> Iterator[str]:
-    """Yield how the database differs from the bundle of a release, apart from its figures."""
+def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[str]:
+    """Yield how the database differs from the bundle of a release, apart from what follows from public facts."""
     with opened(database, read_only=True) as connection:
 
         def found(columns: str, table: str) -> list[tuple[Any, ...]]:
             query = f"SELECT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
             return connection.execute(query, [str(key)]).fetchall()
 
-        (stored,) = found(", ".join(facts), facts_table) or [(None,) * len(facts)]
+        facts = contents.facts
+        (stored,) = found(", ".join(facts), contents.facts_table) or [(None,) * len(facts)]
         if stored != tuple(facts.values()):
             yield "it says something else of the release than the certificate"
-        stated = sorted((check["subject"], check["check"], check["passed"]) for check in checks)
+        stated = sorted((check["subject"], check["check"], check["passed"]) for check in contents.checks)
         if sorted(found('subject, "check", passed', "checks")) != stated:
             yield "it holds other checks"
-        for geography in geographies:
+        for geography in contents.geographies:
             columns = "level, level_name, area, parent, position"  # no coordinates, which another series may have set
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
                 yield "it holds other areas"
+        for table, rows in contents.tables.items():
+            if _differs(connection, key, table, rows):
+                yield f"it holds other {table}"
 
 
 def stored_releases(database: Path) -> list[ReleaseKey]:
@@ -193,14 +190,6 @@ def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> li
 def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -> bool:
     query = f"SELECT 1 FROM {table} WHERE release = ? LIMIT 1"  # noqa: S608  # names in the code
     return bool(connection.execute(query, [str(key)]).fetchall())
-
-
-def differing_tables(
-    database: Path, key: ReleaseKey, tables: Mapping[str, pa.Table | pa.RecordBatchReader]
-) -> list[str]:
-    """Return the names of the tables that hold other rows under the name of a release."""
-    with opened(database, read_only=True) as connection:
-        return [table for table, rows in tables.items() if _differs(connection, key, table, rows)]
 
 
 def _refuse_other(

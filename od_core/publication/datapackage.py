@@ -9,8 +9,8 @@ from typing import Any
 from od_core.files.checked_file import Written
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
-from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
+from od_core.publication.tables import BundleFile
 
 LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}
 """Entry for an unstated licence, with the name from the Open Definition's list of licences."""

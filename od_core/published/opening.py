@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.flows.publishing.read_bundle import ANY, Asked, absent, open_flows
+from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.read_back import absent
 
 
 def open_release(

@@ -16,6 +16,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid
@@ -23,33 +24,21 @@ from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.geometry.queries import BoxIndex, Range, checked_ranges, origin_destination
 from od_core.stops.mechanisms.mechanism import Drawn, StopsMechanism
 from od_core.stops.mechanisms.path import Path
-from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.trajectories import Trajectories
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StopsRelease:
+class StopsRelease(PlannedRelease):
     """Released boxes that partition the grid, with their counts.
 
     Attributes:
-        plan: the plan, made before any trip was read.
+        plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         measured: the boxes and their noisy counts, as drawn.
-        spent: what was spent.
-        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
     """
 
     plan: StopsPlan
     measured: Boxes
-    spent: Spent
-    noise: str | None
-
-    def __repr__(self) -> str:
-        return f"StopsRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
-
-    @property
-    def has_guarantee(self) -> bool:
-        """True if the noise came from a backend of this library."""
-        return self.noise is not None
 
     @cached_property
     def counts(self) -> Counts:
@@ -135,15 +124,22 @@ def release_stops(
     trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid)
     if trips.grid != plan.grid:
         raise OdError("OD-STOPS-GRID", "the trips are points of another grid", next_step="give the grid of the trips")
-    refuse_too_wide(source, [plan.step.widest])
+    refuse_too_wide(source, [plan.step.largest_variance])
     charged = charged_to(ledger, release_id, source)
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
     """Draw the boxes, at most once, and return the release."""
-    measured = measurements.once(plan.step, partial(measure, plan, trips, noise))
+    measured = measure_plan(plan, trips, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+
+
+def measure_plan(
+    plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements
+) -> list[tuple[StopsStep, NoisyVector]]:
+    """Draw the boxes, at most once. The trips are confidential, the result is public."""
+    return [(plan.step, measurements.once(plan.step, partial(measure, plan, trips, noise)))]
 
 
 def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
@@ -182,20 +178,22 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
         )
 
 
-def estimated(plan: StopsPlan, measured: NoisyVector, *, spent: Spent, noise: str | None) -> StopsRelease:
+def estimated(
+    plan: StopsPlan, measured: Sequence[tuple[StopsStep, NoisyVector]], *, spent: Spent, noise: str | None
+) -> StopsRelease:
     """Return the release of a plan that is measured, a function of public values alone.
 
     Raises:
         OdError: The values are not boxes of the grid.
     """
-    dimensions = plan.grid.dimensions
-    if len(measured) == 0 or len(measured) % (2 * dimensions + 1):
+    ((_, noisy),), dimensions = measured, plan.grid.dimensions
+    if len(noisy) == 0 or len(noisy) % (2 * dimensions + 1):
         raise _no_boxes()
-    values = measured.values().reshape(-1, 2 * dimensions + 1)
+    values = noisy.values().reshape(-1, 2 * dimensions + 1)
     if (values[:, dimensions : 2 * dimensions] >= plan.grid.sizes).any():
         raise _no_boxes()
     lower, upper = (np.ascontiguousarray(part, dtype=np.int32) for part in np.hsplit(values[:, :-1], 2))
-    return StopsRelease(plan, Boxes(lower, upper, values[:, -1].copy()), spent, noise)
+    return StopsRelease(plan, spent, noise, Boxes(lower, upper, values[:, -1].copy()))
 
 
 def _no_boxes() -> OdError:

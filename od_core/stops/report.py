@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     SHADES,
@@ -21,6 +20,7 @@ from od_core.publication.html.report_page import (
     rounded,
     table,
 )
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 from od_core.stops.geometry.boxes import Bounds
 from od_core.stops.geometry.map_grid import MapGrid
@@ -35,7 +35,7 @@ _PIXELS = 64
 _WIDTH, _PIECE = 480, 1 << 16
 
 
-def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Circumstances[StopsRelease]) -> str:
+def stops_report(release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
     """Return the report as HTML; see ``Kind.report``."""
     grid, on_map = release.plan.grid, release.plan.map
     sections = [
@@ -43,7 +43,7 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Cir
         *([("Where trips are", _maps(release, on_map))] if on_map is not None else []),
         ("The largest boxes", _largest(release)),
         ("Error to expect", _errors(release)),
-        *common_sections(certificate, around),
+        *common_sections(certificate, context),
     ]
     figures: list[tuple[str, object]] = [
         ("trips", number(release.counts.sum())),

@@ -49,7 +49,7 @@ class Trajectories:
         return len(self.points)
 
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """Yield the sorted cells, for any order of the trips; see :class:`od_core.ledger.protocols.Counted`."""
+        """Yield the sorted cells, for any order of the trips; see :class:`od_core.ledger.identity.Counted`."""
         words = keys(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]

@@ -15,6 +15,7 @@ import pytest
 
 from od_assets.checks.asset_checks import record_checks
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.lock import exclusive
 
@@ -126,7 +127,7 @@ def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> 
     look_now, found = record_checks(settings).look, list[dict[str, int]]()
     look_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
     look = threading.Thread(target=lambda: found.append(look_now(warehouse, "2001-01")))
-    with exclusive(warehouse.staged(settings.key("2001-01")).data_docs):
+    with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
         look.start()
         look.join(timeout=1.5)
         assert look.is_alive()
@@ -141,7 +142,7 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
     """Looked at before every step that Python takes with files: a kill may come between any two of them."""
     settings, warehouse = project.component().settings(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
-    docs = warehouse.staged(settings.key("2001-01")).data_docs
+    docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     shutil.rmtree(docs)  # of the check that has run
     seen, readable = set[Path](), set[Path]()
 
@@ -166,7 +167,7 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:
     settings, warehouse = project.component().settings(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
-    docs = warehouse.staged(settings.key("2001-01")).data_docs
+    docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     for path in (docs, *docs.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     record_checks(settings).look(warehouse, "2001-01")

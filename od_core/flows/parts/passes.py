@@ -30,7 +30,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.measurements import Draw, NoisyVector, write_noisy
 from od_core.ledger.object_store import Store, part_file
-from od_core.ledger.protocols import PlannedStep
+from od_core.privacy.plan import Step
 from od_core.records.count_files import CountFiles
 
 
@@ -193,7 +193,7 @@ class PartMeasurements:
     part: int
     rounds: Mapping[int, int]
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values of a step: the stored ones, or else those drawn and stored now.
 
         Raises:

@@ -13,15 +13,15 @@ from od_core.flows.parts.passes import claimed_rounds
 from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import Store, kept_digest, part_file, part_files
-from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Step
 
 _MARK = "claims/begun"
 """File that marks the store in which the release was begun."""
 
 
 def granted_rounds(
-    ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, noise: str | None
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
     """Return the number of rounds in which each level of a band may be drawn: those that it was charged for.
 
@@ -82,7 +82,7 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
 
 
 def record_measured(
-    ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, rounds: Mapping[int, int]
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int]
 ) -> None:
     """Record that every part of a band's levels is stored, or check that the stored parts are those recorded before.
 

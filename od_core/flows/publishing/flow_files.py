@@ -16,9 +16,8 @@ from od_core.flows.release import MEASUREMENT_SCHEMA, Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
-from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
-from od_core.publication.tables import areas_files, areas_table
+from od_core.publication.tables import BundleFile, areas_files, areas_table
 
 
 def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:

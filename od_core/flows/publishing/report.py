@@ -14,7 +14,6 @@ from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -30,6 +29,7 @@ from od_core.publication.html.report_page import (
     size_classes,
     table,
 )
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 
 LISTED = 20
@@ -39,7 +39,7 @@ _MOST_HEATED, _MOST_COMPARED = 12, 64
 """Largest numbers of areas on a side for the heat map and for the comparison with another period."""
 
 
-def flows_report(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> str:
+def flows_report(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
     """Return the report as HTML; see ``Kind.report``."""
     tree = release.plan.tree
     interval = confidence(certificate)
@@ -52,8 +52,8 @@ def flows_report(release: Release, certificate: dict[str, Any], around: Circumst
         *_map(release, leaves),
         ("How large flows are", _sizes(release)),
         ("Error to expect, by level", _errors(release, interval)),
-        ("Change since the period before", _changes(release, certificate, around)),
-        *common_sections(certificate, around),
+        ("Change since the period before", _changes(release, certificate, context)),
+        *common_sections(certificate, context),
     ]
     zones = number(len(tree.origin.zones))
     if tree.destination.digest != tree.origin.digest:
@@ -304,17 +304,17 @@ def _errors(release: Release, interval: str | None) -> Markup:
 
 
 def largest_changes(
-    release: Release, certificate: dict[str, Any], around: Circumstances[Release]
+    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
     """Return the changes since the previous period, largest first; None if the two releases cannot be compared.
 
     Each side is compared at its finest level with at most ``_MOST_COMPARED`` areas. For the columns, see
     :func:`od_core.flows.publishing.changes.changes`.
     """
-    if around.previous is None or confidence(certificate) is None or not _same_areas(release, around.previous[1]):
+    if context.previous is None or confidence(certificate) is None or not _same_areas(release, context.previous[1]):
         return None
     try:
-        return changes(around.previous[1], release, *_compared_levels(release))
+        return changes(context.previous[1], release, *_compared_levels(release))
     except OdError as error:
         if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
             raise
@@ -334,13 +334,13 @@ def _same_areas(release: Release, before: Release) -> bool:
     return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
 
 
-def _changes(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> Markup:
-    if around.previous is None:
+def _changes(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> Markup:
+    if context.previous is None:
         return paragraph("No earlier period of this series had been published when this release was measured.")
-    key, before = around.previous
+    key, before = context.previous
     if not _same_areas(release, before):
         return paragraph(f"The release before, {key}, is of other areas, so that the two are not compared.")
-    found = largest_changes(release, certificate, around)
+    found = largest_changes(release, certificate, context)
     if found is None:
         return paragraph("One of the two releases has no intervals, so that a change cannot be told from noise.")
     levels, interval = _compared_levels(release), confidence(certificate)

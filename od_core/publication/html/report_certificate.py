@@ -9,8 +9,8 @@ from typing import Any
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import text_above
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_page import bar, number, paragraph, table
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 
 
@@ -53,21 +53,21 @@ def checks(certificate: dict[str, Any]) -> Markup:
     )
 
 
-def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
+def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Markup:
     """Return what was charged, and what remains of the cap."""
     spent = certificate["spent"]
     rho = Fraction(spent["rho_exact"])
-    rest = around.cap - around.left - rho
+    rest = context.cap - context.left - rho
     rows: list[tuple[object, ...]] = [
-        ("this release", _rho(rho), _part(rho, around.cap), bar(float(rho), float(around.cap))),
+        ("this release", _rho(rho), _part(rho, context.cap), bar(float(rho), float(context.cap))),
         (
-            f"other releases: {number(around.others)}",
+            f"other releases: {number(context.others)}",
             _rho(rest),
-            _part(rest, around.cap),
-            bar(float(rest), float(around.cap)),
+            _part(rest, context.cap),
+            bar(float(rest), float(context.cap)),
         ),
-        ("left", _rho(around.left), _part(around.left, around.cap), bar(float(around.left), float(around.cap))),
-        ("cap", _rho(around.cap), _part(around.cap, around.cap), ""),
+        ("left", _rho(context.left), _part(context.left, context.cap), bar(float(context.left), float(context.cap))),
+        ("cap", _rho(context.cap), _part(context.cap, context.cap), ""),
     ]
     promise = f"epsilon {_short(spent['epsilon'])}" + (f" at delta {_short(spent['delta'])}" if spent["delta"] else "")
     lost = spent["lost_draws"]
@@ -78,7 +78,7 @@ def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
             " possible under this charge; making it again from its stored measurements costs nothing."
         ),
         table(
-            f"The cap of period {around.period}, right after this release was measured",
+            f"The cap of period {context.period}, right after this release was measured",
             ("", "rho", "of the cap", ""),
             rows,
             numbers={1, 2},
@@ -115,11 +115,11 @@ def limitations(certificate: dict[str, Any]) -> Markup:
     return element("ul", *(element("li", _sentence(line)) for line in certificate["known_limitations"]))
 
 
-def common_sections(certificate: dict[str, Any], around: Circumstances[Any]) -> list[tuple[str, Markup]]:
+def common_sections(certificate: dict[str, Any], context: ReleaseContext[Any]) -> list[tuple[str, Markup]]:
     """Return the last sections of the report of any release."""
     return [
         ("Checks", checks(certificate)),
-        ("What was spent, and what is left", spending(certificate, around)),
+        ("What was spent, and what is left", spending(certificate, context)),
         ("How to cite", citation(certificate)),
         ("What is taken for granted", limitations(certificate)),
     ]

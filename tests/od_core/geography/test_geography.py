@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.flows.publishing.read_bundle import geography_of as published_geography
 from od_core.geography.codes import COORDINATES
-from od_core.publication.tables import areas_table
+from od_core.publication.tables import areas_table, published_geography
 from tests.od_core.oracles.inftda import below
 from tests.od_core.strategies import geography_of, level_names, zone_lists
 

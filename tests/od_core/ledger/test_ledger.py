@@ -93,7 +93,7 @@ class Claims:
 
 def cheaper(step: Any, **noise: Any) -> Claims:
     """The step at half its charge, or with other noise."""
-    return Claims(step, law=step.law | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
+    return Claims(step, law=step.noise_facts | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
 
 
 PLAN = small_plan()

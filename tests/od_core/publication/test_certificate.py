@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, open_release, plan_release, release_flows
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
@@ -22,7 +22,7 @@ from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.codebook import readme
 from od_core.publication.datapackage import datapackage
-from od_core.publication.kind import BundleFile
+from od_core.publication.tables import BundleFile
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
@@ -320,7 +320,7 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     assert Fraction(spent["epsilon"]) >= digits_tight(Fraction("2.25"), Fraction("1e-8"))
     assert promise(certificate)[0] >= digits_tight(Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
     with staged_bundle(made, certificate, tmp_path / "r1"):
-        store_release(tmp_path / "release.duckdb", made, KEY, certificate)
+        FLOWS.store(tmp_path / "release.duckdb", made, KEY, certificate)
     for place in ("r1", "release.duckdb"):
         assert open_release(tmp_path / place).spent == made.spent != made.plan.spent
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
