@@ -112,7 +112,7 @@ def input_assets(
     def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            work = FlowWork(warehouse, settings, key)
+            work = FlowWork.of(warehouse, settings, key)
             staged = work.staged_parts
 
             def count() -> CountFiles:

@@ -20,7 +20,7 @@ from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import estimate_pieces, measure
-from od_core.flows.parts.release import Band, first_band_counts, passed_pieces
+from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
@@ -57,16 +57,15 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
     def noisy_measurement(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            work = FlowWork(warehouse, settings, key)
+            work = FlowWork.of(warehouse, settings, key)
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
-            step, counts = plan.step(level), work.counts
-            trips = first_band_counts(plan, counts)
+            step, noise = plan.step(level), noise_named(settings.noise)
             parents = staged.nodes_above(plan, step)
-            measurements = work.begin(trips if plan.bands is None else counts)
-            noise = noise_named(settings.noise)
-            noisy = measurements.once(step, partial(measure, plan, step, parents, trips, noise))
+            noisy = work.begun.once(step, partial(measure, plan, step, parents, work.first_band_counts, noise))
+            if step is plan.step_bands[0][-1]:
+                work.forget_counts()
             digest = warehouse.ledger.measured_digest(key, level)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(digest),
@@ -91,7 +90,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
     def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            work = FlowWork(warehouse, settings, key)
+            work = FlowWork.of(warehouse, settings, key)
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
@@ -138,7 +137,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
     def refined_flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            work = FlowWork(warehouse, settings, key)
+            work = FlowWork.of(warehouse, settings, key)
             plan, staged = work.plan, work.staged
             if plan.bands is not None:
                 run_step(context, work, "refine")
@@ -203,7 +202,7 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
     def band(context: dg.AssetExecutionContext, warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            work = FlowWork(warehouse, settings, key)
+            work = FlowWork.of(warehouse, settings, key)
             run_step(context, work, "measure", str(number))
             results = list(_measured(work, number))
         yield from results

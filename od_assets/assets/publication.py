@@ -46,7 +46,7 @@ def publication_assets(
     def flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            work = FlowWork(warehouse, settings, key)
+            work = FlowWork.of(warehouse, settings, key)
             release, path = work.release(), work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = warehouse.ledger.balance(settings.domain.name, key.period)
@@ -122,7 +122,7 @@ def bundle_asset(
                     next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
                     spent="what was set aside before stays charged",
                 )
-            current: Any = work(warehouse, settings, key)
+            current: Any = work.of(warehouse, settings, key)
             release, ledger = current.release(), warehouse.ledger
             current.hold_to_reading()
             facts = certificate(

@@ -80,7 +80,7 @@ def table_assets(
         }
 
     def work_on(context: dg.AssetExecutionContext, warehouse: Warehouse) -> TableWork[Any, Any]:
-        return TableWork(warehouse, settings, settings.release_of(context.partition_key))
+        return TableWork.of(warehouse, settings, settings.release_of(context.partition_key))
 
     @dg.asset(
         **described(assets.counted, "inputs"),

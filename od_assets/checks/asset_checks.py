@@ -21,7 +21,7 @@ from od_core.privacy.plan import Plan
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
-Look = Callable[[Warehouse, str], dict[str, int]]
+CountViolations = Callable[[Warehouse, str], dict[str, int]]
 """Counts the violations of each check of an asset, by name, given the period ("" if the asset has no partitions)."""
 
 
@@ -32,13 +32,13 @@ class AssetChecks:
     Attributes:
         asset: key of the asset; a failed check blocks the assets after it.
         names: descriptions of the checks, by name.
-        look: runs the checks.
+        count_violations: runs the checks.
         partitioned: whether the asset has one partition per period.
     """
 
     asset: dg.AssetKey
     names: dict[str, str]
-    look: Look
+    count_violations: CountViolations
     partitioned: bool = True
 
 
@@ -47,7 +47,7 @@ def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, pe
     return [
         CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
         for checks in asset_checks
-        for name, count in checks.look(warehouse, period).items()
+        for name, count in checks.count_violations(warehouse, period).items()
     ]
 
 
@@ -69,7 +69,7 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
         with failures_without_values(warehouse.confidential):
             period = periods.period(context.partition_key).text if checks.partitioned else ""
-            counts = checks.look(warehouse, period)
+            counts = checks.count_violations(warehouse, period)
         for name, count in counts.items():
             yield dg.AssetCheckResult(
                 check_name=name,
@@ -85,14 +85,14 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
 def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
     """Return the check that every kept zone list is a partition at every level."""
 
-    def look(warehouse: Warehouse, _period: str) -> dict[str, int]:
+    def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
         kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
         return {"is_a_partition": sum(geography_violations(zones, levels) for zones, levels in kept)}
 
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
         {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
-        look,
+        count_violations,
         partitioned=False,
     )
 
@@ -100,7 +100,7 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
 def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
         staged = work.staged
         # The pages hold a digest of what was counted, so they stay in the confidential folder.
@@ -114,7 +114,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
         return {"meets_expectations": any_unmet(met)}
 
     asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."
-    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
+    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, count_violations)
 
 
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:

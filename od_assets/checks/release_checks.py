@@ -1,6 +1,7 @@
 """Define the blocking checks of releases of flows, group-size tables and trips with stops."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -60,8 +61,8 @@ def _level_checks(
     if max(levels) > 0:
         asks["children_sum_to_parents"] = "The children of every node of the level above sum to it."
 
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work = FlowWork(warehouse, settings, settings.key(period))
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work = FlowWork.of(warehouse, settings, settings.key(period))
         plan, staged = work.plan, work.staged
         estimated = _estimated_levels(plan)
         violations = dict.fromkeys(asks, 0)
@@ -74,12 +75,12 @@ def _level_checks(
                 violations[check] += count
         return violations
 
-    return AssetChecks(asset, asks, look)
+    return AssetChecks(asset, asks, count_violations)
 
 
 def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work = FlowWork(warehouse, settings, settings.key(period))
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work = FlowWork.of(warehouse, settings, settings.key(period))
         plan, staged = work.plan, work.staged
         tree, table = plan.tree, pd.read_parquet(staged.flows)
         zones = {
@@ -107,7 +108,7 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         "total_is_n": "The table sums to n where n is an invariant, else to the estimated root.",
         "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, look)
+    return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, count_violations)
 
 
 # Group-size tables.
@@ -123,8 +124,8 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
 
 
 def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work = TableWork(warehouse, settings, settings.key(period))
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
         plan, table = work.plan, work.staged.table()
         mechanism, frame = plan.mechanism, frame_of(plan, work.measured())
         violations = group_size_violations(frame, table)
@@ -141,7 +142,7 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
         "add_up": "The groups of each size of an area are those of the areas in it, where the mechanism promises it.",
         "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, look)
+    return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, count_violations)
 
 
 # Trips with stops.
@@ -166,8 +167,8 @@ def _place_checks(settings: StopsSettings) -> AssetChecks:
 
 
 def _box_checks(settings: StopsSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        work = TableWork(warehouse, settings, settings.key(period))
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
         plan = work.plan
         violations = box_violations(plan.grid, work.staged.table())
         return {
@@ -183,4 +184,4 @@ def _box_checks(settings: StopsSettings) -> AssetChecks:
         "keep_the_total": "The counts sum to the noisy counts, or to 0 where these are below it.",
         "spend_is_plan": "The ledger charged what was planned, once for each draw.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, look)
+    return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, count_violations)

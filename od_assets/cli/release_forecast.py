@@ -30,7 +30,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.plan import Plan
-from od_core.published.opening import certificate_of, open_bundle, published_bundles
+from od_core.published.opening import certificate_of, published_bundles
 
 _PLACE = list(COLUMNS[:3])
 
@@ -159,7 +159,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
     if not found:
         return None, synthetic_table(origin, destination)
     key, folder = max(found)[-2:]
-    flows = open_bundle(folder)[1].flows
+    flows = FLOWS.open(folder).flows
     return key, KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], origin, destination)
 
 

@@ -12,11 +12,12 @@ from od_assets.code_references import with_sources
 from od_assets.components.section import Number, Section
 from od_assets.project import project_root
 from od_core import Budget
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.evaluation.comparison import DELTA, EPSILONS, NUMBER_OF_RUNS
 from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
-from od_core.flows.mechanisms import mechanism_named
+from od_core.flows.mechanisms import MECHANISMS
 from od_core.records.format import RecordColumns
+from od_core.registry import choose
 
 
 class TableColumns(Section):
@@ -82,20 +83,14 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
 
     def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
         """Return functions that make the data sets, by name. Raises OdError for an unknown name or unmarked table."""
-        made = synthetic_data_sets()
-        for name in self.synthetic:
-            if name not in made:
-                raise OdError(
-                    "OD-EVALUATION-UNKNOWN",
-                    f"there is no synthetic data set {name!r} ({nearest_known(name, tuple(made))})",
-                    next_step="correct the declaration of the comparison",
-                )
-        return {name: made[name] for name in self.synthetic} | {table.name: table.table().read for table in self.tables}
+        made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
+        chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
+        return chosen | {table.name: table.table().read for table in self.tables}
 
     def settings(self) -> ComparisonSettings:
         """Return the declaration as settings. Raises OdError as :meth:`data_sets`, and for values out of range."""
         for name in self.mechanisms or []:
-            mechanism_named(name)
+            MECHANISMS.make(name)
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
         if self.runs < 1:

@@ -22,7 +22,7 @@ from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.group_sizes.grouping import AreasByDay, Grouping, ListedGroups
-from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.neighbours import fault_share
@@ -124,7 +124,7 @@ class OdGroupSizes(Series):
             fault_threshold=fault_share(self.trips.fault_threshold),
             accepts_empty=self.trips.accept_empty,
             grouping=grouping,
-            mechanism=None if self.mechanism is None else mechanism_named(self.mechanism, **self.mechanism_options),
+            mechanism=None if self.mechanism is None else MECHANISMS.make(self.mechanism, **self.mechanism_options),
             top_code=self._top_code(),
         )
 

@@ -18,7 +18,7 @@ from od_assets.series.settings import ReleaseSettings
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
 from od_core.flows.bands import PART_TRIPS, Bands
-from od_core.flows.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.privacy.neighbours import fault_share
 
 
@@ -197,7 +197,7 @@ class OdRelease(Series):
         return SparkEngine(self.spark.address or "", settings, self.spark.store, submit)
 
     def _mechanism(self) -> Mechanism:
-        if mechanism_named(self.mechanism).measures != "every_level":
+        if MECHANISMS.make(self.mechanism).measures != "every_level":
             raise OdError(
                 "OD-MECHANISM-UNPUBLISHED",
                 f"mechanism {self.mechanism!r} measures the leaves alone, so that its table is not consistent with"
@@ -208,7 +208,7 @@ class OdRelease(Series):
         try:
             return MECHANISMS[self.mechanism](**options)
         except TypeError:
-            known = nearest_known(", ".join(options), tuple(mechanism_named(self.mechanism).options))
+            known = nearest_known(", ".join(options), tuple(MECHANISMS.make(self.mechanism).options))
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
                 f"mechanism {self.mechanism!r} has no such options ({known})",

@@ -16,7 +16,7 @@ from od_assets.series.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.privacy.neighbours import fault_share
-from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.place_list import PlaceColumns
 
 
@@ -118,7 +118,7 @@ class OdStops(Series):
             side=places.side,
             edges=None if places.edges is None else (west, east, south, north),
             stages=("origin", "destination") if named is None else tuple(named),
-            mechanism=mechanism_named(self.mechanism, **self.mechanism_options),
+            mechanism=MECHANISMS.make(self.mechanism, **self.mechanism_options),
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

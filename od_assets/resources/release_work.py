@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import store_of
@@ -14,6 +14,7 @@ from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings, Tab
 from od_core import Release, ReleasePlan
 from od_core.errors import OdError
 from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.parts.release import first_band_counts
 from od_core.flows.plan import GaussianStep
 from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
@@ -27,6 +28,7 @@ from od_core.privacy.plan import Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import is_stored
 from od_core.records.count_files import CountFiles
+from od_core.records.trip_counts import TripCounts
 
 C = TypeVar("C", bound=Counted)
 
@@ -44,6 +46,14 @@ class ReleaseWork(Generic[P, G]):
         self.warehouse = warehouse
         self.settings = settings
         self.key = key
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Self:
+        """Return the work on a release: within a run the same object, whose plan and counts are read once."""
+        known = warehouse.works.get(key)
+        if type(known) is not cls or known.settings is not settings:
+            known = warehouse.works[key] = cls(warehouse, settings, key)
+        return known
 
     @property
     def folder(self) -> Path:
@@ -194,6 +204,20 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
     def counts(self) -> CountFiles:
         """Confidential: counts of the release. Raises OdError if they are absent."""
         return self.staged_parts.trip_counts()
+
+    @cached_property
+    def first_band_counts(self) -> TripCounts:
+        """Confidential: counts that the first band is measured from, read once; all counts if there are no bands."""
+        return first_band_counts(self.plan, self.counts)
+
+    @cached_property
+    def begun(self) -> DurableMeasurements:
+        """Measurements of the first band, begun once for all of its levels; see :meth:`begin`."""
+        return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
+
+    def forget_counts(self) -> None:
+        """Free the memory of the counts, once the last level of the first band is measured."""
+        self.__dict__.pop("first_band_counts", None)
 
     def measured(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
         """Return the stored measurements of all or some steps, with the staged nodes above, top first."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -40,6 +41,11 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
     def ledger(self) -> Ledger:
         """Budget ledger, opened once for each run, since opening verifies the whole chain; created if there is none."""
         return Ledger(self.var / "ledger.sqlite")
+
+    @cached_property
+    def works(self) -> dict[ReleaseKey, Any]:
+        """Works on releases in this run, by key; see :class:`od_assets.resources.release_work.ReleaseWork`."""
+        return {}
 
     def existing_ledger(self) -> Ledger:
         """Return the ledger without creating one. Raises OdError if there is none, since nothing was released."""

@@ -14,7 +14,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.expected_error import expected_errors, summed_errors
-from od_core.flows.mechanisms import Mechanism, mechanism_named
+from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.noise.opendp import MAX_VARIANCE
@@ -324,7 +324,7 @@ def plan_release(
             are more pairs of zones than the mechanism allows, or a mechanism with a threshold is given weights.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
-    chosen = mechanism_named(mechanism)
+    chosen = MECHANISMS.make(mechanism)
     _refuse_too_large(chosen, flow_tree)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame, GroupSizes
-from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import GroupSizePlan, LaplaceStep, plan_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease, cells, estimated, frame_of, measure_plan
 from od_core.group_sizes.report import group_size_pictures, group_size_report
@@ -241,7 +241,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, vers
         per_area,
         unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
         budget=Budget(facts["epsilon"]),
-        mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
+        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
         top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
         acceptance=Acceptance.from_facts(facts["acceptance"]),
     )

@@ -9,9 +9,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.noise.opendp import OpenDPNoise
 from od_core.noise.table import TableNoise
+from od_core.registry import choose
 
 
 @runtime_checkable
@@ -54,13 +55,8 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
     """Return the backend of a name, or the given source itself. Raises OdError with the nearest known name."""
     if isinstance(noise, NoiseSource):
         return noise
-    if noise not in BACKENDS:
-        raise OdError(
-            "OD-NOISE-UNKNOWN",
-            f"there is no noise backend {noise!r} ({nearest_known(str(noise), tuple(BACKENDS))})",
-            next_step="choose a known noise backend",
-        )
-    return BACKENDS[noise]()
+    step = "choose a known noise backend"
+    return choose("noise backend", noise, BACKENDS, code="OD-NOISE-UNKNOWN", next_step=step)()
 
 
 def laplace_source(noise: NoiseSource) -> LaplaceSource:

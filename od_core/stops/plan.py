@@ -16,7 +16,7 @@ from od_core.privacy.plan import Plan, Step, plan_defect
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid
-from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.mechanism import StopsMechanism
 
 
@@ -127,7 +127,7 @@ def plan_stops(
     on_map = grid if isinstance(grid, MapGrid) else None
     of_space = grid.grid if isinstance(grid, MapGrid) else grid
     space = of_space if isinstance(of_space, Grid) else Grid(of_space)
-    used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
+    used = MECHANISMS.make(mechanism)
     used.refuse(space)
     return StopsPlan(space, unit, budget, used, (_step(unit, epsilon, used),), on_map, acceptance)
 

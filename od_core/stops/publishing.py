@@ -30,7 +30,7 @@ from od_core.publication.tables import BundleFile, public_files
 from od_core.stops.geometry.boxes import fill_the_grid
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid
-from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
 from od_core.stops.report import stops_pictures, stops_report
@@ -228,7 +228,7 @@ def _plan(facts: dict[str, Any]) -> StopsPlan:
         Grid(tuple(facts["grid"])) if on_map is None else MapGrid.from_facts(on_map),
         unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
         budget=Budget(facts["epsilon"]),
-        mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
+        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
         acceptance=Acceptance.from_facts(facts["acceptance"]),
     )
     refuse_other_plan(plan, facts)
