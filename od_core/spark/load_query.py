@@ -125,7 +125,9 @@ class SparkQuery:
         elif kind in ("date", "timestamp_ntz"):
             day = column.try_cast("date")
         else:
-            next_step = "say in which time_zone days begin, or give local times" if kind == "timestamp" else _CORRECT
+            next_step = (
+                "declare the time_zone in which days begin, or give local times" if kind == "timestamp" else _CORRECT
+            )
             message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
             raise _fault("OD-TRIPS-DATE", message, next_step)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))

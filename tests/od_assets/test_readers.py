@@ -67,13 +67,13 @@ def test_a_reader_that_is_declared(project: Project, name: str) -> None:
     ("trips", "code", "said"),
     [
         ({"reader": "lode"}, "OD-READER-UNKNOWN", "did you mean 'lodes'?"),
-        ({"reader": "tlc", "delimiter": ";"}, "OD-READER-OPTIONS", "reader 'tlc' takes no delimiter"),
-        ({"files": "{period}.parquet", "encoding": "utf-8"}, "OD-READER-OPTIONS", "have no encoding"),
+        ({"reader": "tlc", "delimiter": ";"}, "OD-READER-OPTIONS", "reader 'tlc' does not take the option delimiter"),
+        ({"files": "{period}.parquet", "encoding": "utf-8"}, "OD-READER-OPTIONS", "the option encoding does not apply"),
         ({"encoding": "utf8"}, "OD-READER-OPTIONS", "did you mean 'utf-8'?"),
-        ({"table": "t", "delimiter": ";"}, "OD-READER-OPTIONS", "has no delimiter"),
+        ({"table": "t", "delimiter": ";"}, "OD-READER-OPTIONS", "the option delimiter does not apply"),
         ({"outside_period": "keep"}, "OD-READER-OPTIONS", "'keep'"),
-        ({"reader": "istat", "columns": {"trips": "estimate"}}, "OD-READER-OPTIONS", "holds estimates"),
-        ({"reader": "istat", "categories": {"record": ["L"]}}, "OD-READER-OPTIONS", "itself chooses"),
+        ({"reader": "istat", "columns": {"trips": "estimate"}}, "OD-READER-OPTIONS", "holds fractional estimates"),
+        ({"reader": "istat", "categories": {"record": ["L"]}}, "OD-READER-OPTIONS", "already selects"),
         ({"files": "all.csv.gz", "reader": "lodes"}, "OD-TRIPS-FILES", "{period}"),
     ],
 )

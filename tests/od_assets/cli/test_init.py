@@ -251,13 +251,15 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     if what != "of pairs":
         column = "count" if "called" in what else "antall"
         assert repr(column) in refused.message
-        assert f"What a row of the records is: column {column!r} holds the trips." in init(trips=column).stdout
+        assert (
+            f"What a row of the records is: column {column!r} holds the number of trips." in init(trips=column).stdout
+        )
         for name in written(empty):
             (empty.root / name).unlink()
         (empty.root / "defs" / "mine").rmdir()
     said = typed(one_row_a_trip="true")
     assert "nothing says whether a row is one trip." in said
-    assert "What a row of the records is: one row a trip." in said
+    assert "What a row of the records is: one row per trip." in said
     assert declaration("mine").settings().record_format.one_row_a_trip
     assert "one_row_a_trip: true" in written(empty)["defs/mine/defs.yaml"]
 
@@ -282,7 +284,7 @@ def test_a_file_that_cannot_be_opened_is_said_with_what_to_write(empty: Project)
     (empty.root / "2001-01.csv").write_bytes(
         "date,origin,destination,hvor\n2001-01-03,Z00,Z01,Tromsø\n".encode("latin-1")
     )
-    assert "write encoding: latin-1 beside the path of the files" in init().stdout
+    assert "write encoding: latin-1 next to the path of the files" in init().stdout
 
 
 @pytest.mark.parametrize(
