@@ -174,7 +174,7 @@ def _assert_a_changed_list_needs_a_revision(two: Project) -> None:
     inputs = ("geography", "raw_trips", "trip_counts")
     result = two.materialize(*inputs, period="2001-02", component=changed)
     assert not result.success
-    assert "OD-GEOGRAPHY-CHANGED: trips/2001-02/r1 is over other areas than trips/2001-01/r1" in failure_text(result)
+    assert "OD-GEOGRAPHY-CHANGED: trips/2001-02/r1 has different areas from trips/2001-01/r1" in failure_text(result)
     assert "set revision: 2" in failure_text(result)
     assert "destination geography" in failure_text(result)
     staged = two.var / "confidential" / "trips" / "2001-02" / "r1"
