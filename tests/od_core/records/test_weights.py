@@ -206,12 +206,12 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     )
     sentences = guarantee_sentences(Neighbours(BOUNDED), plan.spent, [])
     assert (
-        "one trip record, which counts at most 5 trips, was replaced by any other of the same period"
+        "one trip record, which counts at most 5 trips, was replaced by any other record of the same period"
         in (sentences["protected"])
     )
-    assert "rounded to the nearest whole number (halves up), and at most 5" in sentences["contribution"]
+    assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
-    assert "0.1 % of the records were faulty; the promise" in sentences["input"]
+    assert "0.1 % of its records are faulty. The promise" in sentences["input"]
     assert "contribution" not in guarantee_sentences(Neighbours(PrivacyUnit("trip")), plan.spent, [])
 
 
