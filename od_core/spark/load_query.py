@@ -101,7 +101,7 @@ class SparkQuery:
 
         code, found, kind = self._column(name)
         if kind != _TEXT:
-            message = f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation"
+            message = f"column {found!r} holds {base_name(kind)}; zone codes must be text without a collation"
             raise _fault("OD-TRIPS-NOT-TEXT", message)
         if geography.unknown is None:
             return code
