@@ -63,8 +63,8 @@ class Path:
         if not 0 < epsilon <= self.left:
             raise OdError(
                 "OD-STOPS-CHARGE",
-                f"a path is asked for epsilon {epsilon} and has {self.left} left",
+                f"a path needs epsilon {epsilon}, but {self.left} remains",
                 next_step="report this defect",
-                spent="what was set aside before stays charged",
+                spent="budget reserved earlier stays charged",
             )
         return replace(self, left=self.left - epsilon, spent=self.spent + epsilon)
