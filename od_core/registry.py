@@ -33,6 +33,6 @@ def mechanism_of(makers: Mapping[str, Callable[..., Made]], name: str, tables: s
     except TypeError:
         raise OdError(
             "OD-MECHANISM-OPTIONS",
-            f"mechanism {name!r} has no such options: {', '.join(options)}",
+            f"mechanism {name!r} does not have the options: {', '.join(options)}",
             next_step="correct the mechanism's options",
         ) from None
