@@ -13,7 +13,7 @@ from od_assets.cli.printing import console, print_frame
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above
 
-ledger_app = typer.Typer(help="The budget ledger: what every data set has spent, and what is left of its cap.")
+ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
 
 
 @ledger_app.callback(invoke_without_command=True)
@@ -51,7 +51,10 @@ def verify_ledger(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"whole": True, "entries": entries}))
     else:
-        console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
+        console.print(
+            f"The ledger is intact: {entries} entries; none was edited, and it has every entry that a public"
+            " certificate names."
+        )
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:

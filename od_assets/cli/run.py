@@ -24,7 +24,7 @@ def run(
     from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
 
     if every and period is not None:
-        raise OdError("OD-PERIOD", "--all and --period exclude each other", next_step="give one of them")
+        raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
     component = declaration(release)
     periods = chosen_periods(component, period, every=every)
     prepare_dagster_home()

@@ -14,7 +14,7 @@ from od_assets.cli.printing import WRONG, console
 
 def verify(
     release: Annotated[
-        str | None, typer.Argument(help="As us_flights/2001-06/r1, or a series; all if left out.")
+        str | None, typer.Argument(help="Release, such as us_flights/2001-06/r1, or a series; all if left out.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -23,7 +23,7 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert Path(facts["bundle"]).is_dir()
     again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "0 of 8 levels were drawn now" in " ".join(again.stdout.split())
+    assert "This run drew 0 of 8 levels and read the others back." in " ".join(again.stdout.split())
     rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
     states = {row["release"]: row["state"] for row in rows}
     assert states["us_flights/2001-02/r1"] == "published"

@@ -103,7 +103,7 @@ def test_no_value_leaves_the_confidential_folder(
         with (project.root / "2001-01.csv").open("a") as file:
             file.write(f"{ZONE},{USER}\n")
     facts = {one["what"]: one for one in json.loads(result.stdout)}
-    assert facts["input of trips/2001-01/r1"]["fault"] == "it would be refused"
+    assert facts["input of trips/2001-01/r1"]["fault"] == "the input would be refused"
     what = "declaration trips, data set trips: column 'trips' holds the number of trips"
     assert facts[what] == {
         "what": what,

@@ -112,7 +112,7 @@ def test_it_says_what_was_released_and_how(kind):
     assert ("replaced by any other" if bounded else "added or removed") in said["protected"]
     assert ("which is published exactly" in said["not_protected"]) == bounded
     assert "one with 40 trips in the period: epsilon" in said["not_protected"]
-    assert "any of the trips was faulty" in said["input"]
+    assert "any of its trips is faulty" in said["input"]
 
 
 DELTA = Fraction(1, 3 * 10**8)
