@@ -90,7 +90,7 @@ def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, 
 )
 def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, Any]) -> None:
     given = {name: value for name, value in trips.items() if name != "max_weight"}
-    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, and .*column"):
+    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, but .*column"):
         project.component(
             trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
         ).settings()

@@ -247,5 +247,5 @@ def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytes
 
 
 def test_true_is_no_length_of_a_code(two: Project) -> None:
-    with pytest.raises(ValidationError, match="true and false have no meaning"):
+    with pytest.raises(ValidationError, match="true and false are not valid"):
         two.component(geography={**ORIGINS, "prefixes": {"county": True}})
