@@ -36,7 +36,7 @@ def submit(
     from pyspark import cloudpickle  # pickles read-only mappings too
 
     if settings.engine is None:
-        raise OdError("OD-ENGINE", "nothing is submitted without Spark", next_step="report this defect")
+        raise OdError("OD-ENGINE", "a step was submitted without a Spark section", next_step="report this defect")
     folder = warehouse.confidential.subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
@@ -57,9 +57,9 @@ def submit(
     if not said:
         raise OdError(
             "OD-SPARK-SUBMIT",
-            "spark-submit ended without a word of the step",
+            "spark-submit ended without an outcome of the step",
             next_step=f"read confidential/spark/{log.name}, then run the release again",
-            spent="what was set aside before stays charged",
+            spent="budget reserved earlier stays charged",
         )
     log.unlink(missing_ok=True)
     if "code" in said[-1]:
@@ -77,7 +77,7 @@ def main() -> None:
     with open_dagster_pipes() as pipes:
         warehouse, outcome = Warehouse(), {"done": ""}
         try:
-            with warehouse.confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+            with warehouse.confidential.errors_stay_inside(spent="budget reserved earlier stays charged"):
                 settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")

@@ -67,7 +67,9 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """Return the ledger without creating one. Raises OdError if there is none, since nothing was released."""
         if not (self.var / "ledger.sqlite").exists() and not (self.var / "confidential" / "ledger.head").exists():
             raise OdError(
-                "OD-LEDGER-ABSENT", "there is no ledger yet: nothing was ever released here", next_step="run a release"
+                "OD-LEDGER-ABSENT",
+                "there is no ledger yet, because nothing was released here",
+                next_step="run a release",
             )
         return self.ledger
 
@@ -163,9 +165,9 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         if not ledger.is_drawn(key) and (self.bundle(key).exists() or is_stored(self.database, key)):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"{key} is public, but the ledger knows nothing of it",
-                next_step="restore the ledger and the confidential folder; nothing is drawn without them",
-                spent="what was spent before is not known",
+                f"{key} is public, but the ledger does not record it",
+                next_step="restore the ledger and the confidential folder; without them, nothing is drawn",
+                spent="the budget spent earlier is unknown",
             )
         ledger.hold_to(ledger_entries(self.releases))
 
@@ -271,9 +273,9 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         if not all(map(np.array_equal, release.histograms, staged)):
             raise OdError(
                 "OD-STAGED-FILE-CHANGED",
-                f"the staged histograms of {key} are not what its measurements give",
-                next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
-                spent="what was set aside before stays charged",
+                f"the staged histograms of {key} differ from the result of its measurements",
+                next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+                spent="budget reserved earlier stays charged",
             )
         return release
 

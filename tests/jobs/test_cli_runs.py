@@ -41,7 +41,7 @@ def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Pa
     assert result.returncode == 1
     lines = [line for line in result.stdout.splitlines() if line.strip()]
     assert lines[0] == "us_flights/2001-02/r1 is not published."
-    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: meets_expectations, which asks:")
+    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: check meets_expectations failed. It requires:")
     assert len(lines) == 2
     assert "QQQQ" not in result.stdout + result.stderr
     assert not (tmp_path / "var" / "ledger.sqlite").exists() or "RESERVED" not in kinds_in_ledger(tmp_path / "var")

@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_read_is_refused(project: Project, write: Callable
 
 def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None:
     component = project.component(arrivals={"settled_seconds": 0, "complete": "{period}.sha256"})
-    assert input_of(project, component)[0].fault == "2001-01.csv is there, 2001-01.sha256 is not"
+    assert input_of(project, component)[0].fault == "2001-01.csv exists, but 2001-01.sha256 does not"
     (project.root / "2001-01.sha256").write_text(f"{'0' * 64}  2001-01.csv\n")
     finding, detail = input_of(project, component)
     assert finding.fault == "the input would be refused"
