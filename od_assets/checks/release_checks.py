@@ -136,7 +136,7 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
         }
 
     asks = {
-        "are_counts": "Listed areas, sizes 0 to K, each size at most once per area, whole numbers of groups of at least 0.",
+        "are_counts": "Listed areas, sizes 0 to K, each size at most once per area, whole numbers of groups from 0.",
         "sum_to_totals": "Each area has its public number of groups, if the mechanism guarantees it.",
         "add_up": "Groups by size of an area equal the sum over the areas in it, if the mechanism guarantees it.",
         "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
