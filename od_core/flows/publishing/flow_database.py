@@ -144,6 +144,6 @@ def differing_facts(database: Path, release: Release, key: ReleaseKey, certifica
     with opened(database, read_only=True) as connection:
         query = "SELECT DISTINCT level, variance FROM measurements WHERE release = ?"
         if not set(connection.execute(query, [str(key)]).fetchall()) <= set(variances.items()):
-            yield "it holds other variances"
+            yield "its variances differ"
     for table in differing_tables(database, key, _intervals(release, certificate)):
-        yield f"it holds other {table}"
+        yield f"its {table} differ"

@@ -104,7 +104,7 @@ def _flows(public: Release, rebuilt: Release) -> Iterator[str]:
     """Check that the published leaves follow from the measurements."""
     for name in ("origin", "destination", "trips"):
         if not np.array_equal(getattr(public.leaves, name), getattr(rebuilt.leaves, name)):
-            yield f"the {name} column is not what the measurements give"
+            yield f"the {name} column differs from the result of the measurements"
 
 
 def _invariants(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
@@ -122,11 +122,11 @@ def _stored(database: Path, public: Release, key: ReleaseKey, stated: dict[str, 
     yield from differing_facts(database, public, key, stated)
     stored = open_flows(database, str(key))
     if stored.plan.digest != public.plan.digest or stored.spent != public.spent:
-        yield "it holds another plan or charge"
-    yield from (f"of its flows, {fault}" for fault in _flows(stored, public))
+        yield "its plan or charge differs"
+    yield from (f"its flows are wrong: {fault}" for fault in _flows(stored, public))
     for there, here in zip(stored.measured, public.measured, strict=True):
         if not np.array_equal(there.noisy.values(), here.noisy.values()):
-            yield f"it holds other measurements of level {here.step.level}"
+            yield f"its measurements of level {here.step.level} differ"
 
 
 def _summary(release: Release) -> pd.DataFrame:
