@@ -69,7 +69,10 @@ def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey,
     except (OdError, OSError, ValueError, KeyError, TypeError):
         raise OdError(
             "OD-PREVIOUS-ABSENT",
-            f"the bundle of {key}, which this release is compared with, is missing or damaged",
-            next_step=f"restore it, or remove what is left of it and run {key.release} {key.period}: the same bytes",
-            spent="what was set aside before stays charged",
+            f"the bundle of {key}, with which this release is compared, is missing or damaged",
+            next_step=(
+                f"restore it, or remove its remains and run {key.release} {key.period} again, which gives the same"
+                " bytes"
+            ),
+            spent="budget reserved earlier stays charged",
         ) from None

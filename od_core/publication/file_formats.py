@@ -27,9 +27,9 @@ def refuse_unreadable(path: Path) -> None:
     if not opens(path):
         raise OdError(
             "OD-FILE-DAMAGED",
-            f"{path.name} was written, but cannot be read again",
-            next_step="see to the disk and to the memory of the machine, then run the release again",
-            spent="what was set aside before stays charged",
+            f"{path.name} was written, but cannot be read back",
+            next_step="check the disk and the memory of the machine, then run the release again",
+            spent="budget reserved earlier stays charged",
         )
 
 

@@ -238,7 +238,7 @@ def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytes
     component = declared(two)
     monkeypatch.setattr("od_assets.components.declarations.declaration", lambda _name: component)
     text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips"]).stdout.split())
-    assert "of the origins county_2. Flows at such a level are those of the level above." in text
+    assert "of the origins county_2. Flows at such a level equal those at the level above." in text
     plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)
     assert [(step["origin_level"], step["destination_level"]) for step in plan["levels"]] == [
         pair for pair in LEVELS[1:] if pair != ("county", "town")

@@ -71,7 +71,7 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
 
 def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
     component = project.component(periods={"first": "2001-01"})
-    with pytest.raises(OdError, match=r"'2150-06' is no period of trips that has ended \(2001-01 to ") as refused:
+    with pytest.raises(OdError, match=r"'2150-06' is not an ended period of trips \(2001-01 to ") as refused:
         chosen_periods(component, "2150-06", every=False)
     assert refused.value.code == "OD-PERIOD"
 
