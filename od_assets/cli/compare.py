@@ -24,7 +24,7 @@ def compare(
     top: Annotated[int, typer.Option(min=1, help="Number of the largest changes to print.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Print the largest changes of flows between two releases, and which are larger than their uncertainty."""
+    """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_assets.cli.release_changes import compared  # importing the library takes a second
 
     found = compared(before, after, origin_level or level, destination_level or level)

@@ -36,7 +36,7 @@ def compare_mechanisms(
     runs: Annotated[int | None, typer.Option(help="Number of runs for each mechanism and epsilon.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to which tables and figures are copied.")] = None,
 ) -> None:
-    """Compare mechanisms by their errors on synthetic or public data; killed at any point, it goes on from there."""
+    """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
     from od_assets.runs.run_comparison import declared_or_given, run_comparison  # importing Dagster takes half a second
 
     component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)

@@ -22,7 +22,7 @@ def forecast(
     to: Annotated[Path | None, typer.Option(help="Folder to which the table and the figure are written.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the errors to expect of a release, simulated on what is public already. Spends nothing."""
+    """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
     from od_assets.cli.release_forecast import forecast_of  # Dagster takes half a second to import
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import planned_period

@@ -45,7 +45,7 @@ def init(
         typer.Option("--set", help="Any other field, such as geography.unknown=264; can be given more than once."),
     ] = None,
 ) -> None:
-    """Declare a release of your own: ask what no option says, write two files, and plan. Releases nothing."""
+    """Declare a new release: ask for what no option states, write two files, and plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of  # importing Dagster takes half a second
 
     given = {

@@ -94,9 +94,9 @@ QUESTIONS = (
         "neighbours", "bounded (one replaced) or unbounded (one added or removed)", "domain:neighbours", "bounded"
     ),
     Question("epsilon", "Epsilon of one release", "privacy.epsilon", None),
-    Question("delta", "Its delta", "privacy.delta", None),
+    Question("delta", "Delta of one release", "privacy.delta", None),
     Question("cap", "Cap of the data set in rho, if it is not five times the plan", "domain:cap.rho"),
-    Question("reason", "Reason for that cap", "domain:cap.reason"),
+    Question("reason", "Reason for the cap", "domain:cap.reason"),
     Question(
         "settled_seconds",
         "Seconds for which a period's file must be unchanged to be released automatically; empty to run by hand",

@@ -44,7 +44,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
 
 @ledger_app.command("verify")
 def verify_ledger(as_json: Json = False) -> None:
-    """Check that the ledger is whole: no entry edited or missing, none older than its witnesses."""
+    """Check that the ledger is intact: no entry is edited or missing, and it is not older than its witnesses."""
     from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
 
     entries = Warehouse().verify_ledger()

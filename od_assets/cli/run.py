@@ -19,7 +19,7 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="Every period, oldest first.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Release one period, or read it back where it is released: the Dagster job, in this process."""
+    """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
 

@@ -20,7 +20,7 @@ def ui(
         typer.Option(help="Name of a proxy in front of the UI, such as od.example.org; can be given more than once."),
     ] = None,
 ) -> None:
-    """Start the Dagster UI with its daemon, on the project's own history, for whoever opens the printed address."""
+    """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
     prepare_dagster_home()
     os.chdir(project_root())
     modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]

@@ -18,7 +18,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make published releases anew from their measurements, and hold them against bundle, database and ledger."""
+    """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
     from od_assets.resources.verify import verified  # Dagster takes half a second to import
 
     rows = verified(release)

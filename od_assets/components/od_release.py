@@ -232,7 +232,7 @@ class OdRelease(Series):
             known = nearest_known(", ".join(options), tuple(mechanism_named(self.mechanism).options))
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
-                f"mechanism {self.mechanism!r} has no such options ({known})",
+                f"mechanism {self.mechanism!r} does not have the declared options ({known})",
                 next_step="correct the mechanism's options",
             ) from None
 

@@ -288,7 +288,7 @@ class Geography:
             near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
                 "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r}{near}; there are {known}",
+                f"there is no level {name!r}{near}; the levels are {known}",
                 next_step="name one of the geography's levels",
             )
         return self.level_names.index(name)

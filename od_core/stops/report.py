@@ -214,6 +214,6 @@ def _errors(release: StopsRelease) -> Markup:
             " range of the map that cuts a box counts the trips of the box in proportion to the part of the box in"
             " the range, which adds a further error."
         ),
-        table("Drawn noise, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
+        table("Noise, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
         paragraph("For measured errors of range queries, see docs/stops.md of od-release.", note=True),
     )

@@ -95,7 +95,7 @@ class InfTDARefined(InfTDA):
         if self.leaves not in LEAVES:
             raise OdError(
                 "OD-MECHANISM-OPTION",
-                f"there are no leaves {self.leaves!r} ({nearest_known(str(self.leaves), LEAVES)})",
+                f"leaves cannot be {self.leaves!r} ({nearest_known(str(self.leaves), LEAVES)})",
                 next_step="choose chebyshev or empirical_bayes",
             )
         object.__setattr__(self, "u", _dial(self.u))

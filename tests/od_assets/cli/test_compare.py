@@ -86,5 +86,5 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> Non
 
 def test_where_nothing_is_published_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
-    assert "published are none" in refused(OLD, NEW).message
+    assert "published releases: none" in refused(OLD, NEW).message
     assert not list(tmp_path.iterdir())

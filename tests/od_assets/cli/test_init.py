@@ -84,7 +84,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert data_set == {"name": "mine", "unit": "trip", "neighbours": "bounded", "elementary_period": "month"}
     plan = json.loads(CliRunner().invoke(app, ["plan", "mine", "--json"]).stdout)
     assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
-    assert "a month at epsilon 1" in cap["reason"]
+    assert "per month at epsilon 1" in cap["reason"]
     assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
     assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
     assert "zones.csv has the columns region, zone." in result.stdout
