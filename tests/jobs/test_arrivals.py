@@ -132,7 +132,7 @@ def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(pro
     refused = project.run(project.component(name="others", domain__cap={"rho": "0.02", "reason": "for one release"}))
     assert not refused.success
     assert "OD-LEDGER-CAP" in failure_text(refused)
-    assert "the cap 0.02" in failure_text(refused)
+    assert "a cap of 0.02" in failure_text(refused)
     assert not (project.var / "releases" / "others").exists()
     small = project.group_sizes(privacy__epsilon="0.01", domain__cap={"rho": "0.02", "reason": "for one release"})
     assert project.run(small).success  # it asks for what is left
