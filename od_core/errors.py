@@ -6,6 +6,9 @@ import difflib
 import re
 from typing import Self, cast
 
+STAYS_CHARGED = "budget reserved earlier stays charged"
+"""What was spent, where a run fails after its release was reserved."""
+
 
 class OdError(Exception):
     """An error that says what happened, whether budget was spent, and what to do next.

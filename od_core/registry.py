@@ -60,6 +60,6 @@ class Registry(dict[str, Callable[..., T]]):
         except TypeError:
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
-                f"mechanism {mechanism!r} has no such options: {', '.join(options)}",
+                f"mechanism {mechanism!r} does not have the options: {', '.join(options)}",
                 next_step="correct the mechanism's options",
             ) from None

@@ -16,7 +16,7 @@ from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
@@ -120,7 +120,7 @@ def bundle_asset(
                     "OD-PUBLICATION-REFUSED",
                     f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
                     next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
-                    spent="what was set aside before stays charged",
+                    spent=STAYS_CHARGED,
                 )
             current: Any = work.of(warehouse, settings, key)
             release, ledger = current.release(), warehouse.ledger

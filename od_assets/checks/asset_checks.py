@@ -91,7 +91,7 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
 
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
-        {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
+        {"is_a_partition": "Every area lies in exactly one area of the level above, and no zone is listed twice."},
         count_violations,
         partitioned=False,
     )
@@ -113,7 +113,9 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
             )
         return {"meets_expectations": any_unmet(met)}
 
-    asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."
+    asks = (
+        "Records match the schema, with listed codes and dates of the period, except for the allowed share of faults."
+    )
     return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, count_violations)
 
 

@@ -57,9 +57,9 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
 def _level_checks(
     settings: ReleaseSettings, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool
 ) -> AssetChecks:
-    asks = {"non_negative_integers": "Each node once, a whole number of at least 0."}
+    asks = {"non_negative_integers": "Each node appears once, with a whole number of at least 0."}
     if max(levels) > 0:
-        asks["children_sum_to_parents"] = "The children of every node of the level above sum to it."
+        asks["children_sum_to_parents"] = "The children of every node of the level above sum to that node."
 
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work = FlowWork.of(warehouse, settings, settings.key(period))
@@ -103,10 +103,10 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         }
 
     asks = {
-        "meets_expectations": "Listed zones, each pair once, whole numbers of at least 1.",
+        "meets_expectations": "Zones are listed, each pair appears once, and flows are whole numbers of at least 1.",
         "same_at_every_level": "The nodes of every level are the sums of the leaf flows below them.",
-        "total_is_n": "The table sums to n where n is an invariant, else to the estimated root.",
-        "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
+        "total_is_n": "The table sums to n if n is an invariant, otherwise to the estimated root.",
+        "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
     return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, count_violations)
 
@@ -137,10 +137,10 @@ def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
         }
 
     asks = {
-        "are_counts": "Each size of an area once, a whole number of groups of at least 0; listed areas, sizes 0 to K.",
-        "sum_to_totals": "The groups of an area are as many as it has, where the mechanism promises it.",
-        "add_up": "The groups of each size of an area are those of the areas in it, where the mechanism promises it.",
-        "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
+        "are_counts": "Listed areas, sizes 0 to K, each size at most once per area, whole numbers of groups from 0.",
+        "sum_to_totals": "Each area has its public number of groups, if the mechanism guarantees it.",
+        "add_up": "Groups by size of an area equal the sum over the areas in it, if the mechanism guarantees it.",
+        "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
     return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, count_violations)
 
@@ -179,9 +179,9 @@ def _box_checks(settings: StopsSettings) -> AssetChecks:
         }
 
     asks = {
-        "fill_the_grid": "Every cell of the grid lies in one box.",
+        "fill_the_grid": "Every cell of the grid lies in exactly one box.",
         "are_counts": "The count of each box is a whole number of at least 0.",
-        "keep_the_total": "The counts sum to the noisy counts, or to 0 where these are below it.",
-        "spend_is_plan": "The ledger charged what was planned, once for each draw.",
+        "keep_the_total": "The counts sum to the sum of the noisy counts, or to 0 if that sum is negative.",
+        "spend_is_plan": "The ledger charged the planned cost once for each draw.",
     }
     return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, count_violations)

@@ -48,7 +48,7 @@ _WIDTH = 110
 _DIGITS = 3
 """Number of significant digits of a computed cap."""
 
-_NOTHING_YET = {"rho": "1e-30", "reason": "nothing may be spent before the cap is computed"}
+_NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the release is planned."""
 
 
@@ -144,14 +144,14 @@ def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
     if not unclear and not are_pairs_single:
         return None
     found = (
-        f"column {unclear[0]!r} may hold the trips of a row, by its name or since it holds numbers"
+        f"column {unclear[0]!r} may hold the number of trips of a row, judging by its name or its numbers"
         if unclear
-        else "no pair of origin and destination stands twice, as in a table of flows"
+        else "no pair of origin and destination appears twice, as in a table of flows"
     )
     return OdError(
         "OD-TRIPS-ROWS",
         f"{source.name}: {found}; nothing says whether a row is one trip",
-        next_step="give --trips and the column that holds the trips of a row, or --one-row-a-trip true",
+        next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
     )
 
 
@@ -212,7 +212,7 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
         return [f"{error.message}."]
     levels = as_list(answers.get("levels", ""))
     if not any(level in columns for level in levels):
-        return [f"{path.name} has {len(columns)} columns; their names are shown once a level is one of them."]
+        return [f"{path.name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
     return [f"{path.name} has the columns {', '.join(columns)}."]
 
 
@@ -295,8 +295,8 @@ def cap_above(rho: Fraction) -> str:
 
 
 def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
-    per = "in all periods together" if data_set["unit"] == "user" else f"a {data_set['elementary_period']}"
-    return f"room for five releases {per} at epsilon {answers['epsilon']}, lost draws among them"
+    per = "in all periods together" if data_set["unit"] == "user" else f"per {data_set['elementary_period']}"
+    return f"room for five releases {per} at epsilon {answers['epsilon']}, including lost draws"
 
 
 def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -399,7 +399,7 @@ def _removed_where_refused() -> Iterator[list[Path]]:
             else:
                 path.unlink(missing_ok=True)
         if isinstance(error, OdError):
-            step = f"{error.next_step}; what init wrote is removed again"
+            step = f"{error.next_step}; init has removed the files that it wrote"
             raise OdError(
                 error.code,
                 error.message,
@@ -412,4 +412,4 @@ def _removed_where_refused() -> Iterator[list[Path]]:
 
 def _exists(path: Path) -> OdError:
     where = f"{path.parent.name}/{path.name}"
-    return OdError("OD-INIT-EXISTS", f"{where} is there already", next_step="choose another name")
+    return OdError("OD-INIT-EXISTS", f"{where} exists already", next_step="choose another name")

@@ -25,21 +25,27 @@ class TableColumns(Section):
 
     origin: str = "origin"
     destination: str = "destination"
-    trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+    trips: str | None = Field(
+        None, description="Column of the number of trips, for flows; leave out for one row per trip."
+    )
 
 
 class KnownTableSection(Section):
     """A table whose true flows are not confidential."""
 
     name: str
-    marked: str | None = Field(None, description="public or synthetic: without it, nothing is compared with the table.")
+    marked: str | None = Field(
+        None, description="public or synthetic; without it, the table cannot be used for a comparison."
+    )
     flows: str = Field(..., description="Parquet or CSV file.")
     columns: TableColumns = TableColumns()  # type: ignore[call-arg]  # every column has a default
     one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip, though columns that nobody has named may hold trips of a row."
+        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
     )
-    zones: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
-    levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+    zones: str = Field(..., description="CSV or Parquet file with one row per zone; codes are text.")
+    levels: list[str] = Field(
+        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
+    )
 
     def table(self) -> KnownTable:
         """Return the table in the terms of od_core. Raises OdError if it is not marked as public or synthetic."""
@@ -68,11 +74,13 @@ class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's ba
 class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
     """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
 
-    name: str = Field(..., description="Lower-case letters, digits, underscores; prefix of its assets.")
-    owners: list[str] = Field(..., description="team:name or e-mail addresses.")
-    synthetic: list[str] = Field(default_factory=list, description="Synthetic data sets of the paper, by name.")
+    name: str = Field(
+        ..., description="Name of the comparison and prefix of its assets: lower-case letters, digits, underscores."
+    )
+    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
+    synthetic: list[str] = Field(default_factory=list, description="Names of the synthetic data sets of the paper.")
     tables: list[KnownTableSection] = Field(default_factory=list)
-    mechanisms: list[str] | None = Field(None, description="Those to compare; all if left out.")
+    mechanisms: list[str] | None = Field(None, description="Mechanisms to compare; all if left out.")
     epsilons: list[Number] = Field(list[Number](EPSILONS))
     runs: int = NUMBER_OF_RUNS
 
@@ -94,7 +102,9 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
         if self.runs < 1:
-            raise OdError("OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="raise its runs")
+            raise OdError(
+                "OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="set runs to at least 1"
+            )
         return ComparisonSettings(
             self.name,
             self.data_sets(),
@@ -109,13 +119,13 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         job = dg.define_asset_job(
             f"{self.name}_runs",
             selection=dg.AssetSelection.assets([self.name, "runs"]),
-            description="Release one data set with every mechanism, again and again; runs that are there are kept.",
+            description="Release one data set repeatedly with every mechanism; existing runs are kept.",
             owners=self.owners,
         )
         report = dg.define_asset_job(
             f"{self.name}_report",
             selection=dg.AssetSelection.assets([self.name, "tables"], [self.name, "figures"]),
-            description="Tables and figures of all runs that are there.",
+            description="Tables and figures of all existing runs.",
             owners=self.owners,
         )
         return dg.Definitions(assets=with_sources(assets), jobs=[job, report])

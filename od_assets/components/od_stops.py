@@ -24,9 +24,14 @@ class PlacesOfTrips(Section):
     """Columns of the files of records."""
 
     places: list[str] | None = Field(
-        None, description="Codes of a trip's places, in order; the reader's own origin and destination if left out."
+        None,
+        description=(
+            "Columns of the codes of a trip's places, in order; the reader's origin and destination if left out."
+        ),
     )
-    date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
+    date: str | None = Field(
+        None, description="Column of the date or local time of a trip; leave out if each file is one period."
+    )
 
 
 class StopTrips(Records):
@@ -38,13 +43,13 @@ class StopTrips(Records):
 class PlaceMap(Section):
     """Location of the public list of places, and the map that contains them."""
 
-    file: str = Field(..., description="CSV or Parquet with one row a place; codes are text.")
+    file: str = Field(..., description="CSV or Parquet file with one row per place; codes are text.")
     code: str = "zone"
     longitude: str = "longitude"
     latitude: str = "latitude"
-    side: int = Field(256, description="Cells of each side of the map.")
+    side: int = Field(256, description="Number of cells along each side of the map.")
     edges: list[float] | None = Field(
-        None, description="West, east, south and north in degrees; the least map around the places if left out."
+        None, description="West, east, south and north in degrees; the smallest map around the places if left out."
     )
 
 
@@ -93,9 +98,9 @@ class OdStops(Series):
         columns = form.columns_with(date=self.trips.columns.date)
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         if named is not None and len(named) < 2:
-            raise OdError("OD-CONFIG", "a trip has two places at least", next_step="name the columns of its places")
+            raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
         if places.edges is not None and len(places.edges) != 4:
-            raise OdError("OD-CONFIG", "a map has four edges", next_step="name west, east, south and north")
+            raise OdError("OD-CONFIG", "a map needs four edges", next_step="name west, east, south and north")
         west, east, south, north = places.edges or [0.0] * 4
         return StopsSettings(
             name=self.name,

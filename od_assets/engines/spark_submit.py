@@ -19,7 +19,7 @@ from od_assets.engines.steps import STEPS
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import use_session
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
 
 
@@ -29,7 +29,7 @@ def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argumen
 
     settings = work.settings
     if settings.engine is None:
-        raise OdError("OD-ENGINE", "nothing is submitted without Spark", next_step="report this defect")
+        raise OdError("OD-ENGINE", "a step was submitted without a Spark section", next_step="report this defect")
     folder = work.warehouse.confidential.subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
@@ -50,9 +50,9 @@ def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argumen
     if not said:
         raise OdError(
             "OD-SPARK-SUBMIT",
-            "spark-submit ended without a word of the step",
+            "spark-submit ended without an outcome of the step",
             next_step=f"read confidential/spark/{log.name}, then run the release again",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
     log.unlink(missing_ok=True)
     if "code" in said[-1]:
@@ -70,7 +70,7 @@ def main() -> None:
     with open_dagster_pipes() as pipes:
         warehouse, outcome = Warehouse(), {"done": ""}
         try:
-            with warehouse.confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+            with warehouse.confidential.errors_stay_inside(spent=STAYS_CHARGED):
                 settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")

@@ -162,9 +162,9 @@ class ReleaseWork(Generic[P, G]):
         if not self.is_drawn and (warehouse.bundle(key).exists() or is_stored(warehouse.database, key)):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"{key} is public, but the ledger knows nothing of it",
-                next_step="restore the ledger and the confidential folder; nothing is drawn without them",
-                spent="what was spent before is not known",
+                f"{key} is public, but the ledger does not record it",
+                next_step="restore the ledger and the confidential folder; without them, nothing is drawn",
+                spent="the budget spent earlier is unknown",
             )
         warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
 

@@ -51,7 +51,9 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         """Return the ledger without creating one. Raises OdError if there is none, since nothing was released."""
         if not (self.var / "ledger.sqlite").exists() and not (self.var / "confidential" / "ledger.head").exists():
             raise OdError(
-                "OD-LEDGER-ABSENT", "there is no ledger yet: nothing was ever released here", next_step="run a release"
+                "OD-LEDGER-ABSENT",
+                "there is no ledger yet, because nothing was released here",
+                next_step="run a release",
             )
         return self.ledger
 

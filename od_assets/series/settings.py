@@ -60,7 +60,7 @@ class Sides:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
-                next_step="leave destination_geography out: one list is of both",
+                next_step="leave destination_geography out, because one list serves both",
             )
 
     @classmethod
@@ -235,9 +235,9 @@ class SeriesSettings(ABC, Generic[P, G]):
         if asked > allowed:
             raise OdError(
                 "OD-LEDGER-CAP",
-                f"one release of {self.name} asks for rho {float(asked):.6g}, above the cap {float(allowed):.6g} of"
-                f" data set {self.domain.name!r}",
-                next_step="ask for less, or raise the cap with a stated reason",
+                f"one release of {self.name} needs rho {float(asked):.6g}, which exceeds the cap {float(allowed):.6g}"
+                f" of data set {self.domain.name!r}",
+                next_step="request a smaller budget, or raise the cap and state a reason",
             )
         refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.steps))
         return plan
@@ -286,7 +286,7 @@ class TreeSettings(SeriesSettings[P, G]):
         """See :attr:`SeriesSettings.listed_columns`."""
         areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.zones.levels)
         named = COORDINATES if self.zones.coordinates else ()
-        degrees = (Column(name, "number", name, "Degrees, of the zone.") for name in named)
+        degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
         return (*areas, *degrees)
 
     @property

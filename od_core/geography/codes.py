@@ -38,28 +38,28 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a row without a code")
+                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing code")
             raise _fault(
                 "OD-GEOGRAPHY-NOT-TEXT",
-                f"column {name!r} holds a code that is not text;"
-                " codes read as numbers lose their leading zeros: read the column as text",
+                f"column {name!r} contains a code that is not text;"
+                " codes read as numbers lose their leading zeros, so read the column as text",
                 f"code {value!r}",
             )
         if not value.strip():
             raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
         if value != value.strip():
-            message = f"column {name!r} holds a code with spaces around it"
+            message = f"column {name!r} contains a code with leading or trailing spaces"
             raise _fault("OD-GEOGRAPHY-PADDED-CODE", message, f"code {value!r}")
         if len(value) > MAX_CODE_LENGTH:
             raise _fault(
                 "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r} holds a code of more than {MAX_CODE_LENGTH} characters",
+                f"column {name!r} contains a code of more than {MAX_CODE_LENGTH} characters",
                 f"the code that begins with {value[:20]!r} has {len(value)} characters",
             )
         if _FORMULA.search(value) or not value.isprintable():
             raise _fault(
                 "OD-GEOGRAPHY-FORMULA",
-                f"column {name!r} holds a code that could run as a formula in a spreadsheet, or cannot be printed",
+                f"column {name!r} contains a code that a spreadsheet could run as a formula or that is unprintable",
                 f"code {value!r}",
             )
 
@@ -70,7 +70,7 @@ def check_case(codes: Sequence[str], name: str) -> None:
     for code in codes:
         other = seen.setdefault(code.casefold(), code)
         if other != code:
-            message = f"column {name!r} holds codes that differ in case alone"
+            message = f"column {name!r} contains codes that differ only in case"
             raise _fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
 
 
@@ -89,7 +89,7 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
     """
     if any(one in columns for one in expected):
         return _fault(code, f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
-    message = f"{table} has no column {name!r}, nor any other of the columns that are expected"
+    message = f"{table} has no column {name!r} and none of the other expected columns"
     return _fault(code, message, f"its columns: {list(columns)!r}")
 
 
@@ -114,7 +114,7 @@ def degrees(column: pd.Series, name: str) -> Degrees:
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
-        raise _coordinates_fault(f"column {name!r} has a value that is no number of degrees") from None
+        raise _coordinates_fault(f"column {name!r} has a value that is not a number of degrees") from None
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
@@ -122,14 +122,16 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     if coordinates.shape != (len(zones), 2):
         raise OdError(
             "OD-GEOGRAPHY-SHAPE",
-            "there is not one latitude and one longitude for each zone",
+            "the coordinates do not have exactly one latitude and one longitude for each zone",
             next_step="correct the public geography",
         )
     absent = np.isnan(coordinates).all(axis=1)
     wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
     if wrong.any():
         zone = zones[int(np.flatnonzero(wrong)[0])]
-        raise _coordinates_fault("a zone has no such place: its degrees are half or out of range", f"zone {zone!r}")
+        raise _coordinates_fault(
+            "a zone has invalid coordinates: one of the two is missing, or a value is out of range", f"zone {zone!r}"
+        )
 
 
 def _coordinates_fault(message: str, detail: str | None = None) -> OdError:

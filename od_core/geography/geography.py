@@ -72,16 +72,18 @@ class Geography:
     def __post_init__(self) -> None:
         if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
             raise _fault(
-                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry a level, the whole space included"
+                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry per level, including the whole space"
             )
         _check_level_names(self.levels)
         if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
-            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the one area {WHOLE_SPACE!r}")
+            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the single area {WHOLE_SPACE!r}")
         for level in range(1, self.depth + 1):
             check_codes(self.codes[level], self.levels[level - 1])
             twice = _first_repeated(self.codes[level])
             if twice is not None or not np.issubdtype(np.asarray(self.parents[level]).dtype, np.integer):
-                raise _fault("OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r}: an area twice, or no parents")
+                raise _fault(
+                    "OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r} lists an area twice or has no parents"
+                )
             above = np.asarray(self.parents[level], dtype=np.int32)
             every_parent = np.arange(self.size(level - 1), dtype=np.int32)
             if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
@@ -93,7 +95,7 @@ class Geography:
         if self.unknown is not None and self.unknown not in self.codes[-1]:
             raise _fault(
                 "OD-GEOGRAPHY-UNKNOWN-ZONE",
-                f"the zone for unknown places, {self.unknown!r}, is not in the zone list",
+                f"the zone for unknown places {self.unknown!r} is not in the zone list",
                 nearest_only(self.unknown, self.zones) or None,
             )
 
@@ -201,7 +203,7 @@ class Geography:
             parent = next(given) if listed else WHOLE_SPACE
             if area == WHOLE_SPACE:
                 if listed:
-                    message = f"the whole space, {area!r}, lies within another area"
+                    message = f"the whole space {area!r} lies within another area"
                     raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
                 continue
             if area in parent_of:
@@ -224,13 +226,13 @@ class Geography:
             if len(path) != depth:
                 raise _fault(
                     "OD-GEOGRAPHY-DEPTH",
-                    "zones lie at different depths; all zones must be equally deep",
+                    "the zones lie at different depths; all zones must lie at the same depth",
                     f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
                 )
         names = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
         _check_level_names(names)
         if len(names) != depth:
-            message = f"{len(names)} level names do not fit the depth of the area list"
+            message = f"{len(names)} level names do not match the depth of the area list"
             raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
         return cls._from_columns(list(zip(*zone_paths, strict=True)), names, unknown, version)
 
@@ -286,7 +288,7 @@ class Geography:
             near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
                 "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r}{near}; there are {known}",
+                f"there is no level {name!r}{near}; the levels are {known}",
                 next_step="name one of the geography's levels",
             )
         return self.level_names.index(name)
@@ -337,7 +339,9 @@ class Geography:
         """
         if isinstance(codes, str):
             raise OdError(
-                "OD-AREA-LIST", f"{codes[:60]!r} is one text, not a list of areas", next_step="give a list of codes"
+                "OD-AREA-LIST",
+                f"{codes[:60]!r} is a single text, not a list of areas",
+                next_step="give a list of codes",
             )
         known = {code: number for number, code in enumerate(self.codes[level])}
         numbers = [known.get(code, -1) if isinstance(code, str) else -1 for code in codes]
@@ -346,7 +350,7 @@ class Geography:
             raise OdError(
                 "OD-AREA-UNKNOWN",
                 f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}",
-                next_step="name areas of that level; the table of areas lists them",
+                next_step="name areas of that level, which the table of areas lists",
             )
         return np.isin(self.ancestors(level), numbers)
 
@@ -400,10 +404,12 @@ def _check_level_names(names: tuple[str, ...]) -> None:
         raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
     for name in names:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
-            raise _fault("OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not a plain name")
+            raise _fault(
+                "OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
+            )
         check_codes([name], "level names")
         if name == WHOLE_SPACE:
-            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} stands for the whole space")
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} is reserved for the whole space")
     twice = _first_repeated(list(names))
     if twice is not None:
         raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
@@ -412,7 +418,7 @@ def _check_level_names(names: tuple[str, ...]) -> None:
 def _check_named_once(table: pd.DataFrame) -> None:
     twice = _first_repeated([str(column) for column in table.columns])
     if twice is not None:
-        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column twice", f"column {twice!r}")
+        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column more than once", f"column {twice!r}")
 
 
 def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:

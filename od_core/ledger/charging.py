@@ -45,14 +45,18 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
             source is not a backend of this library.
     """
     if (ledger is None) != (release_id is None):
-        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
+        raise OdError(
+            "OD-RELEASE-KEY",
+            "a ledger needs a release_id, and a release_id needs a ledger",
+            next_step="give both, or neither",
+        )
     if ledger is None or release_id is None:
         return None
     if backend_name(noise) is None:
         raise OdError(
             "OD-NOISE-UNCERTIFIED",
-            "this noise source is no backend of this library, so nothing can be charged or published with it",
-            next_step="use a named noise backend",
+            "this noise source is not a backend of this library, so a release with it cannot be charged or published",
+            next_step="use one of the named noise backends",
         )
     return Charged(ledger, ReleaseKey.parse(release_id))
 

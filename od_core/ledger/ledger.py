@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap
 from od_core.ledger.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
@@ -104,7 +104,7 @@ class Ledger:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-                    next_step="use the declared unit and neighbours; two promises of different kinds do not coexist",
+                    next_step="use the declared unit and neighbours; a data set has only one kind of promise",
                 )
             caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
             cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
@@ -114,7 +114,7 @@ class Ledger:
                 raise OdError(
                     "OD-LEDGER-CAP-REASON",
                     f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
-                    " without a reason that was never given before",
+                    " without a new reason",
                     next_step="state why in the privacy domain's cap reason",
                 )
             entries.append(CAP, domain.name, content=cap)
@@ -139,8 +139,8 @@ class Ledger:
             if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
-                    f"the release's unit is not that of the privacy domain {domain!r}",
-                    next_step="declare the domain once, with the unit and neighbours of all its releases",
+                    f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
+                    next_step="declare the domain once, and use its unit and neighbours in all its releases",
                 )
             periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
             check_cap(entries, domain, periods, plan.charge)
@@ -176,7 +176,7 @@ class Ledger:
             if row is None or row["kind"] == MEASURED:
                 raise OdError(
                     "OD-LEDGER-STATE",
-                    f"level {level} of {key} is {'not set aside' if row is None else 'measured already'}",
+                    f"level {level} of {key} is {'not reserved' if row is None else 'already measured'}",
                     next_step="run the whole release again",
                 )
             draw = int(row["draw"])
@@ -202,7 +202,7 @@ class Ledger:
             if row is None or row["kind"] != DRAWING or row["draw"] != draw:
                 raise OdError(
                     "OD-LEDGER-STATE",
-                    f"level {level} of {key} is not being drawn, or is by another run",
+                    f"level {level} of {key} is not being drawn, or another run is drawing it",
                     next_step="run the release again",
                 )
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
@@ -351,7 +351,7 @@ class Ledger:
                 raise OdError(
                     "OD-DOMAIN-UNDECLARED",
                     f"the privacy domain {domain!r} is not declared",
-                    next_step="run a release of it",
+                    next_step="run a release of that domain",
                 )
             content = declared["content"]
             periods = charged_periods(Period(period), content["elementary_period"], content["unit"])
@@ -404,15 +404,15 @@ def _refuse_other_charges(plan: Plan) -> None:
         refuse_other_charge(_noise_of(step.noise_facts), step.charge)
         expected = neighbours.sensitivity_squared(step.level)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
-            raise _wrong(f"the sensitivity of level {step.level} is not that of the unit")
+            raise _wrong(f"the sensitivity of level {step.level} does not match the unit")
     charges = [step.charge for step in plan.steps]
     stated, asked = plan.charge, sum((charge.as_rho for charge in charges), start=Fraction(0))
     if (stated.as_rho, stated.delta) != (asked, sum((charge.delta for charge in charges), start=Fraction(0))):
-        raise _wrong("the charge of the whole plan is not the sum of its steps")
+        raise _wrong("the charge of the whole plan does not equal the sum of the charges of its steps")
 
 
 def _wrong(message: str) -> OdError:
-    step = "make plans by the functions of this library; if you did, report this defect"
+    step = "make plans with the functions of this library; if you did, report this defect"
     return OdError("OD-CHARGE", message, next_step=step)
 
 
@@ -427,8 +427,8 @@ def _hold_to(entries: Entries, witnesses: Mapping[str, EntryName]) -> None:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 f"{release} is public, but the ledger lacks the entry that its certificate names",
-                next_step="restore the newest ledger; an older one has forgotten what was spent",
-                spent="what was set aside before stays charged",
+                next_step="restore the newest ledger; an older one does not record all that was spent",
+                spent=STAYS_CHARGED,
             )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
 from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
@@ -130,7 +130,7 @@ class DurableMeasurements:
                 "OD-MEASUREMENT-ABSENT",
                 f"level {step.level} of {self.key} is not measured",
                 next_step="run the release",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
         path = self._path(step.level, state.draw)
         if not path.exists() and kept_digest(self.store, step.level) == state.digest:
@@ -141,7 +141,7 @@ class DurableMeasurements:
                 "OD-MEASUREMENT-CHANGED",
                 f"the measurement of level {step.level} of {self.key} is {'changed' if path.exists() else 'missing'}",
                 next_step=f"restore {path.name}, or the files of its parts, in the confidential folder from a backup",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
         return NoisyVector(path)
 
@@ -163,9 +163,9 @@ class DurableMeasurements:
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"level {level} of {self.key} has a measurement that the ledger knows nothing of",
-                next_step="restore the newest ledger; an older one has forgotten what was spent",
-                spent="what was set aside before stays charged",
+                f"level {level} of {self.key} has a measurement that the ledger does not record",
+                next_step="restore the newest ledger; an older one does not record all that was spent",
+                spent=STAYS_CHARGED,
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import RESERVED, Entries
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan
@@ -28,7 +28,7 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
             raise OdError(
                 "OD-DOMAIN-CONFLICT",
                 f"releases of {key.release} are charged to data set {row['domain']!r}, not to {domain!r}",
-                next_step="name the data set that was charged before, or give the series another name",
+                next_step="declare the data set that was charged earlier, or rename the series",
             )
 
 
@@ -46,9 +46,9 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     free = next(revision for revision in count(key.revision + 1) if revision not in taken)
     raise OdError(
         "OD-GEOGRAPHY-CHANGED",
-        f"{key} is over other areas than {changed} of the same revision: {changed.period} has"
+        f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
         f" {_areas_text(others[changed])}, {key.period} has {_areas_text(now)}",
-        next_step=f"restore the zone list, or begin with the new one in a new revision: set revision: {free}",
+        next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
     )
 
 
@@ -73,7 +73,7 @@ def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: 
     if changed:
         raise OdError(
             "OD-REPLAY-PLAN-CHANGED",
-            f"{key} was set aside with other settings; changed: {', '.join(changed)}",
+            f"{key} was reserved with different settings; changed: {', '.join(changed)}",
             next_step="restore the settings, or give the release a new revision, which is charged again",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )

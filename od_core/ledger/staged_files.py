@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_durably
 from od_core.ledger.identity import Counted
 from od_core.privacy.plan import Plan, PlannedRelease
@@ -54,7 +54,7 @@ class StagedFiles:
                 "OD-STAGED-OTHER-PLAN",
                 "the records were counted for another geography, or with other settings",
                 next_step="run the whole release: it counts them anew",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
 
     def path(self, name: str) -> Path:
@@ -112,7 +112,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
                 "OD-STAGED-FILE-CHANGED",
                 f"the staged {self.table_name} are not what the measurements of the release give",
                 next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
 
     def _save(self, name: str, table: pa.Table) -> Path:
@@ -127,5 +127,5 @@ def missing_file(name: str) -> OdError:
         "OD-STAGED-FILE-MISSING",
         f"{name} of this release is not there yet, or was removed",
         next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
-        spent="what was set aside before stays charged",
+        spent=STAYS_CHARGED,
     )

@@ -63,7 +63,7 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
     if not 0 < delta < 1:
         raise OdError(
             "OD-BUDGET-DELTA",
-            "delta must be above 0 and below 1: a pair that one unit alone uses is listed at times",
+            "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list",
             next_step="correct the budget",
         )
     m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)

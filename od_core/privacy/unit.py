@@ -52,14 +52,16 @@ class PrivacyUnit:
             raise _fault("OD-UNIT-UNKNOWN", f"there is no neighbour relation {self.neighbours!r} ({known})")
         if self.kind == "trip":
             if self.column is not None or self.max_trips not in (None, 1):
-                raise _fault("OD-UNIT-OPTIONS", "unit 'trip' takes no user column and no max_trips; use unit 'user'")
+                raise _fault("OD-UNIT-OPTIONS", "unit 'trip' does not take a user column or max_trips; use unit 'user'")
             if self.max_weight is not None and not _is_weight(self.max_weight):
-                raise _fault("OD-UNIT-MAX-WEIGHT", "max_weight is a whole number from 1 to 2^20, or left out")
+                raise _fault("OD-UNIT-MAX-WEIGHT", "max_weight must be a whole number from 1 to 2^20, or left out")
             return
         if self.max_weight is not None:
-            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} takes no max_weight: a user's records count 1 each")
+            raise _fault(
+                "OD-UNIT-OPTIONS", f"unit {self.kind!r} does not take max_weight: each record of a user counts 1"
+            )
         if not isinstance(self.column, str) or not self.column.strip():
-            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of the user id")
+            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of user ids")
         if isinstance(self.max_trips, bool) or not isinstance(self.max_trips, int) or self.max_trips < 1:
             raise _fault("OD-UNIT-MAX-TRIPS", f"unit {self.kind!r} needs max_trips, a whole number of at least 1")
 
@@ -88,7 +90,7 @@ class PrivacyUnit:
         if self.max_weight is not None:
             raise OdError(
                 "OD-UNIT-WEIGHTS",
-                f"{what} count every record as 1, and their noise covers no weight",
+                f"{what} count every record as 1, and their noise does not cover weights",
                 next_step="leave out max_weight, or release flows by a mechanism that measures every level",
             )
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
@@ -42,7 +42,10 @@ def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey,
     except (OdError, OSError, ValueError, KeyError, TypeError):
         raise OdError(
             "OD-PREVIOUS-ABSENT",
-            f"the bundle of {key}, which this release is compared with, is missing or damaged",
-            next_step=f"restore it, or remove what is left of it and run {key.release} {key.period}: the same bytes",
-            spent="what was set aside before stays charged",
+            f"the bundle of {key}, with which this release is compared, is missing or damaged",
+            next_step=(
+                f"restore it, or remove its remains and run {key.release} {key.period} again, which gives the same"
+                " bytes"
+            ),
+            spent=STAYS_CHARGED,
         ) from None

@@ -46,7 +46,7 @@ def changed(what: str) -> OdError:
     """Return the error for a published table that does not fit its certificate."""
     return OdError(
         "OD-BUNDLE-CHANGED",
-        f"the published {what} are not those that the certificate and the noisy measurements give",
+        f"the published {what} differ from those that the certificate and the noisy measurements give",
         next_step="restore the release, or read it with the software that the certificate names",
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.charging import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
@@ -174,7 +174,7 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
             "OD-STOPS-CHARGE",
             f"a path of {plan.mechanism.name} has not spent epsilon {plan.step.epsilon}, all of it and no more",
             next_step="report this defect",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
 
 
@@ -201,7 +201,7 @@ def _no_boxes() -> OdError:
         "OD-STOPS-BOXES",
         "the measurement is no list of boxes of this grid",
         next_step="read it with the plan that it was made with",
-        spent="what was set aside before stays charged",
+        spent=STAYS_CHARGED,
     )
 
 
@@ -232,7 +232,7 @@ def whole_counts(noisy: Counts) -> Counts:
             "OD-STOPS-OVERFLOW",
             "the noisy counts sum to more than 64-bit arithmetic holds",
             next_step="raise epsilon",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
     counts = np.maximum(noisy, 0)
     excess = int(counts.sum()) - int(noisy.sum())  # more than the sum of the counts if the total is negative

@@ -74,10 +74,10 @@ class Measurement:
         if sum(map(len, families)) != len(self.noisy):
             raise OdError(
                 "OD-MEASUREMENT-LENGTH",
-                f"the measurement of level {self.step.level} has {len(self.noisy)} values, not one for each child of"
-                " the nodes above",
+                f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have one for"
+                " each child of the nodes above",
                 next_step="restore the measurement file from the archive",
-                spent="the level's charge stands",
+                spent="the level stays charged",
             )
         return zip(families, self.noisy.pieces(map(len, families)), strict=True)
 

@@ -89,13 +89,13 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise OdError(
                 "OD-MECHANISM-OPTION",
-                "keep_all_cap is a number of leaf pairs, a whole number of at least 0",
+                "keep_all_cap must be a whole number of leaf pairs, at least 0",
                 next_step="correct the option of the mechanism",
             )
         if self.leaves not in LEAVES:
             raise OdError(
                 "OD-MECHANISM-OPTION",
-                f"there are no leaves {self.leaves!r} ({nearest_known(str(self.leaves), LEAVES)})",
+                f"leaves cannot be {self.leaves!r} ({nearest_known(str(self.leaves), LEAVES)})",
                 next_step="choose chebyshev or empirical_bayes",
             )
         object.__setattr__(self, "u", _dial(self.u))
@@ -125,7 +125,7 @@ def _dial(u: object) -> Fraction:
     if not _LEAST_U <= dial <= _MOST_U:
         raise OdError(
             "OD-MECHANISM-OPTION",
-            "u is a number of standard deviations from 1/10 to 100",
+            "u must be a number of standard deviations from 1/10 to 100",
             next_step="correct the option of the mechanism",
         )
     return dial

@@ -193,7 +193,7 @@ def _differing_columns(public: Release, rebuilt: Release) -> Iterator[str]:
     """Check that the published leaves follow from the measurements."""
     for name in ("origin", "destination", "trips"):
         if not np.array_equal(getattr(public.leaves, name), getattr(rebuilt.leaves, name)):
-            yield f"the {name} column is not what the measurements give"
+            yield f"the {name} column differs from the result of the measurements"
 
 
 def _sums(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:

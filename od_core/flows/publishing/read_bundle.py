@@ -43,7 +43,7 @@ def open_flows(
         return _release(*_from_bundle(place, asked))
     if place.is_file():
         return _release(*_from_database(place, asked))
-    raise absent(f"there is no bundle or database at {place.name}")
+    raise absent(f"{place.name} is not a bundle or database")
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Asked:
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
         if len(series) > 1:
-            raise absent(f"there are several series; name one of {', '.join(series)}")
+            raise absent(f"the database has several series; name one of {', '.join(series)}")
         if not matching:
-            raise absent(f"no such release; there are {', '.join(map(str, sorted(keys))) or 'none'}")
+            raise absent(f"there is no such release; published releases: {', '.join(map(str, sorted(keys))) or 'none'}")
         return max(matching)
 
 
@@ -93,12 +93,12 @@ _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:
     if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
-        raise absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
+        raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     missing = [
         name for name in (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE) if not (folder / name).exists()
     ]
     if missing:
-        raise absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
+        raise absent(f"{folder.name} is not a complete bundle: {missing[0]} is missing")
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
     areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
@@ -118,7 +118,7 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
             measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
     except duckdb.Error:
         raise absent(
-            f"{file.name} is not a release database, or is open elsewhere for writing or with other settings"
+            f"{file.name} is not a release database, or is open elsewhere for writing or with different settings"
         ) from None
     return json.loads(text), areas, flows, measured
 
@@ -134,8 +134,8 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
     if others and not any(map(asked.matches, flows)):
         raise OdError(
             "OD-RELEASE-KIND",
-            f"{max(others)} is not a release of flows, and those alone are opened from a database",
-            next_step="open its bundle, or look at its tables in the database with DuckDB",
+            f"{max(others)} is not a release of flows, and only flows can be opened from a database",
+            next_step="open its bundle, or read its tables in the database with DuckDB",
         )
     return asked.newest(flows)
 

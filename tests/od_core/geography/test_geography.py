@@ -374,7 +374,7 @@ def test_zones_in_some_areas_are_those_whose_path_goes_through_one(zones, data):
         ([2], "OD-AREA-UNKNOWN: level 'town' has no area '2'"),
         ([None], "OD-AREA-UNKNOWN: level 'town' has no area 'None'"),
         ([["02"]], "OD-AREA-UNKNOWN: level 'town' has no area"),
-        ("02", "OD-AREA-LIST: '02' is one text"),
+        ("02", "OD-AREA-LIST: '02' is a single text"),
     ],
 )
 def test_areas_that_a_level_lacks_are_named(codes, message):

@@ -196,7 +196,7 @@ def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole,
     stated.update(bytes=len(damaged), hash=f"sha256:{hashlib.sha256(damaged).hexdigest()}")
     (copied / "datapackage.json").write_text(json.dumps(package, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     sealed_again(copied)
-    assert list(bundle_faults(copied)) == [f"{name} cannot be read, though it is what its checksum says"]
+    assert list(bundle_faults(copied)) == [f"{name} cannot be read, although it matches its checksum"]
     with staged_bundle(release(), facts(release()), copied):
         pass
     assert content(copied) == content(whole)

@@ -158,7 +158,7 @@ def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
         with pytest.raises(OdError) as refused:
             FLOWS.store(database, release(), second, facts(release(), second))
         assert refused.value.code == "OD-DATABASE-LOCKED"
-        assert "release.duckdb is held by another process" in refused.value.message
+        assert "release.duckdb is open in another process" in refused.value.message
         assert contents(database) == before
 
         monkeypatch.setattr(store_module, "_LOCK_SECONDS", 30.0)

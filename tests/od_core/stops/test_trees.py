@@ -211,7 +211,7 @@ def test_dividing_moves_rows_and_loses_none():
 def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
     monkeypatch.setattr(nodes_module, "MAX_BOXES", 100)
     points = np.random.default_rng(1).integers(0, 64, (100_000, 2)).astype(np.int32)
-    with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*set aside before stays charged"):
+    with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*budget reserved earlier stays charged"):
         MECHANISMS.make(name).draw(points, Grid((64, 64)), Path(Recorded(1), 1, Fraction(10)))
 
 
