@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from od_core.errors import OdError, nearest_known
@@ -23,9 +23,15 @@ def choose(what: str, name: object, known: Mapping[str, T], *, code: str, next_s
     Raises:
         OdError: the name is unknown; the message has the nearest known one, or all of them.
     """
-    if isinstance(name, str) and name in known:
-        return known[name]
-    raise OdError(code, f"there is no {what} {name!r} ({nearest_known(name, tuple(known))})", next_step=next_step)
+    refuse_unknown(what, name, known, code=code, next_step=next_step)
+    return known[str(name)]
+
+
+def refuse_unknown(what: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
+    """Refuse a name that is not known; see :func:`choose`. Raises OdError."""
+    if not isinstance(name, str) or name not in known:
+        hint = nearest_known(name, tuple(known))
+        raise OdError(code, f"there is no {what} {name!r} ({hint})", next_step=next_step)
 
 
 class Registry(dict[str, Callable[..., T]]):

@@ -27,7 +27,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
 from od_core.flows.projection.chebyshev import intopt
-from od_core.ledger.ledger import look_at_ledger
+from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.lock import LOCK_NAME
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.publication.bundle import ledger_entries

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography.geography import WHOLE_SPACE, Geography, Numbers
+from od_core.geography.codes import WHOLE_SPACE
+from od_core.geography.geography import Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
 """Share of trips within the own town in the Italy-shaped sets, as far as the number of pairs allows it."""

@@ -23,12 +23,8 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, Step, plan_defect
-from od_core.privacy.stability import laplace_scale, sensitivity_of_leaves, stability_threshold
+from od_core.privacy.stability import laplace_scale, laplace_variance, sensitivity_of_leaves, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
-
-_NO_NOISE = 300
-"""Value of 1 / (2 scale) from which the variance, here below 10^-259, is not computed in floats, which would
-overflow."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +374,7 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
     return ThresholdStep(
         depth,
         unit.sensitivity_squared,
-        _laplace_variance(scale),
+        laplace_variance(scale),
         charge.as_rho,
         sensitivity=sensitivity_of_leaves(unit),
         epsilon=charge.epsilon,
@@ -386,12 +382,6 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
         scale=scale,
         threshold=max(1, stability_threshold(unit, budget.epsilon, budget.delta)),  # below 1 only if delta is near 1
     )
-
-
-def _laplace_variance(scale: Fraction) -> Fraction:
-    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), to floating-point precision."""
-    half = 1 / (2 * float(scale))
-    return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 
 
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:

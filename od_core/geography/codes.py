@@ -137,3 +137,77 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
 def _coordinates_fault(message: str, detail: str | None = None) -> OdError:
     next_step = "correct the public geography"
     return OdError("OD-GEOGRAPHY-COORDINATES", message, next_step=next_step, confidential_detail=detail)
+
+
+# Names of levels, and areas with their parents.
+
+
+WHOLE_SPACE = "all"
+"""Code of the single area of level 0."""
+
+
+def check_level_names(names: tuple[str, ...]) -> None:
+    """Check that levels have plain names, each once, and none that of the whole space. Raises OdError."""
+    if not names:
+        raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or name != name.strip():
+            raise _fault(
+                "OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
+            )
+        check_codes([name], "level names")
+        if name == WHOLE_SPACE:
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} is reserved for the whole space")
+    twice = first_repeated(list(names))
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
+
+
+def check_named_once(table: pd.DataFrame) -> None:
+    """Check that a list has no two columns of one name. Raises OdError."""
+    twice = first_repeated([str(column) for column in table.columns])
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column more than once", f"column {twice!r}")
+
+
+def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
+    """Check that every area of the second column has only one parent in the first. Raises OdError."""
+    parent_of: dict[str, str] = {}
+    for parent, area in zip(*columns, strict=True):
+        if parent_of.setdefault(area, parent) != parent:
+            both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
+            raise _fault(
+                "OD-GEOGRAPHY-TWO-PARENTS",
+                f"an area of level {names[1]!r} lies in two areas of level {names[0]!r}",
+                f"{names[1]} {area!r} lies in {both[0]!r} and {both[1]!r}",
+            )
+
+
+def first_repeated(codes: Sequence[str]) -> str | None:
+    """Return the first code that is listed again; None if there is none."""
+    seen: set[str] = set()
+    for code in codes:
+        if code in seen:
+            return code
+        seen.add(code)
+    return None
+
+
+def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
+    """Add the path of ``area`` from the first level down to ``paths``, and those of all areas above it."""
+    climb: list[str] = []
+    on_climb: set[str] = set()
+    while area not in paths:
+        if area in on_climb:
+            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
+        if area not in parent_of:
+            raise _fault(
+                "OD-GEOGRAPHY-PARENT-UNLISTED",
+                "an area has a parent that is not in the list",
+                f"area {climb[-1]!r} has the parent {area!r}",
+            )
+        climb.append(area)
+        on_climb.add(area)
+        area = parent_of[area]
+    for below in reversed(climb):
+        paths[below] = (*paths[parent_of[below]], below)

@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
+from od_core.registry import refuse_unknown
 
 TreeOrder = Literal["destination", "origin"]
 
@@ -132,12 +133,8 @@ class FlowTree:
     _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.order not in ("destination", "origin"):
-            raise OdError(
-                "OD-TREE-UNKNOWN",
-                f"there is no tree {self.order!r} ({nearest_known(str(self.order), ('destination', 'origin'))})",
-                next_step="choose 'destination' or 'origin'",
-            )
+        step = "choose 'destination' or 'origin'"
+        refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
         if self.origin.depth != self.destination.depth:
             raise OdError(
                 "OD-TREE-DEPTH",

@@ -9,8 +9,9 @@ from fractions import Fraction
 from numbers import Rational
 from typing import Any
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.privacy import accounting, privacy_loss
+from od_core.registry import refuse_unknown
 
 Number = int | float | str | Fraction
 
@@ -269,17 +270,15 @@ def exact_fraction(name: str, value: object) -> Fraction:
 
 def check_conversion(name: str) -> None:
     """Check that a conversion exists. Raises OdError with the nearest known one if it does not."""
-    if name not in (known_names := ("exact", *accounting.CONVERSIONS)):
-        known = nearest_known(name, known_names)
-        raise _fault("OD-BUDGET-CONVERSION", f"there is no conversion {name!r} ({known})")
+    known = ("exact", *accounting.CONVERSIONS)
+    refuse_unknown("conversion", name, known, code="OD-BUDGET-CONVERSION", next_step="correct the budget")
 
 
 def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
     if isinstance(shares, str):
         if shares == "geometric":
             raise _fault("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
-        if shares not in RULES:
-            raise _fault("OD-BUDGET-SHARES", f"there is no rule of shares {shares!r} ({nearest_known(shares, RULES)})")
+        refuse_unknown("rule of shares", shares, RULES, code="OD-BUDGET-SHARES", next_step="correct the budget")
         return shares
     if not hasattr(shares, "__len__"):
         raise _fault("OD-BUDGET-SHARES", "shares are the name of a rule, or one number a level")

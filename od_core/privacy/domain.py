@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone
 from od_core.privacy.cap import Cap
 from od_core.privacy.unit import PrivacyUnit, UnitKind
+from od_core.registry import refuse_unknown
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 """Form of the names of data sets and of release series."""
@@ -50,13 +51,8 @@ class PrivacyDomain:
             )
         if not self.cap_reason.strip():
             raise OdError("OD-DOMAIN-REASON", "the cap has no reason", next_step="state a reason")
-        if self.elementary_period not in LENGTHS:
-            known = nearest_known(str(self.elementary_period), LENGTHS)
-            raise OdError(
-                "OD-DOMAIN-PERIOD",
-                f"there is no elementary period {self.elementary_period!r} ({known})",
-                next_step="correct the privacy domain",
-            )
+        what, step = "elementary period", "correct the privacy domain"
+        refuse_unknown(what, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
 
         if self.time_zone is not None:
             check_time_zone(self.time_zone)

@@ -14,8 +14,8 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.privacy.budget import Budget, Spent, SpentDirectly
-from od_core.privacy.cap import Charge
-from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.cap import Charge, refuse_other_charge
+from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -111,6 +111,25 @@ class Plan(ABC):
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
         )
 
+    def check_charges(self) -> None:
+        """Check that each charge is the cost of its noise at the unit's sensitivity, and that they sum to the whole.
+
+        Raises:
+            OdError: they are not, or do not.
+        """
+        neighbours = Neighbours(self.unit, self.acceptance)
+        for step in self.steps:
+            refuse_other_charge(step.noise_facts, step.charge)
+            expected = neighbours.sensitivity_squared(step.level)
+            if step.noise_facts.get("sensitivity_squared", expected) != expected:
+                raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
+        charges = [step.charge for step in self.steps]
+        rho, delta = (
+            sum(parts, start=Fraction(0)) for parts in zip(*((c.as_rho, c.delta) for c in charges), strict=True)
+        )
+        if (self.charge.as_rho, self.charge.delta) != (rho, delta):
+            raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
+
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step: what is measured, with how much noise, at which charge."""
@@ -167,3 +186,9 @@ def plan_defect(message: str) -> OdError:
     return OdError(
         "OD-PLAN-INVALID", message, next_step="make plans with the plan functions of od_core; if you did, report this"
     )
+
+
+def wrong_charge(message: str) -> OdError:
+    """Return the error for a charge that does not follow from the plan."""
+    step = "make plans with the functions of this library; if you did, report this defect"
+    return OdError("OD-CHARGE", message, next_step=step)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
+from od_core.registry import refuse_unknown
 
 UnitKind = Literal["trip", "user", "user_period"]
 Neighbours = Literal["bounded", "unbounded"]
@@ -42,14 +43,11 @@ class PrivacyUnit:
     max_weight: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in UNIT_KINDS:
-            raise _fault(
-                "OD-UNIT-UNKNOWN",
-                f"there is no privacy unit {self.kind!r} ({nearest_known(str(self.kind), UNIT_KINDS)})",
-            )
-        if self.neighbours not in NEIGHBOUR_RELATIONS:
-            known = nearest_known(str(self.neighbours), NEIGHBOUR_RELATIONS)
-            raise _fault("OD-UNIT-UNKNOWN", f"there is no neighbour relation {self.neighbours!r} ({known})")
+        for what, name, known in (
+            ("privacy unit", self.kind, UNIT_KINDS),
+            ("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS),
+        ):
+            refuse_unknown(what, name, known, code="OD-UNIT-UNKNOWN", next_step="correct the privacy unit")
         if self.kind == "trip":
             if self.column is not None or self.max_trips not in (None, 1):
                 raise _fault("OD-UNIT-OPTIONS", "unit 'trip' does not take a user column or max_trips; use unit 'user'")

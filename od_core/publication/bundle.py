@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
-from od_core.ledger.ledger import EntryName
+from od_core.ledger.integrity import EntryName
 from od_core.publication.bundle_integrity import (
     CERTIFICATE,
     CHECKSUMS,

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError, PrivacyUnit
-from od_core.ledger.ledger import Ledger, look_at_ledger
+from od_core.ledger.integrity import look_at_ledger
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap, Charge
 from tests.od_core.ledger.ledger_rows import (

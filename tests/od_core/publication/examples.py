@@ -15,7 +15,8 @@ import pandas as pd
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
 from od_core.files.durable import file_digest
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.ledger import EntryName, ReleaseRecord
+from od_core.ledger.integrity import EntryName
+from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.bundle_integrity import CHECKSUMS, checksum_lines, write_zip, zip_beside

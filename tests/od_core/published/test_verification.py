@@ -17,7 +17,8 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
-from od_core.ledger.ledger import EntryName, Ledger
+from od_core.ledger.integrity import EntryName
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
