@@ -10,19 +10,21 @@ GROUP_SIZE_ASSETS: TableAssets[GroupSizeRelease] = TableAssets(
     counted=AssetText(
         "group_sizes",
         GROUP_SIZES,
-        "Confidential: the size of every group. In the confidential folder; a run shows nothing of them.",
+        "Confidential: the size of every group. The sizes stay in the confidential folder, and a run shows none"
+        " of them.",
     ),
     measured=AssetText(
         "noisy_measurements",
         GROUP_MEASUREMENTS.columns,
-        "What the mechanism asks of every area, plus exact discrete Laplace noise. Drawn once, charged to the ledger,"
-        " read back at every later run. From here on nothing is confidential.",
+        "The query of every area plus exact discrete Laplace noise. It is drawn once, charged to the ledger,"
+        " read back at every later run. From here on, nothing is confidential.",
     ),
     table=AssetText(
         "histograms",
         HISTOGRAM.columns,
-        "How many groups of each size every area has. Whole numbers of at least 0 that sum to its groups, children to"
-        " parents; nothing is drawn, and nothing is charged. Public once its bundle is.",
+        "The number of groups of each size in every area: whole numbers of at least 0 that sum to its groups,"
+        " and children to"
+        " parents; nothing is drawn, and nothing is charged. Public once the bundle is published.",
     ),
     table_kinds=frozenset({"numba", "parquet"}),
     cells=lambda _plan, values: values,

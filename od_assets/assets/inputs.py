@@ -52,7 +52,10 @@ def source_assets(
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
         metadata={"dagster/column_schema": records_schema(settings.columns)},
-        description="Confidential: the records of one period. In the confidential folder; a run shows nothing of them.",
+        description=(
+            "Confidential: the records of one period. They stay in the confidential folder, and a run shows none of"
+            " them."
+        ),
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
@@ -78,7 +81,7 @@ def _records_elsewhere(
         kinds={"spark"},
         partitions_def=partitions,
         metadata={"dagster/column_schema": records_schema(settings.columns)},
-        description="Confidential: the records of one period, where they are. Spark reads them there; none is copied.",
+        description="Confidential: the records of one period. Spark reads them where they are stored; none is copied.",
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
@@ -103,7 +106,8 @@ def input_assets(
         partitions_def=partitions,
         metadata=with_columns(*TRIP_COUNTS),
         description=(
-            "Confidential: true counts of the leaf pairs. In the confidential folder; a run shows nothing of them."
+            "Confidential: true counts of the leaf pairs. They stay in the confidential folder, and a run shows"
+            " none of them."
             " Where n is an invariant, it is published from here."
         ),
         group_name=f"{name}/inputs",

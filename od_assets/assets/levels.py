@@ -49,8 +49,9 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
         metadata=with_columns(*NOISY_MEASUREMENTS.columns),
         description=(
-            f"The counts of level {level} plus exact discrete Gaussian noise. Drawn once, charged to the ledger, read"
-            " back at every later run. From here on nothing is confidential."
+            f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to"
+            " the ledger, and read"
+            " back at every later run. From here on, nothing is confidential."
         ),
         **common,
     )
@@ -82,7 +83,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
+            f"Level {level} made consistent with the levels above: whole numbers of at least 0 that sum to the nodes"
             " above them (IntOpt)."
         ),
         **common,
@@ -129,7 +130,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            "All levels speak about each cell. Least squares over every measurement, then whole numbers of at least 0"
+            "Estimates that use all levels: least squares over every measurement, then whole numbers of at least 0"
             " down the tree; nothing is drawn, and nothing is charged."
         ),
         **common,

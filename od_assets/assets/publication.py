@@ -40,7 +40,7 @@ def publication_assets(
         deps=[released_key(settings)],
         kinds={"parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
-        description="The released leaf table; every coarser table is a sum of it. Public once its bundle is.",
+        description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
         **common,
     )
     def flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
@@ -103,7 +103,7 @@ def bundle_asset(
         kinds={"duckdb", "parquet", "csv"},
         metadata=with_columns(*columns),
         description=(
-            "The release made public, once every check is made again. The release database takes it in one transaction,"
+            "The published release, after every check has run again. The release database takes it in one transaction,"
             " and the bundle folder appears in one rename."
         ),
         group_name=f"{settings.name}/publication",
@@ -119,7 +119,7 @@ def bundle_asset(
                 raise OdError(
                     "OD-PUBLICATION-REFUSED",
                     f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
-                    next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
+                    next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                     spent=STAYS_CHARGED,
                 )
             current: Any = work.of(warehouse, settings, key)

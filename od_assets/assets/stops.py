@@ -15,19 +15,20 @@ def stops_assets(settings: StopsSettings) -> TableAssets[StopsRelease]:
         counted=AssetText(
             "trip_cells",
             cell_columns(settings.dimensions),
-            "Confidential: every trip's cells on the map. In the confidential folder; a run shows nothing of them.",
+            "Confidential: every trip's cells on the map. They stay in the confidential folder, and a run shows"
+            " none of them.",
         ),
         measured=AssetText(
             "noisy_boxes",
             [column for column in columns if column.name != "count"],
             "The map cut into boxes, each with a noisy count. Drawn once, charged to the ledger, read back at every"
-            " later run. From here on nothing is confidential.",
+            " later run. From here on, nothing is confidential.",
         ),
         table=AssetText(
             "boxes",
             columns,
             "The boxes with whole counts of at least 0 that keep the noisy total. Nothing is drawn, and nothing is"
-            " charged. Public once its bundle is.",
+            " charged. Public once the bundle is published.",
         ),
         table_kinds=frozenset({"parquet"}),
         cells=lambda plan, values: values // (2 * plan.grid.dimensions + 1),

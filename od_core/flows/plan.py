@@ -53,7 +53,7 @@ class GaussianStep(Step):
 
     def _check_rho(self) -> None:
         if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
-            raise plan_defect("a step's rho is not its squared sensitivity over twice its variance")
+            raise plan_defect("the rho of a step differs from its squared sensitivity divided by twice its variance")
 
     @property
     def charge(self) -> Charge:
@@ -93,9 +93,9 @@ class ThresholdStep(GaussianStep):
 
     def _check_rho(self) -> None:
         if self.rho != self.charge.as_rho:
-            raise plan_defect("a step's rho is not half of its squared epsilon")
+            raise plan_defect("the rho of a step differs from half of its squared epsilon")
         if self.epsilon * self.scale != self.sensitivity:
-            raise plan_defect("a step's epsilon is not its sensitivity over its scale")
+            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
 
     @property
     def charge(self) -> Charge:
@@ -140,18 +140,18 @@ class ReleasePlan(Plan):
         if self.bands is not None:
             self.bands.check_depth(self.tree.depth)
             if self.mechanism.measures != "every_level":
-                raise plan_defect("a mechanism that does not measure every level has no bands")
+                raise plan_defect("a mechanism that does not measure every level cannot have bands")
         levels = [step.level for step in self.steps]
         if levels != [level for level in self._shared_levels if level in levels]:
-            raise plan_defect("the steps are not measured levels, top first")
+            raise plan_defect("the steps must be measured levels, top first")
         if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
-            raise plan_defect("a level whose nodes have several children, or the leaves, are not measured")
+            raise plan_defect("the leaves, and every level whose nodes have several children, must be measured")
         if self.has_threshold:
             if self.steps != (_threshold_step(self.unit, self.budget, self.tree.depth),):
-                raise plan_defect("the step is not that of the unit and the budget")
+                raise plan_defect("the step does not match the unit and the budget")
             return
         if any(step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level) for step in self.steps):
-            raise plan_defect("the sensitivities of the steps are not those of the unit and its neighbours")
+            raise plan_defect("the sensitivities of the steps do not match the unit and its neighbours")
         shares = tuple(step.rho / self.spent.rho for step in self.steps)
         if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
             raise plan_defect("the steps do not sum to the budget")
@@ -391,5 +391,5 @@ def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
             "OD-MECHANISM-TOO-LARGE",
             f"mechanism {mechanism.name!r} is for at most {mechanism.most_pairs:,} pairs of zones, and there are"
             f" {pairs:,}",
-            next_step="choose coarser zones, or a mechanism that leaves out the branches without trips",
+            next_step="choose coarser zones, or a mechanism that drops branches without trips",
         )

@@ -51,7 +51,7 @@ class LaplaceStep(Step):
 
     def __post_init__(self) -> None:
         if self.scale <= 0 or self.epsilon * self.scale != self.sensitivity:
-            raise plan_defect("a step's epsilon is not its sensitivity over its scale")
+            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
 
     @property
     def charge(self) -> Charge:
@@ -101,13 +101,13 @@ class GroupSizePlan(Plan):
         if estimate is not None:
             measured = [TOP_CODE_LEVEL, *measured]
         if [step.level for step in self.steps] != measured:
-            raise plan_defect("the steps are not the measured levels, top first")
+            raise plan_defect("the steps must be the measured levels, top first")
         if estimate is not None and (
             self.frame.top_code != estimate.most or self.steps[0].epsilon != estimate.share * (self.budget.epsilon or 0)
         ):
-            raise plan_defect("the estimate of the top code has not its bound or its share")
+            raise plan_defect("the estimate of the top code has another bound or share than planned")
         if any(step.sensitivity != _sensitivity(step.level, self.mechanism, self.unit) for step in self.steps):
-            raise plan_defect("the sensitivities of the steps are not those of the unit")
+            raise plan_defect("the sensitivities of the steps do not match the unit")
         if sum(step.epsilon for step in self.steps) != self.budget.epsilon:
             raise plan_defect("the steps do not sum to the budget")
 
@@ -184,7 +184,7 @@ def plan_group_sizes(
     if estimate is not None and mechanism is None:
         raise OdError(
             "OD-GROUPS-CHOICE",
-            "the rule that chooses a mechanism goes by a public top code, and this one is known only after a draw",
+            "the rule that chooses a mechanism needs a public top code, but this one is known only after a draw",
             next_step="name a mechanism, or give a public top code",
         )
     frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
@@ -209,13 +209,13 @@ def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -
 def _refuse_unusable(frame: Frame) -> None:
     """Refuse a table without groups or too large for memory, before a draw is charged in vain. Raises OdError."""
     if not frame.groups.any():
-        raise OdError("OD-GROUPS-NONE", "there is no group in any area", next_step="correct the list of groups")
+        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
     if cells > MOST_CELLS:
         raise OdError(
             "OD-GROUPS-CELLS",
             f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most",
-            next_step="give a smaller top code, or fewer areas",
+            next_step="use a smaller top code or fewer areas",
         )
 
 
@@ -236,6 +236,6 @@ def _checked(top_code: object) -> int:
             "OD-GROUPS-TOP-CODE",
             "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
             " sizes count as it",
-            next_step="give the largest size that is told apart, or a TopCodeEstimate, which is charged",
+            next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
         )
     return known

@@ -110,13 +110,13 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                 "groups_by_area",
                 groups_by_area(frame),
                 columns.GROUPS_BY_AREA,
-                "Groups of every zone, which are public.",
+                "The public number of groups of every zone.",
             ),
             *public_files(
                 "noisy_measurements",
                 release.measurements,
                 columns.GROUP_MEASUREMENTS,
-                "What was measured, with its noise: for those who make their own estimates.",
+                "The noisy measurements, for users who make their own estimates.",
             ),
             *areas_files(areas_table(frame.geography)),
         ]
@@ -167,11 +167,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         for level, table in zip(frame.levels, release.histograms, strict=True):
             below = release.below(level)
             if (table < 0).any():
-                yield f"level {level} has a number of groups below 0"
+                yield f"level {level} has a negative number of groups"
             if mechanism.keeps_totals and not np.array_equal(table.sum(axis=1), frame.totals(level)):
-                yield f"level {level} has an area whose groups are not as many as it has"
+                yield f"level {level} has an area whose histogram does not sum to its number of groups"
             if mechanism.adds_up and below is not None and not np.array_equal(table, below):
-                yield f"level {level} is not the sum of the level below"
+                yield f"level {level} differs from the sum of the level below"
 
     def row(self, release: GroupSizeRelease) -> dict[str, Any]:
         """See :meth:`od_core.publication.kind.Kind.row`."""
@@ -197,7 +197,8 @@ def _top_coded(plan: GroupSizePlan) -> str:
         return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
     step, most = plan.steps[0], plan.top_code_estimate.most
     return (
-        " Groups of more members than the top code, which stands among the contents, count as groups of as many. It is"
+        " Groups of more members than the top code, which stands among the contents, count as groups of that"
+        " many. It is"
         " estimated: it is a noisy measurement of the largest group, one of those that are published and"
         f" charged (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
         f" between 1 and {most:,}. A largest group of up to {most:,} members is above it with a probability of at most"

@@ -52,8 +52,8 @@ class StagedFiles:
         if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
             raise OdError(
                 "OD-STAGED-OTHER-PLAN",
-                "the records were counted for another geography, or with other settings",
-                next_step="run the whole release: it counts them anew",
+                "the records were counted for another geography or with other settings",
+                next_step="run the whole release, which counts them again",
                 spent=STAYS_CHARGED,
             )
 
@@ -110,8 +110,8 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
         if not self.table().equals(self.table_of(release)):
             raise OdError(
                 "OD-STAGED-FILE-CHANGED",
-                f"the staged {self.table_name} are not what the measurements of the release give",
-                next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
+                f"the staged {self.table_name} differ from the result of the release's measurements",
+                next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                 spent=STAYS_CHARGED,
             )
 
@@ -125,7 +125,7 @@ def missing_file(name: str) -> OdError:
     """Return the error for a file that is not there yet, or was removed."""
     return OdError(
         "OD-STAGED-FILE-MISSING",
-        f"{name} of this release is not there yet, or was removed",
-        next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
+        f"{name} of this release does not exist yet, or was removed",
+        next_step="run the whole release; it reads stored measurements back and draws nothing twice",
         spent=STAYS_CHARGED,
     )

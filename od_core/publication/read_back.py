@@ -27,7 +27,7 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[di
         stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
         return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
     except (OSError, ValueError):
-        raise absent(f"{folder.name} is not a whole bundle of this kind of release") from None
+        raise absent(f"{folder.name} is not a complete bundle of this kind of release") from None
 
 
 def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
         certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise absent(f"{bundle.name} is not a whole bundle: it has no {CERTIFICATE} that can be read") from None
+        raise absent(f"{bundle.name} is not a complete bundle: it lacks a {CERTIFICATE} that can be read") from None
     return certificate
 
 
@@ -92,8 +92,8 @@ def _unpacked(file: Path, folder: Path) -> Path:
         with zipfile.ZipFile(file) as packed:
             packed.extractall(folder)
     except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
-        raise absent(f"{file.name} is not a whole .zip file") from None
+        raise absent(f"{file.name} is not a complete .zip file") from None
     bundle = next((path.parent for path in sorted(folder.rglob(CERTIFICATE))), None)
     if bundle is None:
-        raise absent(f"{file.name} holds no bundle: it has no {CERTIFICATE}")
+        raise absent(f"{file.name} does not hold a bundle: it lacks {CERTIFICATE}")
     return bundle

@@ -104,14 +104,14 @@ def _fault(examine: Examination) -> str | None:
 
 
 def _line(error: Exception) -> str:
-    return str(error) if isinstance(error, OdError) else f"missing, or cannot be read ({type(error).__name__})"
+    return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
 def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[str, Any]) -> Iterator[str]:
     """Yield the files of the bundle whose bytes differ when rewritten from measurements and ledger."""
     checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in stated["checks"]]
     if not all(check.passed for check in checks):
-        yield "a check had failed"
+        yield "a check failed before publication"
     ledger = published.ledger
     facts = certificate(
         kind,
@@ -128,7 +128,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, context), Path(name))
         for file in differing_files(Path(name), published.bundle):
-            yield f"{file} is not what measurements and ledger give"
+            yield f"{file} differs from the file that the measurements and the ledger give"
 
 
 def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVect
     kept = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
         if not np.array_equal(kept.read(step).values(), noisy.values()):
-            yield f"the public measurements of level {step.level} are not those that were drawn"
+            yield f"the public measurements of level {step.level} differ from those that were drawn"
 
 
 def _ledger(published: Published, public: PlannedRelease, stated: dict[str, Any]) -> Iterator[str]:
@@ -152,15 +152,15 @@ def _ledger(published: Published, public: PlannedRelease, stated: dict[str, Any]
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
     digest = ledger.published_certificate(key)
     if digest is None:
-        yield "the ledger does not have it as published"
+        yield "the ledger does not record its publication"
     elif digest != certificate_digest(stated):
-        yield "its certificate is not the one that it was published with"
+        yield "its certificate differs from the one that was published"
     if ledger.published_exactly(key) != stated["exact"]:
-        yield "the ledger has other exact numbers"
+        yield "the ledger records other exact numbers"
     if ledger.spent(key, public.plan) != public.spent:
-        yield "it was charged something else"
+        yield "the ledger records another charge"
     if ledger.noise(key) != public.noise:
-        yield "it was drawn by another backend"
+        yield "the ledger records another noise backend"
     record = ledger.record(key)
     if stated.get("ledger") != {"entry": record.entry.number, "hash": record.entry.hash}:
-        yield "its certificate names another entry"
+        yield "its certificate names another ledger entry"

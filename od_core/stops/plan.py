@@ -76,7 +76,7 @@ class StopsPlan(Plan):
 
     def __post_init__(self) -> None:
         if self.budget.epsilon is None or self.steps != (_step(self.unit, self.budget.epsilon, self.mechanism),):
-            raise plan_defect("the step is not that of the unit, the budget and the mechanism")
+            raise plan_defect("the step does not match the unit, the budget and the mechanism")
 
     @property
     def step(self) -> StopsStep:

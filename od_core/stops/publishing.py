@@ -110,7 +110,8 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             return []
         return [
             f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to"
-            f" {on_map.north} degrees of latitude, each cut into {on_map.side:,} cells of one width. Each trip has the"
+            f" {on_map.north} degrees of latitude, each divided into {on_map.side:,} cells of equal width. Each"
+            " trip has the"
             f" places {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first"
             " degree."
         ]
@@ -155,7 +156,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """
         boxes, counts = release.measured, release.counts
         if not fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
-            yield "the boxes leave a gap or overlap"
+            yield "the boxes overlap or do not cover the grid"
         if (counts < 0).any():
             yield "a count is below 0"
         if int(counts.sum()) != max(0, int(boxes.noisy.sum())):

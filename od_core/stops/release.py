@@ -123,7 +123,7 @@ def release_stops(
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
     trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid)
     if trips.grid != plan.grid:
-        raise OdError("OD-STOPS-GRID", "the trips are points of another grid", next_step="give the grid of the trips")
+        raise OdError("OD-STOPS-GRID", "the trips belong to another grid", next_step="give the grid of the trips")
     refuse_too_wide(source, [plan.step.largest_variance])
     charged = charged_to(ledger, release_id, source)
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
@@ -172,7 +172,7 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         raise OdError(
             "OD-STOPS-CHARGE",
-            f"a path of {plan.mechanism.name} has not spent epsilon {plan.step.epsilon}, all of it and no more",
+            f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}",
             next_step="report this defect",
             spent=STAYS_CHARGED,
         )
@@ -199,8 +199,8 @@ def estimated(
 def _no_boxes() -> OdError:
     return OdError(
         "OD-STOPS-BOXES",
-        "the measurement is no list of boxes of this grid",
-        next_step="read it with the plan that it was made with",
+        "the measurement is not a list of boxes of this grid",
+        next_step="read it with the plan of its release",
         spent=STAYS_CHARGED,
     )
 
@@ -230,7 +230,7 @@ def whole_counts(noisy: Counts) -> Counts:
     if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _LIMIT:
         raise OdError(
             "OD-STOPS-OVERFLOW",
-            "the noisy counts sum to more than 64-bit arithmetic holds",
+            "the sum of the noisy counts exceeds 64-bit arithmetic",
             next_step="raise epsilon",
             spent=STAYS_CHARGED,
         )
