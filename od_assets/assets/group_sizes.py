@@ -16,15 +16,14 @@ GROUP_SIZE_ASSETS: TableAssets[GroupSizeRelease] = TableAssets(
     measured=AssetText(
         "noisy_measurements",
         GROUP_MEASUREMENTS.columns,
-        "The query of every area plus exact discrete Laplace noise. It is drawn once, charged to the ledger,"
-        " read back at every later run. From here on, nothing is confidential.",
+        "The query of every area plus exact discrete Laplace noise. The noise is drawn once, charged to the"
+        " ledger, and read back at every later run. From here on, nothing is confidential.",
     ),
     table=AssetText(
         "histograms",
         HISTOGRAM.columns,
         "The number of groups of each size in every area: whole numbers of at least 0 that sum to its groups,"
-        " and children to"
-        " parents; nothing is drawn, and nothing is charged. Public once the bundle is published.",
+        " and children to parents. Nothing is drawn and nothing is charged. Public once the bundle is published.",
     ),
     table_kinds=frozenset({"numba", "parquet"}),
     cells=lambda _plan, values: values,

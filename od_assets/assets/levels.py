@@ -50,8 +50,8 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         metadata=with_columns(*NOISY_MEASUREMENTS.columns),
         description=(
             f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to"
-            " the ledger, and read"
-            " back at every later run. From here on, nothing is confidential."
+            " the ledger, and read back at"
+            " every later run. From here on, nothing is confidential."
         ),
         **common,
     )

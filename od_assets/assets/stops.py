@@ -21,8 +21,8 @@ def stops_assets(settings: StopsSettings) -> TableAssets[StopsRelease]:
         measured=AssetText(
             "noisy_boxes",
             [column for column in columns if column.name != "count"],
-            "The map cut into boxes, each with a noisy count. Drawn once, charged to the ledger, read back at every"
-            " later run. From here on, nothing is confidential.",
+            "The map cut into boxes, each with a noisy count. The noise is drawn once, charged to the ledger, and read"
+            " back at every later run. From here on, nothing is confidential.",
         ),
         table=AssetText(
             "boxes",
