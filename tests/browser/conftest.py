@@ -84,7 +84,7 @@ def environment(browser, tmp_path_factory) -> dict[str, str]:
     where = {"OD_PROJECT": str(ROOT), "OD_VAR": str(var), "DAGSTER_HOME": str(var / "dagster"), "PYTHONPATH": str(ROOT)}
     given = {**os.environ, **where}
     run = [sys.executable, "-c", CLI, "run", "us_flights", "--period", PERIOD, "--json"]
-    subprocess.run(run, cwd=ROOT, env=given, check=True, capture_output=True, timeout=300)
+    subprocess.run(run, cwd=ROOT, env=given, check=True, capture_output=True, timeout=1200)
     return given
 
 

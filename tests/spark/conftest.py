@@ -47,7 +47,7 @@ def spark_process() -> Callable[..., subprocess.CompletedProcess[str]]:
         }
         command = [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=400
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1200
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done

@@ -403,6 +403,6 @@ def test_a_session_of_spark_connect_counts_the_same(session, tmp_path):
     [source] = tmp_path.glob("records-*.parquet")
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", CONNECTED, str(source), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     assert counted(lambda: CountFiles(LocalStore(tmp_path), "connected")) == expected[0] == expected[1]
