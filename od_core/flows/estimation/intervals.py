@@ -293,8 +293,8 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
     if plan.has_threshold:
         raise OdError(
             "OD-INTERVAL-MECHANISM",
-            f"mechanism {plan.mechanism.name!r} has no intervals, because it does not measure the pairs below its"
-            " threshold",
+            f"mechanism {plan.mechanism.name!r} has no intervals, because it releases nothing about the pairs below"
+            " its threshold",
             next_step="request flows without intervals, or release with another mechanism",
         )
     if largest > MOST_MEASURED:

@@ -85,7 +85,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     plan = json.loads(CliRunner().invoke(app, ["plan", "mine", "--json"]).stdout)
     assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
     assert "per month at epsilon 1" in cap["reason"]
-    assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
+    assert "0.0961 per month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
     assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
     assert "zones.csv has the columns region, zone." in result.stdout
     assert "Areas: 1 all, 3 region, 6 zone." in result.stdout
