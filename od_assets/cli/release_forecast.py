@@ -110,7 +110,7 @@ def forecast_of(
         raise OdError(
             "OD-FORECAST-KIND",
             f"{settings.name} is a release of {settings.kind.contents}; forecasts are made of flows alone",
-            next_step="see docs/group-sizes.md or docs/stops.md for the errors that were measured",
+            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for the measured errors",
         )
     key, table = public_table(settings, plan)
     runs = RUNS if runs is None else runs

@@ -215,5 +215,5 @@ def _errors(release: StopsRelease) -> Markup:
             " a further error."
         ),
         table("Noise that is drawn, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
-        paragraph("How errors of range queries were measured: see docs/stops.md of od-release.", note=True),
+        paragraph("How errors of range queries were measured: see docs/explanation/stops.md of od-release.", note=True),
     )

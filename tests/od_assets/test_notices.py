@@ -1,4 +1,4 @@
-"""Notices of releases that are published and of runs that fail, and the examples of docs/operating.md."""
+"""Notices of releases that are published and of runs that fail, and the examples of docs/how-to/operate.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from od_core.publication.certificate import promise
 from .conftest import Project, records
 from .watch import Kept, Watch
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md"
 TAGS = ("od/release", "od/period", "od/revision")
 
 

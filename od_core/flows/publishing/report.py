@@ -297,7 +297,7 @@ def _errors(release: Release, interval: str | None) -> Markup:
             f"How often {interval} intervals hold the truth was measured on synthetic and public data: see"
             if interval
             else "How errors were measured on synthetic and public data: see",
-            " docs/uncertainty.md of od-release, which says it for every class of true size.",
+            " docs/explanation/uncertainty.md of od-release, which says it for every class of true size.",
             note=True,
         ),
     )
