@@ -157,7 +157,7 @@ def test_runs_of_chosen_assets_are_tagged_too(project: Project) -> None:
 
 def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream(project: Project) -> None:
     """All examples of the document on one release; what is downstream loads without this project's definitions."""
-    mails, automation, sensor = blocks("Being told")
+    mails, automation, sensor = blocks("Receive notices")
     sent: list[tuple[str, str, str]] = []
     notices = executed(mails, project.root, send_mail=lambda *mail: sent.append(mail))["MailNotices"]("team")
     names = executed((automation + sensor).replace("us_flights", "trips"), project.root)
