@@ -1,0 +1,110 @@
+"""The documentation site: every page is in it, every public name is on a page, and lines are short. It is not built."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+LONGEST = 120
+ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+CITED = re.compile(r"\[([a-z]+\d{4}[a-z]+)(?:, [^\]]*)?(?:; ([a-z]+\d{4}[a-z]+))?\]")
+
+
+def navigation() -> Any:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)["nav"]
+
+
+def in_navigation(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for child in node.values():
+            yield from in_navigation(child)
+    else:
+        for child in node:
+            yield from in_navigation(child)
+
+
+def public_names(package: str) -> list[str]:
+    """The names of ``__all__``, read from the source: nothing is imported."""
+    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            try:
+                return list(ast.literal_eval(node.value))  # type: ignore[attr-defined]
+            except ValueError:
+                break
+    return list(__import__(package, fromlist=["__all__"]).__all__)  # it is computed
+
+
+def prose(page: str) -> Iterator[str]:
+    """The lines of a page that are neither code, nor in a table, nor an address that cannot be broken."""
+    code = False
+    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not (code or line.startswith("    ") or line.lstrip().startswith("|") or "](" in line):
+            yield line
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    assert sorted(in_navigation(navigation())) == PAGES
+
+
+@pytest.mark.parametrize("package", ["od_core", "od_core.group_sizes", "od_core.stops"])
+def test_every_public_name_is_documented(package: str) -> None:
+    documented = {entry for page in PAGES for entry in ENTRY.findall((DOCS / page).read_text(encoding="utf-8"))}
+    assert sorted({f"{package}.{name}" for name in public_names(package)} - documented) == []
+
+
+def test_no_entry_is_of_a_name_that_is_not_public() -> None:
+    entries = [entry for page in PAGES for entry in ENTRY.findall((DOCS / page).read_text(encoding="utf-8"))]
+    assert len(entries) == len(set(entries))
+    assert [entry for entry in entries if entry.rpartition(".")[2] not in public_names(entry.rpartition(".")[0])] == []
+
+
+def test_lines_are_short() -> None:
+    long = [f"{page}: {line}" for page in PAGES for line in prose(page) if len(line) > LONGEST]
+    made = "reference/tables/comparison.md: Medians"  # by od-release compare-mechanisms
+    assert [line for line in long if not line.startswith(made)] == []
+
+
+def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:
+    listed = set(re.findall(r"^@\w+\{(\w+),", (DOCS / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
+    folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests")]
+    texts = [*DOCS.rglob("*.md"), *(file for folder in folders for file in folder.rglob("*.py"))]
+    cited: set[str] = set()
+    for path in texts:
+        for found in CITED.findall(path.read_text(encoding="utf-8")):
+            cited |= set(filter(None, found))
+    assert cited == listed
+
+
+def test_every_figure_is_shown_and_none_twice() -> None:
+    shown = [name for page in PAGES for name in re.findall(r"figures/([\w./-]+)\)", (DOCS / page).read_text("utf-8"))]
+    figures = sorted(path.relative_to(DOCS / "figures").as_posix() for path in (DOCS / "figures").rglob("*.*"))
+    assert sorted(shown) == figures
+
+
+def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -> None:
+    folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests", ".ci")]
+    single = [ROOT / name for name in ("Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    files = [*single, *(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ""))]
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in files
+        if path.is_file() and "__pycache__" not in path.parts
+        for name in re.findall(r"\bdocs/([\w./-]*[\w-]\.(?:md|svg|png|py|bib|json))\b", path.read_text("utf-8"))
+    }
+    assert sorted((path, name) for path, name in named if not (DOCS / name).exists()) == []
