@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,21 @@ def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -
         for name in re.findall(r"\bdocs/([\w./-]*[\w-]\.(?:md|svg|png|py|bib|json))\b", path.read_text("utf-8"))
     }
     assert sorted((path, name) for path, name in named if not (DOCS / name).exists()) == []
+
+
+@pytest.mark.parametrize("made", ["commands", "components", "domain"])
+def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
+    lines = list(runpy.run_path(str(DOCS / "hooks.py"))[made]())
+    rows = [line.split(" | ") for line in "\n".join(lines).splitlines() if line.startswith("| `")]
+    assert len(rows) > 5
+    assert [row[0] for row in rows if not row[-1].strip(" |")] == []
+    sections = re.findall(r"\n#+ ([^\n]*)\n\n([^\n]*)", "\n".join(lines))
+    assert [title for title, text in sections if not text.strip()] == []
+
+
+def test_every_page_of_generated_text_says_where_it_goes() -> None:
+    made = runpy.run_path(str(DOCS / "hooks.py"))["MADE"]
+    comments = [
+        name for page in PAGES for name in re.findall(r"^<!-- (\w+) -->$", (DOCS / page).read_text("utf-8"), re.M)
+    ]
+    assert sorted(comments) == sorted(made)
