@@ -88,11 +88,8 @@ def sources() -> Iterator[str]:
         place = entry.get("journal") or entry.get("booktitle") or entry.get("publisher") or ""
         volume = " ".join(filter(None, [entry.get("volume", ""), f"({entry['number']})" if "number" in entry else ""]))
         address = f"https://doi.org/{entry['doi']}" if "doi" in entry else entry.get("url", "")
-        said = [
-            f"{authors} ({entry['year']}). *{entry['title']}*",
-            ", ".join(filter(None, [place, volume])),
-            f"<{address}>" if address else "",
-        ]
+        said = [f"{authors} ({entry['year']}). *{entry['title']}*", ", ".join(filter(None, [place, volume]))]
+        said += [entry.get("note", ""), f"<{address}>" if address else ""]
         yield f'<a id="{key}"></a>`{key}`: ' + ". ".join(filter(None, said)) + ".\n"
 
 
