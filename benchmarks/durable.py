@@ -20,11 +20,11 @@ from od_core.ledger.chain import Entries
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, Measurements, MemoryMeasurements, NoisyVector, begin_release
-from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.plan import Step
 from od_core.records.trip_counts import TripCounts
 
 KEY = ReleaseKey("benchmark", "2001-01")
@@ -52,7 +52,7 @@ class TimedMeasurements:
         self._kept = kept
         self.seconds = 0.0
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values from the timed measurements."""
         start = time.perf_counter()
         noisy = self._kept.once(step, draw)
@@ -63,7 +63,7 @@ class TimedMeasurements:
 class NothingKept:
     """Measurements that are dropped as soon as they are estimated, so they cannot be refined."""
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Draw the level, and return an empty vector."""
         for _ in draw():
             pass

@@ -47,7 +47,7 @@ from od_core.noise.sources import laplace_source, noise_named
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid
 from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals
-from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.mechanism import StopsMechanism
 from od_core.stops.mechanisms.path import Path as ChargedPath
 from od_core.stops.metrics import headline_floors, mean_relative_error, true_answers
@@ -65,7 +65,7 @@ class Contender:
     @property
     def made(self) -> StopsMechanism:
         """The mechanism."""
-        return mechanism_named(self.mechanism, **dict(self.options))
+        return MECHANISMS.make(self.mechanism, **dict(self.options))
 
 
 CONTENDERS = (

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, Marking, refuse_unmarked
-from od_core.geography.geography import WHOLE_SPACE, Geography
+from od_core.geography.codes import WHOLE_SPACE
+from od_core.geography.geography import Geography
 from od_core.group_sizes.grouping import AreasByDay
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.records.format import RecordColumns

@@ -34,12 +34,12 @@ def with_columns(*columns: Column) -> dict[str, Any]:
 
 def records_schema(columns: RecordColumns) -> dg.TableSchema:
     """Return the schema of the records in the confidential folder."""
-    fields = [("date", "timestamp", "Local time of the trip; empty where there is none that the calendar knows.")]
+    fields = [("date", "timestamp", "Local time of the trip; empty if missing or not a valid date.")]
     fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
-    fields += [("in_period", "boolean", "Whether the trip is of the period.")]
+    fields += [("in_period", "boolean", "Whether the trip belongs to the period.")]
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
-    fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, as it stands.")]
-    fields += [] if columns.user is None else [("user", "string", "Id of the user.")]
+    fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
+    fields += [] if columns.user is None else [("user", "string", "User id.")]
     return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
 
 

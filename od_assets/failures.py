@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.confidential import ConfidentialFolder
 
 
@@ -19,7 +19,7 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
     """
     failed: OdError | None = None
     try:
-        with confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+        with confidential.errors_stay_inside(spent=STAYS_CHARGED):
             yield
     except OdError as error:
         failed = error
@@ -43,8 +43,8 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
     """Return one line for each failed check and step; only what Dagster's storage contains already."""
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
-        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: {check.check_name}, which asks: {check.description}"
-        " [nothing was published; next: correct the input or the declaration, then run it again]"
+        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
+        f" {check.description} [nothing was published; next: correct the input or the declaration, then run it again]"
         for check in evaluations
         if not check.passed
     ]

@@ -13,7 +13,7 @@ import dagster as dg
 import pandas as pd
 
 from od_core import Release, ReleasePlan
-from od_core.flows.plan import Step
+from od_core.flows.plan import GaussianStep
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report import largest_changes, largest_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -22,8 +22,7 @@ from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above
 from od_core.publication.bundle import REPORT
 from od_core.publication.certificate import promise
-from od_core.publication.context import Circumstances
-from od_core.publication.kind import Kind, R
+from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.markdown import in_markdown
 from od_core.publication.markup import data_address
 from od_core.stops.publishing import STOPS
@@ -76,7 +75,7 @@ def allowed(**metadata: Any) -> dict[str, Any]:
     return names
 
 
-def step_metadata(plan: ReleasePlan, step: Step) -> dict[str, Any]:
+def step_metadata(plan: ReleasePlan, step: GaussianStep) -> dict[str, Any]:
     """Return metadata on a level and its charge."""
     origin_level, destination_level = plan.tree.level_names[step.level]
     return allowed(
@@ -127,9 +126,9 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
     )
 
 
-def flow_tables(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> dict[str, Any]:
+def flow_tables(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> dict[str, Any]:
     """Return tables of the report of flows: the largest flows and, if there is an earlier period, largest changes."""
-    changed = largest_changes(release, certificate, around)
+    changed = largest_changes(release, certificate, context)
     shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
     return allowed(largest_flows=table(largest_flows(release, certificate).head(10)), **shown)
 

@@ -1,6 +1,7 @@
 """Release origin-destination statistics with differential privacy.
 
-Objects, arrays and tables go in and out. A release of flows takes five steps:
+Objects, arrays and tables go in and out. Every public name is imported from this package itself; it is loaded when it
+is first used. A release of flows takes five steps:
 
 1. Describe the public facts. :class:`Geography` holds the areas, level by level, and :class:`FlowTree` the pairs of
    areas of an origin and a destination geography. :class:`PrivacyUnit` says what is protected, and :class:`Budget` what
@@ -8,42 +9,25 @@ Objects, arrays and tables go in and out. A release of flows takes five steps:
 2. Plan. :func:`plan_release` returns a :class:`ReleasePlan` with the noise, the charge and the expected error of every
    measured level, before any data is read. A mechanism is a name or an object such as :class:`InfTDA`.
 3. Release. :func:`release_flows` counts the confidential trips, draws the noise and returns a :class:`Release`.
-   Without a ledger, the guarantee covers this one call. With ``ledger`` and ``release_id``, the release is charged to a
-   data set, and a repeated call reads the stored measurements. ``noise`` is the name of a backend or a
-   :class:`NoiseSource`.
-4. Open, query and verify. :func:`open_release` opens a published release. :meth:`Release.flows_at` returns the flows at
-   any pair of levels, with 90 % intervals on request, and :meth:`Release.trips_between` a sum with its interval. The
-   command ``od-release verify`` recomputes published releases from their measurements.
+   Without a ledger, the guarantee covers this one call. With a :class:`Ledger` and a ``release_id``, the release is
+   charged to a :class:`PrivacyDomain`, whose :class:`Cap` limits what is spent in each period, and a repeated call
+   reads the stored measurements. ``noise`` is the name of a backend or a :class:`NoiseSource`.
+4. Open, query and verify. :func:`open_release` opens a published release of any kind. :meth:`Release.flows_at` returns
+   the flows at any pair of levels, with 90 % intervals on request, and :meth:`Release.trips_between` a sum with its
+   interval. :func:`verify_release` recomputes a published release from its measurements.
 5. Evaluate. :func:`evaluate` returns the errors of a release against the true flows. The result is NOT private.
 
-Inputs and states that the library refuses raise :class:`OdError`. Group-size tables are in :mod:`od_core.group_sizes`,
-trips with stops in :mod:`od_core.stops`; :func:`open_release` opens bundles of all three kinds.
+Two other kinds of tables are released in the same steps:
+
+- Group sizes, the number of groups with j members in every area: :func:`plan_group_sizes`,
+  :func:`release_group_sizes`, :class:`GroupSizeRelease`, :class:`TopCodeEstimate`, :func:`evaluate_group_sizes`.
+- Trips with stops, as boxes of a grid: :class:`Grid` or :class:`MapGrid`, :class:`Trajectories`, :func:`plan_stops`,
+  :func:`release_stops`, :class:`StopsRelease`, :func:`evaluate_stops`.
+
+Inputs and states that the library refuses raise an :class:`OdError`, such as :class:`BudgetExceeded` or
+:class:`InputError`. :func:`intopt` is the projection of InfTDA alone.
 """
 
-from od_core.errors import OdError
-from od_core.evaluation.metrics import evaluate
-from od_core.flows.mechanisms.inftda import InfTDA
-from od_core.flows.plan import ReleasePlan, plan_release
-from od_core.flows.release import Release, release_flows
-from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography
-from od_core.noise.sources import NoiseSource
-from od_core.privacy.budget import Budget
-from od_core.privacy.unit import PrivacyUnit
-from od_core.published.opening import open_release
+import lazy_loader
 
-__all__ = [
-    "Budget",
-    "FlowTree",
-    "Geography",
-    "InfTDA",
-    "NoiseSource",
-    "OdError",
-    "PrivacyUnit",
-    "Release",
-    "ReleasePlan",
-    "evaluate",
-    "open_release",
-    "plan_release",
-    "release_flows",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,9 +1,13 @@
-"""Define OdError, the error type of the library, and helpers that word its messages."""
+"""Define OdError and its subclasses, the errors of the library, and helpers that word their messages."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from typing import Self, cast
+
+STAYS_CHARGED = "budget reserved earlier stays charged"
+"""What was spent, where a run fails after its release was reserved."""
 
 
 class OdError(Exception):
@@ -12,7 +16,17 @@ class OdError(Exception):
     The whole text is public: a message names columns, levels, zones of the public geography and budgets,
     never a value of the confidential records. Anything further goes into ``confidential_detail``, which is
     never printed. The pipeline writes it to a file of mode 0600.
+
+    As ``OSError`` does, ``OdError(code, ...)`` makes an instance of the subclass that the code belongs to, so that a
+    caller can write ``except BudgetExceeded``. ``docs/reference/errors.md`` lists all codes.
+
+    >>> type(OdError("OD-LEDGER-CAP", "the cap is reached", next_step="wait for the next period")).__name__
+    'BudgetExceeded'
     """
+
+    def __new__(cls, code: str, *_arguments: object, **_named: object) -> Self:
+        """Return an instance of the subclass that the code belongs to."""
+        return cast("Self", super().__new__(class_of(code) if cls is OdError else cls))
 
     def __init__(
         self,
@@ -50,6 +64,73 @@ class OdError(Exception):
 
 def _rebuilt(code: str, message: str, next_step: str, spent: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=spent)
+
+
+class BudgetError(OdError):
+    """A budget, a charge or a plan that cannot be used."""
+
+
+class BudgetExceeded(BudgetError):  # noqa: N818  # the name that callers expect to read
+    """A charge that the cap of the data set does not allow."""
+
+
+class DeclarationError(OdError):
+    """A setting, an option or a declaration that cannot be used."""
+
+
+class GeographyError(OdError):
+    """A list of areas that is no hierarchy, or an area or a level that is not in it."""
+
+
+class InputError(OdError):
+    """Records, counts or other data that cannot be used."""
+
+
+class NoiseError(OdError):
+    """Noise that a backend cannot draw, or has not drawn as it must."""
+
+
+class LedgerError(OdError):
+    """A ledger that is missing, damaged or older than what was published, or a release that disagrees with it."""
+
+
+class StorageError(OdError):
+    """A disk, a store or a database that cannot be used, or a file in it that is missing or changed."""
+
+
+class ReleaseError(OdError):
+    """A release that is not there, not finished, or not what its certificate says."""
+
+
+class ExecutionError(OdError):
+    """A computation that failed, on this machine or in Spark, or software that is not installed."""
+
+
+_CODES: dict[type[OdError], str] = {
+    BudgetError: "BUDGET CHARGE LEDGER-CAP-KIND LEDGER-CAP-REASON PLAN",
+    BudgetExceeded: "LEDGER-CAP",
+    DeclarationError: (
+        "ARRIVALS BANDS CODE-LOCATION COMPARE CONFIG DOMAIN ENGINE EVALUATION FAULT-THRESHOLD FORECAST FRESHNESS INIT"
+        " MECHANISM NOISE-UNKNOWN PERIOD READER RELEASE-KEY RELEASE-UNKNOWN SYNTHETIC TIME-ZONE UI UNIT"
+    ),
+    GeographyError: "AREA CHANGES-GEOGRAPHY FORECAST-GEOGRAPHY GEOGRAPHY LEVEL-UNKNOWN TREE",
+    InputError: "COUNTS FILE GROUPS INTOPT MEASUREMENT-LENGTH MEASUREMENT-ORDER NODES STOPS TRIPS",
+    NoiseError: "KEY-LENGTH NOISE",
+    LedgerError: "IDENTITY KEY LEDGER LOST-DRAW REPLAY",
+    StorageError: "DATABASE DISK MEASUREMENT STAGED STORE",
+    ReleaseError: "BUNDLE CERTIFICATE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION RELEASE",
+    ExecutionError: "CONFIDENTIAL-ERROR FINDING PART PARTS REFINEMENT SOLVER SPARK TASK",
+}
+"""Beginnings of the codes of each class, without ``OD-``; the longest that fits decides."""
+
+_CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginning in beginnings.split()}
+
+
+def class_of(code: str) -> type[OdError]:
+    """Return the subclass that a code belongs to; OdError if there is none."""
+    words = code.split("-")[1:]
+    beginnings = ("-".join(words[:length]) for length in range(len(words), 0, -1))
+    return next((_CLASSES[beginning] for beginning in beginnings if beginning in _CLASSES), OdError)
 
 
 def nearest_only(name: object, known: tuple[str, ...]) -> str:

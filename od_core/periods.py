@@ -64,8 +64,8 @@ class Period:
         if days is None:
             raise OdError(
                 "OD-PERIOD-TEXT",
-                f"{self.text!r} is no period: those are written 2001, 2001-Q2, 2001-06, 2001-W23, 2001-06-30, or from"
-                " one to a later one of the same length, as 2018-01--2020-12",
+                f"{self.text!r} is not a period: write 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30, or a span of"
+                " periods of the same length, such as 2018-01--2020-12",
                 next_step="correct the period",
             )
         object.__setattr__(self, "length", length)
@@ -107,7 +107,7 @@ def check_time_zone(name: str) -> None:
         raise OdError(
             "OD-TIME-ZONE",
             f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones()))}",
-            next_step="write it as Europe/Rome or America/New_York",
+            next_step="use a name such as Europe/Rome or America/New_York",
         ) from None
 
 

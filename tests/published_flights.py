@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
-from od_core.flows.publishing.flow_database import store_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
@@ -30,6 +29,6 @@ def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geogr
         )
         facts = certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD)
         with staged_bundle(release, facts, var / "releases" / key.folder):
-            store_release(var / "release.duckdb", release, key, facts)
+            FLOWS.store(var / "release.duckdb", release, key, facts)
         made.append(release)
     return made

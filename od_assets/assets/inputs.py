@@ -10,6 +10,7 @@ from od_assets.column_schema import TRIP_COUNTS, records_schema, with_columns
 from od_assets.engines.run_step import run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
+from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
@@ -51,14 +52,18 @@ def source_assets(
         kinds={"parquet", "duckdb"},
         partitions_def=partitions,
         metadata={"dagster/column_schema": records_schema(settings.columns)},
-        description="Confidential: the records of one period. In the confidential folder; a run shows nothing of them.",
+        description=(
+            "Confidential: the records of one period. They stay in the confidential folder, and a run shows none of"
+            " them."
+        ),
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            listed = warehouse.geography(settings) if has_nowhere else None
-            with warehouse.reading(settings, key) as records:
+            work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, key)
+            listed = work.geography if has_nowhere else None
+            with work.reading() as records:
                 load_period(settings, key.period, records, listed)
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
@@ -76,12 +81,12 @@ def _records_elsewhere(
         kinds={"spark"},
         partitions_def=partitions,
         metadata={"dagster/column_schema": records_schema(settings.columns)},
-        description="Confidential: the records of one period, where they are. Spark reads them there; none is copied.",
+        description="Confidential: the records of one period. Spark reads them where they are stored; none is copied.",
         **common,
     )
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
-        with failures_without_values(warehouse.confidential), warehouse.reading(settings, key):
+        with failures_without_values(warehouse.confidential), ReleaseWork(warehouse, settings, key).reading():
             pass  # records how they will be read, or refuses a change after a draw
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
@@ -101,7 +106,8 @@ def input_assets(
         partitions_def=partitions,
         metadata=with_columns(*TRIP_COUNTS),
         description=(
-            "Confidential: true counts of the leaf pairs. In the confidential folder; a run shows nothing of them."
+            "Confidential: true counts of the leaf pairs. They stay in the confidential folder, and a run shows"
+            " none of them."
             " Where n is an invariant, it is published from here."
         ),
         group_name=f"{name}/inputs",
@@ -110,16 +116,16 @@ def input_assets(
     def trip_counts(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = warehouse.plan(settings, key)
-            staged = warehouse.staged_parts(settings, key)
+            work = FlowWork.of(warehouse, settings, key)
+            staged = work.staged_parts
 
             def count() -> CountFiles:
                 folder = staged.new_trip_counts()
-                run_step(context, settings, warehouse, key, "count", folder)
+                run_step(context, work, "count", folder)
                 return CountFiles(staged.store, folder)
 
-            trips = warehouse.count(settings, plan, key, staged, count, staged.save_trip_counts)
-            root = published_root(plan, trips.total)
+            trips = work.count(count, staged.save_trip_counts)
+            root = published_root(work.plan, trips.total)
             if root is not None:
                 staged.save_estimate(0, [root])
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))

@@ -13,15 +13,15 @@ from od_assets.engines.run_step import run_step
 from od_assets.engines.steps import attempt
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed, step_metadata
+from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.settings import ReleaseSettings
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.top_down import estimate_pieces, measure
-from od_core.flows.parts.release import Band, first_band_counts, passed_pieces
+from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
-from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY_MEASUREMENTS, ORIGIN, TRIPS
 
@@ -49,25 +49,24 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
         kinds={"opendp", "parquet"} if settings.noise == "opendp" else {"parquet"},
         metadata=with_columns(*NOISY_MEASUREMENTS.columns),
         description=(
-            f"The counts of level {level} plus exact discrete Gaussian noise. Drawn once, charged to the ledger, read"
-            " back at every later run. From here on nothing is confidential."
+            f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to"
+            " the ledger, and read back at"
+            " every later run. From here on, nothing is confidential."
         ),
         **common,
     )
     def noisy_measurement(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = warehouse.plan(settings, key)
+            work = FlowWork.of(warehouse, settings, key)
+            plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
-            step, staged = plan.step(level), warehouse.staged(key)
-            staged.refuse_other_plan(plan)
-            counts = warehouse.counts(settings, key)
-            trips = first_band_counts(plan, counts)
+            step, noise = plan.step(level), noise_named(settings.noise)
             parents = staged.nodes_above(plan, step)
-            measurements = warehouse.begin(settings, plan, key, trips if plan.bands is None else counts)
-            noise = noise_named(settings.noise)
-            noisy = measurements.once(step, partial(measure, plan, step, parents, trips, noise))
+            noisy = work.begun.once(step, partial(measure, plan, step, parents, work.first_band_counts, noise))
+            if step is plan.step_bands[0][-1]:
+                work.forget_counts()
             digest = warehouse.ledger.measured_digest(key, level)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(digest),
@@ -84,7 +83,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
+            f"Level {level} made consistent with the levels above: whole numbers of at least 0 that sum to the nodes"
             " above them (IntOpt)."
         ),
         **common,
@@ -92,12 +91,13 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
     def level_estimate(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan = warehouse.plan(settings, key)
+            work = FlowWork.of(warehouse, settings, key)
+            plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
-            step, staged = plan.step(level), warehouse.staged(key)
+            step = plan.step(level)
             parents = staged.nodes_above(plan, step)
-            noisy = warehouse.measurements(key).read(step)
+            noisy = work.measurements.read(step)
             path = staged.save_estimate(level, estimate_pieces(plan, step, parents, noisy))
             trips = staged.estimate_table(level)["trips"]
         return dg.MaterializeResult(
@@ -130,7 +130,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            "All levels speak about each cell. Least squares over every measurement, then whole numbers of at least 0"
+            "Estimates that use all levels: least squares over every measurement, then whole numbers of at least 0"
             " down the tree; nothing is drawn, and nothing is charged."
         ),
         **common,
@@ -138,12 +138,13 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
     def refined_flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
+            work = FlowWork.of(warehouse, settings, key)
+            plan, staged = work.plan, work.staged
             if plan.bands is not None:
-                run_step(context, settings, warehouse, key, "refine")
+                run_step(context, work, "refine")
             else:
                 root = staged.estimate(0) if plan.publishes_total else None
-                for nodes in refine(plan, root, warehouse.measured(plan, key)):
+                for nodes in refine(plan, root, work.measured()):
                     staged.save_estimate(nodes.level, [nodes], refined=True)
             depth = plan.tree.depth
             digest = file_digest(staged.estimate_path(depth, refined=True))
@@ -202,19 +203,18 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
     def band(context: dg.AssetExecutionContext, warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            run_step(context, settings, warehouse, key, "measure", str(number))
-            results = list(_measured(settings, number, warehouse, key))
+            work = FlowWork.of(warehouse, settings, key)
+            run_step(context, work, "measure", str(number))
+            results = list(_measured(work, number))
         yield from results
 
     return band
 
 
-def _measured(
-    settings: ReleaseSettings, number: int, warehouse: Warehouse, key: ReleaseKey
-) -> Iterator[dg.MaterializeResult]:
+def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
     """Yield the results of the levels of a measured band, and stage their estimates like those of other levels."""
-    plan, staged, measurements = warehouse.plan(settings, key), warehouse.staged(key), warehouse.measurements(key)
-    work, frontier = attempt(settings, warehouse, key), staged.estimate(plan.step_bands[number - 1][-1].level)
+    settings, plan, staged, measurements = work.settings, work.plan, work.staged, work.measurements
+    parts, frontier = attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.below(plan, number, frontier)
     for level in settings.level_bands[number]:
         if level in plan.unmeasured_levels:
@@ -223,9 +223,11 @@ def _measured(
             continue
         step = plan.step(level)
         metadata = step_metadata(plan, step) | allowed(measured_cells=len(measurements.read(step)))
-        yield _result(measurement_key(settings, level), warehouse.ledger.measured_digest(key, level), metadata)
+        yield _result(
+            measurement_key(settings, level), work.warehouse.ledger.measured_digest(work.key, level), metadata
+        )
         if level in settings.estimated_levels:
-            path = staged.save_estimate(level, passed_pieces(band, work, level))
+            path = staged.save_estimate(level, passed_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows
             metadata = allowed(level=level, public_cells=plan.tree.cells(level), dagster__row_count=rows)
             yield _result(estimate_key(settings, level), file_digest(path), metadata)

@@ -12,20 +12,20 @@ from od_assets.column_schema import with_columns
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed, flow_metadata, flow_tables, report_metadata
+from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
 from od_assets.series.settings import ReleaseSettings, SeriesSettings
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.ledger.balance import Balance
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import certificate, certificate_digest
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, ORIGIN, TRIPS, Column
-from od_core.publication.context import Circumstances, circumstances
-from od_core.publication.kind import Kind, R
+from od_core.publication.context import context_of
+from od_core.publication.kind import Kind, R, ReleaseContext
 
 
 def publication_assets(
@@ -40,14 +40,14 @@ def publication_assets(
         deps=[released_key(settings)],
         kinds={"parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
-        description="The released leaf table; every coarser table is a sum of it. Public once its bundle is.",
+        description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
         **common,
     )
     def flows(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential):
-            release = warehouse.release(settings, warehouse.plan(settings, key), key)
-            path = warehouse.staged(key).flows
+            work = FlowWork.of(warehouse, settings, key)
+            release, path = work.release(), work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = warehouse.ledger.balance(settings.domain.name, key.period)
         return dg.MaterializeResult(
@@ -62,7 +62,7 @@ def publication_assets(
         table=flows.key,
         columns=(FLOWS_WITH_INTERVALS if settings.intervals else FLOWS).columns,
         checks=release_checks(settings),
-        released=lambda warehouse, key: warehouse.release(settings, warehouse.plan(settings, key), key),
+        work=FlowWork,
         metadata=flow_metadata,
         intervals=settings.intervals,
         tables=flow_tables,
@@ -78,10 +78,10 @@ def bundle_asset(
     table: dg.AssetKey,
     columns: Sequence[Column],
     checks: Sequence[AssetChecks],
-    released: Callable[[Warehouse, ReleaseKey], R],
+    work: type[FlowWork] | type[TableWork[Any, Any]],
     metadata: Callable[[R, Balance], dict[str, Any]],
     intervals: bool = True,
-    tables: Callable[[R, dict[str, Any], Circumstances[R]], dict[str, Any]] | None = None,
+    tables: Callable[[R, dict[str, Any], ReleaseContext[R]], dict[str, Any]] | None = None,
 ) -> dg.AssetsDefinition:
     """Return the asset that makes a release of any kind public.
 
@@ -90,7 +90,7 @@ def bundle_asset(
         table: key of the asset that the bundle is made from.
         columns: columns of the main table of the bundle.
         checks: all blocking checks of the series.
-        released: returns the release of a period from its staged files.
+        work: class of the work on a release.
         metadata: returns the metadata of a release.
         intervals: whether cells are published with their intervals, if they have any.
         tables: returns tables of the report as metadata; None for no tables.
@@ -103,7 +103,7 @@ def bundle_asset(
         kinds={"duckdb", "parquet", "csv"},
         metadata=with_columns(*columns),
         description=(
-            "The release made public, once every check is made again. The release database takes it in one transaction,"
+            "The published release, after every check has run again. The release database takes it in one transaction,"
             " and the bundle folder appears in one rename."
         ),
         group_name=f"{settings.name}/publication",
@@ -119,11 +119,12 @@ def bundle_asset(
                 raise OdError(
                     "OD-PUBLICATION-REFUSED",
                     f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
-                    next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
-                    spent="what was set aside before stays charged",
+                    next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+                    spent=STAYS_CHARGED,
                 )
-            release, ledger = released(warehouse, key), warehouse.ledger
-            warehouse.hold_to_reading(settings, key)
+            current: Any = work.of(warehouse, settings, key)
+            release, ledger = current.release(), warehouse.ledger
+            current.hold_to_reading()
             facts = certificate(
                 kind,
                 release,
@@ -136,8 +137,8 @@ def bundle_asset(
             )
             folder, published = warehouse.bundle(key), ledger.published_certificate(key)
             facts = as_published(facts, folder, published)
-            around = circumstances(kind, ledger, key, settings.domain.name, warehouse.releases)
-            report = kind.report(release, facts, around)
+            release_context = context_of(kind, ledger, key, settings.domain.name, warehouse.releases)
+            report = kind.report(release, facts, release_context)
             tell = now_and_then(context.log.info)
             with staged_folder(
                 lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
@@ -149,7 +150,7 @@ def bundle_asset(
             data_version=dg.DataVersion(file_digest(folder / CERTIFICATE)),
             metadata=report_metadata(kind, release, facts, folder)
             | metadata(release, balance)
-            | ({} if tables is None else tables(release, facts, around)),
+            | ({} if tables is None else tables(release, facts, release_context)),
         )
 
     return bundle

@@ -1,5 +1,6 @@
 """Define blocking checks, which Dagster runs after each asset and the bundle runs again before publication."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,17 @@ from od_assets.checks.expectations import records_meet_expectations
 from od_assets.checks.invariants import geography_violations
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
+from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.settings import SeriesSettings, TreeSettings
 from od_core.ledger.lock import exclusive
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Plan
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
-Look = Callable[[Warehouse, str], dict[str, int]]
+CountViolations = Callable[[Warehouse, str], dict[str, int]]
 """Counts the violations of each check of an asset, by name, given the period ("" if the asset has no partitions)."""
 
 
@@ -30,13 +32,13 @@ class AssetChecks:
     Attributes:
         asset: key of the asset; a failed check blocks the assets after it.
         names: descriptions of the checks, by name.
-        look: runs the checks.
+        count_violations: runs the checks.
         partitioned: whether the asset has one partition per period.
     """
 
     asset: dg.AssetKey
     names: dict[str, str]
-    look: Look
+    count_violations: CountViolations
     partitioned: bool = True
 
 
@@ -45,7 +47,7 @@ def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, pe
     return [
         CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
         for checks in asset_checks
-        for name, count in checks.look(warehouse, period).items()
+        for name, count in checks.count_violations(warehouse, period).items()
     ]
 
 
@@ -67,7 +69,7 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
     def run_checks(context: dg.AssetCheckExecutionContext, warehouse: Warehouse) -> Iterator[dg.AssetCheckResult]:
         with failures_without_values(warehouse.confidential):
             period = periods.period(context.partition_key).text if checks.partitioned else ""
-            counts = checks.look(warehouse, period)
+            counts = checks.count_violations(warehouse, period)
         for name, count in counts.items():
             yield dg.AssetCheckResult(
                 check_name=name,
@@ -83,14 +85,14 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
 def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
     """Return the check that every kept zone list is a partition at every level."""
 
-    def look(warehouse: Warehouse, _period: str) -> dict[str, int]:
+    def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
         kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
         return {"is_a_partition": sum(geography_violations(zones, levels) for zones, levels in kept)}
 
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
-        {"is_a_partition": "Every area lies in one area of the level above; no zone stands twice."},
-        look,
+        {"is_a_partition": "Every area lies in exactly one area of the level above, and no zone is listed twice."},
+        count_violations,
         partitioned=False,
     )
 
@@ -98,11 +100,12 @@ def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
 def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
 
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        staged = warehouse.staged(settings.key(period))
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
+        staged = work.staged
         # The pages hold a digest of what was counted, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
-        zones, destinations = settings.listed_codes(warehouse.geography(settings))
+        zones, destinations = settings.listed_codes(work.geography)
         with exclusive(docs):  # else one run could change modes of pages that another replaces
             warehouse.confidential.close(docs)  # pages that an earlier version left readable
             met = records_meet_expectations(
@@ -110,15 +113,17 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
             )
         return {"meets_expectations": any_unmet(met)}
 
-    asks = "Schema of the records; listed codes and dates of the period, but for the allowed share of faults."
-    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
+    asks = (
+        "Records match the schema, with listed codes and dates of the period, except for the allowed share of faults."
+    )
+    return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, count_violations)
 
 
-def spend_violations(warehouse: Warehouse, plan: Planned, key: ReleaseKey) -> int:
-    """Return 0 if the ledger charged every level its planned rho once for each of its draws, else 1."""
+def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
+    """Return 0 if the ledger charged every level what was planned, once for each of its draws, else 1."""
     ledger = warehouse.ledger
-    planned = tuple(step.charge.as_rho * ledger.draws(key, step.level) for step in plan.steps)
-    return int(ledger.spent(key, plan).levels != planned)
+    planned = {(step.level, step.charge): ledger.draws(key, step.level) for step in plan.steps}
+    return int(Counter(ledger.charges(key)) != Counter(planned))
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:

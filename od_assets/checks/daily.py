@@ -21,7 +21,9 @@ def daily_check(settings: SeriesSettings[Any, Any]) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=bundle,
         name="stays_as_published",
-        description="Every published release, made anew from its measurements, equals bundle, database and ledger.",
+        description=(
+            "Every published release, recomputed from its measurements, matches its bundle, database and ledger."
+        ),
     )
     def stays_as_published(warehouse: Warehouse) -> dg.AssetCheckResult:
         with failures_without_values(warehouse.confidential):
@@ -49,7 +51,7 @@ def daily_schedule(
     job = dg.define_asset_job(
         f"{name}_verify",
         selection=dg.AssetSelection.checks(check),
-        description=f"Hold every published release of {name} against measurements, bundle, database and ledger.",
+        description=f"Verify every published release of {name} against measurements, bundle, database and ledger.",
         tags={RELEASE_TAG: name},
         owners=owners,
     )

@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.files.duckdb_session import memory_database
+from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import WHOLE_SPACE, Geography, Numbers
+from od_core.geography.geography import Geography, Numbers
 from od_core.group_sizes.groups import Frame
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.place_list import PlaceList

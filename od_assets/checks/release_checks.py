@@ -1,6 +1,7 @@
 """Define the blocking checks of releases of flows, group-size tables and trips with stops."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -15,6 +16,7 @@ from od_assets.checks.invariants import (
     level_violations,
     place_violations,
 )
+from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import estimate_key, refined_key
 from od_assets.series.group_size_settings import GroupSizeSettings
@@ -55,13 +57,13 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
 def _level_checks(
     settings: ReleaseSettings, asset: dg.AssetKey, levels: Sequence[int], *, refined: bool
 ) -> AssetChecks:
-    asks = {"non_negative_integers": "Each node once, a whole number of at least 0."}
+    asks = {"non_negative_integers": "Each node appears once, with a whole number of at least 0."}
     if max(levels) > 0:
-        asks["children_sum_to_parents"] = "The children of every node of the level above sum to it."
+        asks["children_sum_to_parents"] = "The children of every node of the level above sum to that node."
 
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work = FlowWork.of(warehouse, settings, settings.key(period))
+        plan, staged = work.plan, work.staged
         estimated = _estimated_levels(plan)
         violations = dict.fromkeys(asks, 0)
         for above, level in zip([None, *estimated], estimated, strict=False):
@@ -73,13 +75,13 @@ def _level_checks(
                 violations[check] += count
         return violations
 
-    return AssetChecks(asset, asks, look)
+    return AssetChecks(asset, asks, count_violations)
 
 
 def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan, staged = warehouse.plan(settings, key), warehouse.staged(key)
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work = FlowWork.of(warehouse, settings, settings.key(period))
+        plan, staged = work.plan, work.staged
         tree, table = plan.tree, pd.read_parquet(staged.flows)
         zones = {
             "origin": tree.origin.zone_numbers(table["origin"]),
@@ -88,8 +90,8 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
         flows = pa.table({**zones, "trips": table["trips"]})
         refined, root = plan.mechanism.refines, _estimated_levels(plan)[0]
         estimate = staged.estimate(root, refined=refined)
-        total = warehouse.counts(settings, key).total if plan.publishes_total else int(estimate.trips.sum())
-        met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(key))
+        total = work.counts.total if plan.publishes_total else int(estimate.trips.sum())
+        met = flows_meet_expectations(table, tree.origin.zones, tree.destination.zones, warehouse.data_docs(work.key))
         return {
             "meets_expectations": any_unmet(met),
             "same_at_every_level": sum(
@@ -97,16 +99,16 @@ def _flow_checks(settings: ReleaseSettings) -> AssetChecks:
                 for level in _estimated_levels(plan)
             ),
             "total_is_n": abs(int(table["trips"].sum()) - total),
-            "spend_is_plan": spend_violations(warehouse, plan, key),
+            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
-        "meets_expectations": "Listed zones, each pair once, whole numbers of at least 1.",
+        "meets_expectations": "Zones are listed, each pair appears once, and flows are whole numbers of at least 1.",
         "same_at_every_level": "The nodes of every level are the sums of the leaf flows below them.",
-        "total_is_n": "The table sums to n where n is an invariant, else to the estimated root.",
-        "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
+        "total_is_n": "The table sums to n if n is an invariant, otherwise to the estimated root.",
+        "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, look)
+    return AssetChecks(dg.AssetKey([settings.name, "flows"]), asks, count_violations)
 
 
 # Group-size tables.
@@ -122,26 +124,25 @@ def group_size_checks(settings: GroupSizeSettings) -> list[AssetChecks]:
 
 
 def _histogram_checks(settings: GroupSizeSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan = warehouse.plan(settings, key)
-        mechanism, table = plan.mechanism, warehouse.staged_group_sizes(key).histogram_table()
-        frame = frame_of(plan, warehouse.measured_group_sizes(plan, key))
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
+        plan, table = work.plan, work.staged.table()
+        mechanism, frame = plan.mechanism, frame_of(plan, work.measured())
         violations = group_size_violations(frame, table)
         return {
             "are_counts": violations["group_sizes_are_counts"],
             "sum_to_totals": violations["group_sizes_sum_to_totals"] if mechanism.keeps_totals else 0,
             "add_up": violations["group_sizes_add_up"] if mechanism.adds_up else 0,
-            "spend_is_plan": spend_violations(warehouse, plan, key),
+            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
-        "are_counts": "Each size of an area once, a whole number of groups of at least 0; listed areas, sizes 0 to K.",
-        "sum_to_totals": "The groups of an area are as many as it has, where the mechanism promises it.",
-        "add_up": "The groups of each size of an area are those of the areas in it, where the mechanism promises it.",
-        "spend_is_plan": "The ledger charged every level what was planned, once for each of its draws.",
+        "are_counts": "Listed areas, sizes 0 to K, each size at most once per area, whole numbers of groups from 0.",
+        "sum_to_totals": "Each area has its public number of groups, if the mechanism guarantees it.",
+        "add_up": "Groups by size of an area equal the sum over the areas in it, if the mechanism guarantees it.",
+        "spend_is_plan": "The ledger charged every level its planned cost once for each of its draws.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, look)
+    return AssetChecks(dg.AssetKey([settings.name, "histograms"]), asks, count_violations)
 
 
 # Trips with stops.
@@ -160,27 +161,27 @@ def _place_checks(settings: StopsSettings) -> AssetChecks:
     return AssetChecks(
         dg.AssetKey([settings.name, "geography"]),
         {"are_on_the_map": "Every place is listed once, with coordinates on the map."},
-        lambda warehouse, _: {"are_on_the_map": place_violations(warehouse.geography(settings))},
+        lambda warehouse, _: {"are_on_the_map": place_violations(settings.kept_geography(warehouse.geographies))},
         partitioned=False,
     )
 
 
 def _box_checks(settings: StopsSettings) -> AssetChecks:
-    def look(warehouse: Warehouse, period: str) -> dict[str, int]:
-        key = settings.key(period)
-        plan = warehouse.plan(settings, key)
-        violations = box_violations(plan.grid, warehouse.staged_stops(key).boxes())
+    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
+        work: TableWork[Any, Any] = TableWork.of(warehouse, settings, settings.key(period))
+        plan = work.plan
+        violations = box_violations(plan.grid, work.staged.table())
         return {
             "fill_the_grid": violations["boxes_fill_the_grid"],
             "are_counts": violations["box_counts_are_counts"],
             "keep_the_total": violations["box_counts_keep_the_total"],
-            "spend_is_plan": spend_violations(warehouse, plan, key),
+            "spend_is_plan": spend_violations(warehouse, plan, work.key),
         }
 
     asks = {
-        "fill_the_grid": "Every cell of the grid lies in one box.",
+        "fill_the_grid": "Every cell of the grid lies in exactly one box.",
         "are_counts": "The count of each box is a whole number of at least 0.",
-        "keep_the_total": "The counts sum to the noisy counts, or to 0 where these are below it.",
-        "spend_is_plan": "The ledger charged what was planned, once for each draw.",
+        "keep_the_total": "The counts sum to the sum of the noisy counts, or to 0 if that sum is negative.",
+        "spend_is_plan": "The ledger charged the planned cost once for each draw.",
     }
-    return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, look)
+    return AssetChecks(dg.AssetKey([settings.name, "boxes"]), asks, count_violations)

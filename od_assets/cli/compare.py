@@ -12,15 +12,19 @@ from od_assets.cli.printing import console, print_frame
 
 
 def compare(
-    before: Annotated[str, typer.Argument(help="Release, as us_flights/2001-05/r1, or its bundle: folder or .zip.")],
-    after: Annotated[str, typer.Argument(help="The later one, over the same areas.")],
-    level: Annotated[str | None, typer.Option(help="Level of both ends; the coarsest if left out.")] = None,
-    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if another.")] = None,
-    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if another.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="So many of the largest changes.")] = 20,
+    before: Annotated[
+        str, typer.Argument(help="Release, such as us_flights/2001-05/r1, or its bundle (a folder or .zip).")
+    ],
+    after: Annotated[str, typer.Argument(help="The later release, with the same areas.")],
+    level: Annotated[
+        str | None, typer.Option(help="Level of origins and destinations; the coarsest if left out.")
+    ] = None,
+    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if it differs.")] = None,
+    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if it differs.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of the largest changes to print.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Print the largest changes of flows between two releases, and which are larger than their uncertainty."""
+    """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_assets.cli.release_changes import compared  # importing the library takes a second
 
     found = compared(before, after, origin_level or level, destination_level or level)
@@ -32,6 +36,6 @@ def compare(
     )
     console.print(
         f"{found.significant} of {len(found.changes)} changes are larger than their uncertainty (marked *): 0 is"
-        " outside their 90 % interval. Of pairs that did not change, up to one in ten is marked too.",
+        " outside their 90 % interval. Of the pairs that did not change, up to one in ten is also marked.",
         soft_wrap=True,
     )

@@ -14,22 +14,29 @@ from od_assets.terminal import printable
 
 def compare_mechanisms(
     comparison: Annotated[
-        str | None, typer.Argument(help="Declared comparison: the one of the documents if left out.")
+        str | None, typer.Argument(help="Declared comparison; that of the documentation if left out.")
     ] = None,
     flows: Annotated[Path | None, typer.Option(help="Your own table: origin, destination, trips.")] = None,
     zones: Annotated[Path | None, typer.Option(help="Its zone list, one row a zone.")] = None,
     levels: Annotated[str, typer.Option(help="Level columns of the zone list, coarse to fine, as region,zone.")] = "",
-    trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row a trip.")] = None,
+    trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row per trip.")] = None,
     one_row_a_trip: Annotated[
-        bool, typer.Option("--one-row-a-trip", help="Each row is one trip, though other columns may hold trips.")
+        bool,
+        typer.Option("--one-row-a-trip", help="Each row is one trip, even if other columns may hold numbers of trips."),
     ] = False,
-    marked: Annotated[str | None, typer.Option(help="public or synthetic: no other data may be compared with.")] = None,
-    mechanism: Annotated[list[str] | None, typer.Option(help="Compare these alone; may be given again.")] = None,
-    epsilon: Annotated[list[str] | None, typer.Option(help="0.1, 1 and 10 if left out; may be given again.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs of each mechanism and epsilon.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder to copy tables and figures to.")] = None,
+    marked: Annotated[
+        str | None, typer.Option(help="public or synthetic; other data cannot be used for a comparison.")
+    ] = None,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="Compare only this mechanism; can be given more than once.")
+    ] = None,
+    epsilon: Annotated[
+        list[str] | None, typer.Option(help="Epsilon; 0.1, 1 and 10 if left out; can be given more than once.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Number of runs for each mechanism and epsilon.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to which tables and figures are copied.")] = None,
 ) -> None:
-    """Compare mechanisms by their errors on synthetic or public data; killed at any point, it goes on from there."""
+    """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
     from od_assets.runs.run_comparison import declared_or_given, run_comparison  # importing Dagster takes half a second
 
     component = declared_or_given(comparison, flows, zones, levels, trips, marked, one_row_a_trip=one_row_a_trip)

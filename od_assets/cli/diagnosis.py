@@ -91,7 +91,7 @@ def _of_plan(component: Series, settings: SeriesSettings[Any, Any]) -> list[Find
     def plan() -> str:
         planned = settings.plan(geography, planned_period(component, None))
         asked, cap = float(planned.charge.as_rho), float(settings.domain.cap.allowed_rho())
-        return f"rho {asked:.6g}, the cap is {cap:.6g}"
+        return f"rho {asked:.6g} of a cap of {cap:.6g}"
 
     return [Finding(f"{what}: {counts}"), found(f"plan of {component.name}", plan)]
 

@@ -13,10 +13,10 @@ from od_assets.cli.printing import print_findings
 
 def doctor(
     name: Annotated[str | None, typer.Argument(help="Declaration; all if left out.")] = None,
-    period: Annotated[str | None, typer.Option(help="Look at the input of this period, too.")] = None,
+    period: Annotated[str | None, typer.Option(help="Also check the input of this period.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print what is wrong with the installation, the declarations, and an input. Changes and spends nothing."""
+    """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""
     from od_assets.cli.diagnosis import diagnosis  # importing Dagster takes half a second
 
     findings = diagnosis(name, period)

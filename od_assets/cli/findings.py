@@ -29,7 +29,11 @@ class Finding:
 
     def __post_init__(self) -> None:
         if (self.fault is None) != (self.next_step is None):
-            raise OdError("OD-FINDING", f"{self.what}: a fault has a next step", next_step="report this defect")
+            raise OdError(
+                "OD-FINDING",
+                f"{self.what}: a fault needs a next step, and a next step needs a fault",
+                next_step="report this defect",
+            )
 
     @property
     def ok(self) -> bool:

@@ -16,13 +16,13 @@ def forecast(
     release: Release,
     period: Period = None,
     epsilon: Annotated[
-        list[str] | None, typer.Option(help="0.1, 0.3, 1, 3 and 10 if left out; may be given again.")
+        list[str] | None, typer.Option(help="Epsilon; 0.1, 0.3, 1, 3 and 10 if left out; can be given more than once.")
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Number of simulated releases.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder to write the table and the figure to.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to which the table and the figure are written.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the errors to expect of a release, simulated on what is public already. Spends nothing."""
+    """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
     from od_assets.cli.release_forecast import forecast_of  # Dagster takes half a second to import
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import planned_period

@@ -13,7 +13,9 @@ from od_assets.cli.printing import console
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="Of the release and of its data set: lower-case letters, digits, _.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the release and of its data set: lower-case letters, digits, _.")
+    ],
     records: Annotated[str | None, typer.Option(help=asks("records"))] = None,
     reader: Annotated[str | None, typer.Option(help=asks("reader"))] = None,
     origin: Annotated[str | None, typer.Option(help=asks("origin"))] = None,
@@ -39,10 +41,11 @@ def init(
     settled_seconds: Annotated[str | None, typer.Option(help=asks("settled_seconds"))] = None,
     owner: Annotated[str | None, typer.Option(help=asks("owner"))] = None,
     further: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other field, as geography.unknown=264; may be given again.")
+        list[str] | None,
+        typer.Option("--set", help="Any other field, such as geography.unknown=264; can be given more than once."),
     ] = None,
 ) -> None:
-    """Declare a release of your own: ask what no option says, write two files, and plan. Releases nothing."""
+    """Declare a new release: ask for what no option states, write two files, and plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of  # importing Dagster takes half a second
 
     given = {

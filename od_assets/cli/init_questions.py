@@ -58,47 +58,53 @@ class Question:
 
 QUESTIONS = (
     Question("records", "Path of the files of records, with {period} in it", "trips.files", None),
-    Question("reader", "Reader of the records, if they are published in a known form", "trips.reader"),
-    Question("origin", "Column of origins, if it has another name", "trips.columns.origin"),
-    Question("destination", "Column of destinations, if it has another name", "trips.columns.destination"),
-    Question("date", "Column of dates; none where a file is one period", "trips.columns.date"),
-    Question("trips", "Column of numbers of trips; none for one row a trip", "trips.columns.trips"),
+    Question("reader", "Reader of the records, if they are published in a known format", "trips.reader"),
+    Question("origin", "Column of origins, if it is not called origin", "trips.columns.origin"),
+    Question("destination", "Column of destinations, if it is not called destination", "trips.columns.destination"),
+    Question("date", "Column of dates; empty if each file is one period", "trips.columns.date"),
+    Question("trips", "Column of numbers of trips; empty for one row per trip", "trips.columns.trips"),
     Question("zones", "Path of the public list of zones", "geography.file", None),
-    Question("levels", "Its level columns, coarse to fine, as region,zone", "geography.levels", None, as_list),
+    Question(
+        "levels", "Level columns of that list, coarse to fine, such as region,zone", "geography.levels", None, as_list
+    ),
     Question(
         "prefixes",
-        "Levels that are the first signs of a zone's code, as province=3",
+        "Levels that are the first characters of a zone's code, such as province=3",
         "geography.prefixes",
         "",
         as_mapping,
     ),
     Question("every", "Length of the periods: day, week, month, quarter, year; or single", "periods.every", "month"),
-    Question("first", "First period, as 2026-01", "periods.first", None),
-    Question("last", "Last period; none for a series that goes on", "periods.last"),
-    Question("time_zone", "Time zone in which days begin, as Europe/Rome; none for local times", "domain:time_zone"),
+    Question("first", "First period, such as 2026-01", "periods.first", None),
+    Question("last", "Last period; empty for a series without an end", "periods.last"),
+    Question(
+        "time_zone", "Time zone in which days begin, such as Europe/Rome; empty for local times", "domain:time_zone"
+    ),
     Question("unit", "What is protected: trip, user_period or user", "domain:unit", None),
     Question("column", "Column of user ids", "domain:column", None, of_users=True),
     Question(
         "one_row_a_trip",
-        "Whether each row is one trip, though other columns may hold the trips of a row: true, or none to stop here",
+        "Whether each row is one trip, even if other columns may hold the number of trips: true, or empty to stop here",
         "trips.one_row_a_trip",
     ),
-    Question("max_trips", "Most trips of a user that are counted", "max_trips", None, as_yaml, of_users=True),
+    Question(
+        "max_trips", "Largest number of trips that are counted per user", "max_trips", None, as_yaml, of_users=True
+    ),
     Question(
         "neighbours", "bounded (one replaced) or unbounded (one added or removed)", "domain:neighbours", "bounded"
     ),
     Question("epsilon", "Epsilon of one release", "privacy.epsilon", None),
-    Question("delta", "Its delta", "privacy.delta", None),
-    Question("cap", "Cap of the data set in rho, if not five times the plan", "domain:cap.rho"),
-    Question("reason", "Reason for that cap", "domain:cap.reason"),
+    Question("delta", "Delta of one release", "privacy.delta", None),
+    Question("cap", "Cap of the data set in rho, if it is not five times the plan", "domain:cap.rho"),
+    Question("reason", "Reason for the cap", "domain:cap.reason"),
     Question(
         "settled_seconds",
-        "Release each period by itself, once its file has not changed for so many seconds; none to run it by hand",
+        "Seconds for which a period's file must be unchanged to be released automatically; empty to run by hand",
         "arrivals.settled_seconds",
         "",
         as_yaml,
     ),
-    Question("owner", "Owner, as team:name or an e-mail address", "owners", "team:statistics", as_list),
+    Question("owner", "Owner: team:name or an e-mail address", "owners", "team:statistics", as_list),
 )
 
 

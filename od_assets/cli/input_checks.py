@@ -30,7 +30,7 @@ from od_assets.series.stops_settings import StopsSettings
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.protocols import Counted
+from od_core.ledger.identity import Counted
 from od_core.periods import Period
 from od_core.records.count_duckdb import trip_counts_of
 from od_core.records.faults import filled_with_zeros
@@ -68,16 +68,16 @@ def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
     if found.waits is not None:
         return [Finding(what, found.waits, "wait for the file, or correct its path in the declaration")]
     if not settings.records_are_here:
-        return [Finding(f"{what}: it is read by Spark alone, and not looked at")]
+        return [Finding(f"{what}: only Spark reads it, so it is not checked here")]
     confidential = Warehouse().confidential
     inspection = _inspection(settings, period, confidential)
     look = confidential.keep_detail(inspection.text(f"{key}, {settings.records_path(period)}"))
     if inspection.refused:
-        return [Finding(what, "it would be refused", look)]
+        return [Finding(what, "the input would be refused", look)]
     if inspection.unclear:
         step = f"{look}; then name the column of trips in the declaration, or write one_row_a_trip: true"
-        return [Finding(what, "a row may be many trips, and each would be counted as one", step)]
-    return [Finding(f"{what}: it would not be refused ({look})")]
+        return [Finding(what, "a row may stand for many trips, but would be counted as one", step)]
+    return [Finding(f"{what}: the input would not be refused ({look})")]
 
 
 def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: ConfidentialFolder) -> _Inspection:
@@ -100,8 +100,8 @@ def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
     """Confidential: return reasons to doubt that a row is one trip, if the declaration does not say what a row is."""
     columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
     return [
-        *(f"column {name!r} holds numbers, or is called as if it did, and is not read" for name in columns),
-        *(["no pair of places stands twice among the first records"] if are_pairs_single else []),
+        *(f"column {name!r} holds numbers, or has a name that suggests so, but is not read" for name in columns),
+        *(["no pair of origin and destination appears twice among the first records"] if are_pairs_single else []),
     ]
 
 

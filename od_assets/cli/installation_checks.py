@@ -27,7 +27,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE
 from od_core.flows.projection.chebyshev import intopt
-from od_core.ledger.ledger import look_at_ledger
+from od_core.ledger.integrity import look_at_ledger
 from od_core.ledger.lock import LOCK_NAME
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.publication.bundle import ledger_entries
@@ -54,7 +54,7 @@ def python_version(checkout: Path = CHECKOUT) -> list[Finding]:
     this = platform.python_version()
     if required.contains(this, prereleases=True):
         return [Finding(f"Python {this}")]
-    return [Finding(f"Python {this}", f"the project needs {required}", "install again with such a Python")]
+    return [Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")]
 
 
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
@@ -65,7 +65,7 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     installed = [one for one in pinned if _installed(one) is not None]
     return [
         _versions(f"{len(required)} packages that pyproject.toml requires", required),
-        _versions(f"{len(installed)} packages as constraints.txt pins them", installed),
+        _versions(f"{len(installed)} packages that constraints.txt pins", installed),
     ]
 
 
@@ -104,14 +104,14 @@ def compiled_kernels(folder: Path | None) -> list[Finding]:
         return [
             Finding(
                 what,
-                "no folder can keep them: every process compiles them anew",
-                "make the environment or ~/.cache writable for this user, and for nobody else",
+                "there is no folder to keep them, so every process compiles them again",
+                "make the environment or ~/.cache writable for this user only",
             )
         ]
     if not any(folder.rglob("*.nbi")):
-        return [Finding(what, "none are kept: the first release compiles them", "python -m od_core.warmup")]
+        return [Finding(what, "none are compiled yet; the first release compiles them", "python -m od_core.warmup")]
     if intopt(np.array([3, -1]), 2).tolist() != [2, 0]:  # 3 - 1 = 2 and max(-1 + 1, 0) = 0: the unique optimum
-        return [Finding(what, "their machine code gives wrong numbers", f"remove {folder}, then make install")]
+        return [Finding(what, "their machine code computes wrong numbers", f"remove {folder}, then make install")]
     return [Finding(what)]
 
 
@@ -136,12 +136,16 @@ def home_of_dagster(var: Path) -> list[Finding]:
     """Check that Dagster's commands find the project's Dagster home, and that it has the project's settings."""
     what, home, stated = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
     if stated and Path(stated).resolve() != home.resolve():
-        return [Finding(what, f"it is {stated}; the runs of this project are in {home}", f"export DAGSTER_HOME={home}")]
+        return [
+            Finding(what, f"it is {stated}, but the runs of this project are in {home}", f"export DAGSTER_HOME={home}")
+        ]
     if not home.exists():
-        return [Finding(f"{what}: the first run makes it")]
+        return [Finding(f"{what}: the first run creates it")]
     settings = home / DAGSTER_SETTINGS.name
     if not settings.is_file() or settings.read_bytes() != DAGSTER_SETTINGS.read_bytes():
-        return [Finding(what, f"{settings} is not what the project sets", "od-release ui, or a run, writes it anew")]
+        return [
+            Finding(what, f"{settings} differs from the project's settings", "od-release ui, or a run, writes it again")
+        ]
     return [Finding(what)]
 
 
@@ -149,14 +153,14 @@ def modes(var: Path) -> list[Finding]:
     """Check that only the owner can access the confidential folder."""
     what, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
-        return [Finding(f"{what}: there is none yet")]
+        return [Finding(f"{what}: the folder does not exist yet")]
     open_ones = [str(path.relative_to(var)) for path in (confidential, *confidential.rglob("*")) if _is_open(path)]
     if not open_ones:
         return [Finding(what)]
     return [
         Finding(
             what,
-            f"others may use what is the operator's alone: {_some(sorted(open_ones))}",
+            f"other users have access to files that only the operator may use: {_some(sorted(open_ones))}",
             f"chmod -R u=rwX,go= {confidential}",
         )
     ]
@@ -180,7 +184,7 @@ def free_disk(var: Path, least: int = LEAST_FREE) -> list[Finding]:
     what = f"free disk: {free / (1 << 30):.1f} GiB"
     if free >= least:
         return [Finding(what)]
-    return [Finding(what, f"a release needs {least / (1 << 30):.1f} GiB", f"make room on the disk of {there}")]
+    return [Finding(what, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {there}")]
 
 
 def ledger(warehouse: Warehouse) -> list[Finding]:
@@ -189,10 +193,12 @@ def ledger(warehouse: Warehouse) -> list[Finding]:
     if path.exists():
         return [found("ledger", lambda: f"{look_at_ledger(path, witnesses)} entries")]
     if not witnesses and not (warehouse.var / "confidential" / "ledger.head").exists():
-        return [Finding("ledger: there is none yet, nothing was ever released here")]
+        return [Finding("ledger: it does not exist yet, because nothing was released here")]
     return [
         Finding(
-            "ledger", "it is missing, and something was released here", "restore ledger.sqlite from its newest copy"
+            "ledger",
+            "it is missing, although something was released here",
+            "restore ledger.sqlite from its newest backup",
         )
     ]
 
@@ -205,8 +211,8 @@ def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
     what = "release lock"
     for process in _holders(var / LOCK_NAME, locks):
         if _state(process) in "Tt":
-            fault = f"process {process}, which holds it, is stopped: no other release begins"
-            return [Finding(what, fault, f"let it go on (kill -CONT {process}), or end it")]
+            fault = f"process {process} holds it but is suspended, so no other release can begin"
+            return [Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")]
         return [Finding(f"{what}: a release is running now")]
     return [Finding(what)]
 
@@ -234,15 +240,15 @@ def runs(var: Path) -> list[Finding]:
     """Check that Dagster lists no starting or started run without a process; one would block the queue of one run."""
     what, home = "runs of dead processes", dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
-        return [Finding(f"{what}: nothing was ever run")]
+        return [Finding(f"{what}: nothing has run yet")]
     with dg.DagsterInstance.from_config(str(home)) as instance:
         dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
     if dead:
-        step = "od-release ui clears them away within a minute, and so does any run of a release"
-        return [Finding(what, f"{len(dead)} are taken for started: {_some(dead)}", step)]
+        step = "start od-release ui, which clears them within a minute, or run any release"
+        return [Finding(what, f"{len(dead)} are listed as started: {_some(dead)}", step)]
     if starting:
         minutes = PATIENCE.total_seconds() / 60
-        return [Finding(f"{what}: none; {starting} starting now, and dead if for {minutes:.0f} minutes")]
+        return [Finding(f"{what}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")]
     return [Finding(what)]
 
 
@@ -262,7 +268,7 @@ def code_location() -> list[Finding]:
                 raise OdError(
                     "OD-CODE-LOCATION",
                     f"{type(error).__name__}: {error}",
-                    next_step="correct what stands below od_assets/defs; dg check defs shows all of it",
+                    next_step="correct the files below od_assets/defs; dg check defs shows the whole error",
                 ) from None
 
     return [found("code location", load)]

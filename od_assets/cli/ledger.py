@@ -13,7 +13,7 @@ from od_assets.cli.printing import console, print_frame
 from od_core.ledger.balance import Balance
 from od_core.privacy.accounting import float_above
 
-ledger_app = typer.Typer(help="The budget ledger: what every data set has spent, and what is left of its cap.")
+ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
 
 
 @ledger_app.callback(invoke_without_command=True)
@@ -44,14 +44,17 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
 
 @ledger_app.command("verify")
 def verify_ledger(as_json: Json = False) -> None:
-    """Check that the ledger is whole: no entry edited or missing, none older than its witnesses."""
+    """Check that the ledger is intact: no entry is edited or missing, and it is not older than its witnesses."""
     from od_assets.resources.warehouse import Warehouse  # importing Dagster takes half a second
 
     entries = Warehouse().verify_ledger()
     if as_json:
         typer.echo(json.dumps({"whole": True, "entries": entries}))
     else:
-        console.print(f"The ledger is whole: {entries} entries, none edited, none older than a public certificate.")
+        console.print(
+            f"The ledger is intact: {entries} entries; none was edited, and it has every entry that a public"
+            " certificate names."
+        )
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:

@@ -10,17 +10,17 @@ import datetime
 import glob
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from od_assets.cli.declaration_files import already_there, make_file, removed_if_refused, write_text, yaml_block
 from od_assets.cli.init_questions import QUESTIONS, Question, as_list, as_yaml
 from od_assets.components import OdRelease, domain
 from od_assets.components.declarations import declaration, declared_by, refuse_unloadable
@@ -29,7 +29,7 @@ from od_assets.project import project_root
 from od_assets.runs.run_period import planned_period
 from od_assets.series import declared_names
 from od_core.errors import OdError
-from od_core.files.durable import PUBLIC_FILE_MODE, absence, write_durably
+from od_core.files.durable import absence
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import LARGEST
@@ -42,13 +42,10 @@ from od_core.records.zone_lists import read_zones
 ROOM = 5
 """Number of releases that a computed cap allows: for other tables of the same records, and for lost draws."""
 
-_WIDTH = 110
-"""Maximum number of characters in a line of YAML."""
-
 _DIGITS = 3
 """Number of significant digits of a computed cap."""
 
-_NOTHING_YET = {"rho": "1e-30", "reason": "nothing may be spent before the cap is computed"}
+_NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the release is planned."""
 
 
@@ -144,14 +141,14 @@ def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
     if not unclear and not are_pairs_single:
         return None
     found = (
-        f"column {unclear[0]!r} may hold the trips of a row, by its name or since it holds numbers"
+        f"column {unclear[0]!r} may hold the number of trips of a row, judging by its name or its numbers"
         if unclear
-        else "no pair of origin and destination stands twice, as in a table of flows"
+        else "no pair of origin and destination appears twice, as in a table of flows"
     )
     return OdError(
         "OD-TRIPS-ROWS",
         f"{source.name}: {found}; nothing says whether a row is one trip",
-        next_step="give --trips and the column that holds the trips of a row, or --one-row-a-trip true",
+        next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
     )
 
 
@@ -212,7 +209,7 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
         return [f"{error.message}."]
     levels = as_list(answers.get("levels", ""))
     if not any(level in columns for level in levels):
-        return [f"{path.name} has {len(columns)} columns; their names are shown once a level is one of them."]
+        return [f"{path.name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
     return [f"{path.name} has the columns {', '.join(columns)}."]
 
 
@@ -245,7 +242,7 @@ def places_of(name: str) -> tuple[Path, Path]:
     places = declared_names.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
         if path.exists():
-            raise _exists(path)
+            raise already_there(path)
     return places
 
 
@@ -264,10 +261,10 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
     places = places_of(name)
     release, data_set = _declared(name, answers, settings or {})
     fitting = declared_by(release, OdRelease, f"{name}/defs.yaml").model_dump(exclude_defaults=True)
-    text = f"type: od_assets.components.OdRelease\n\nattributes:\n{_block(_kept(release, fitting), indent=2)}"
-    with _removed_where_refused() as made:
-        _make(places[1], _block(data_set), made)
-        _make(places[0], text, made)
+    text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
+    with removed_if_refused() as made:
+        make_file(places[1], yaml_block(data_set), made)
+        make_file(places[0], text, made)
         component = declaration(name)
         found = component.settings()
         geography, period = found.read_geography(), planned_period(component, None)
@@ -275,7 +272,7 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             unlimited = replace(found, domain=replace(found.domain, cap=Cap(rho=LARGEST)))
             rho = unlimited.plan(geography, period).charge.as_rho
             data_set["cap"] = {"rho": cap_above(rho), "reason": answers["reason"] or _reason(answers, data_set)}
-            _write(places[1], _block(data_set))
+            write_text(places[1], yaml_block(data_set))
         declared = declaration(name)
         declared.settings().plan(geography, period)
         refuse_unloadable(declared)  # one that does not load would keep the whole project from loading
@@ -295,8 +292,8 @@ def cap_above(rho: Fraction) -> str:
 
 
 def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
-    per = "in all periods together" if data_set["unit"] == "user" else f"a {data_set['elementary_period']}"
-    return f"room for five releases {per} at epsilon {answers['epsilon']}, lost draws among them"
+    per = "in all periods together" if data_set["unit"] == "user" else f"per {data_set['elementary_period']}"
+    return f"room for five releases {per} at epsilon {answers['epsilon']}, including lost draws"
 
 
 def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -351,65 +348,3 @@ def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, An
         for name, value in stated.items()
         if name in fitting
     }
-
-
-def _block(declared: Mapping[str, Any], indent: int = 0) -> str:
-    """Return YAML with one line per field; a section that is too long for a line has one line per field of its own."""
-    lines = ""
-    for name, value in declared.items():
-        line = f"{' ' * indent}{name}: {_flow(value)}\n"
-        if len(line) > _WIDTH and isinstance(value, dict):
-            line = f"{' ' * indent}{name}:\n{_block(value, indent + 2)}"
-        lines += line
-    return lines
-
-
-def _flow(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
-def _write(path: Path, text: str) -> None:
-    write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
-
-
-def _make(path: Path, text: str, made: list[Path]) -> None:
-    """Write a new file, and its folder if needed, and add both to ``made``. Raises OdError if the file exists."""
-    try:
-        if not path.parent.exists():
-            path.parent.mkdir()
-            made.append(path.parent)
-        path.open("x").close()  # never overwrite a file created in the meantime
-    except FileExistsError:
-        raise _exists(path) from None
-    made.append(path)
-    _write(path, text)
-
-
-@contextmanager
-def _removed_where_refused() -> Iterator[list[Path]]:
-    """Yield a list of created files and folders; remove them if the body raises anything."""
-    made: list[Path] = []
-    try:
-        yield made
-    except BaseException as error:
-        for path in reversed(made):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
-        if isinstance(error, OdError):
-            step = f"{error.next_step}; what init wrote is removed again"
-            raise OdError(
-                error.code,
-                error.message,
-                next_step=step,
-                spent=error.spent,
-                confidential_detail=error.confidential_detail,
-            ) from None
-        raise
-
-
-def _exists(path: Path) -> OdError:
-    where = f"{path.parent.name}/{path.name}"
-    return OdError("OD-INIT-EXISTS", f"{where} is there already", next_step="choose another name")

@@ -7,5 +7,5 @@ from typing import Annotated
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Release = Annotated[str, typer.Argument(help="Name of the release series, as od-release status lists it.")]
-Period = Annotated[str | None, typer.Option(help="Period, as 2001-06; the newest if left out.")]
+Release = Annotated[str, typer.Argument(help="Name of the release series; od-release status lists the names.")]
+Period = Annotated[str | None, typer.Option(help="Period, such as 2001-06; the newest if left out.")]

@@ -29,7 +29,7 @@ def plan(release: Release, period: Period = None, as_json: Json = False) -> None
     console.print(
         f"A release spends {spent_text(spent)}.{conversion_text(planned)} The cap of data set"
         f" {domain.name!r} is rho {float(domain.cap.allowed_rho()):.6g}"
-        f" {'for all periods' if domain.unit.kind == 'user' else f'a {domain.elementary_period}'}.\n"
-        f"What a row of the records is: {settings.columns.row}.\n"
+        f" {'for all periods' if domain.unit.kind == 'user' else f'per {domain.elementary_period}'}.\n"
+        f"Meaning of a row of the records: {settings.columns.row}.\n"
     )
     print_guarantee(guarantee)

@@ -13,9 +13,9 @@ from rich.text import Text
 from od_assets.cli.findings import Finding
 from od_assets.terminal import PlainConsole
 from od_core.flows.plan import ReleasePlan
-from od_core.ledger.protocols import Planned
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.plan import Plan
 
 if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
@@ -39,7 +39,7 @@ def spent_text(spent: Spent) -> str:
     )
 
 
-def conversion_text(plan: Planned) -> str:
+def conversion_text(plan: Plan) -> str:
     """Return text on how the rho of a release of flows was found, with a reason if another conversion was expected."""
     if not isinstance(plan, ReleasePlan):
         return ""
@@ -47,7 +47,7 @@ def conversion_text(plan: Planned) -> str:
         return " Rho was given."
     if plan.conversion == (plan.budget.conversion or plan.mechanism.default_conversion):
         return f" Rho was found by conversion {plan.conversion!r}."
-    return f" Rho was found by conversion {plan.conversion!r}: 'exact' is for unit trip and a delta of 1e-12 or more."
+    return f" Rho was found by conversion {plan.conversion!r}; 'exact' requires unit trip and a delta from 1e-12."
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -62,8 +62,8 @@ def print_outcome(outcome: Outcome) -> None:
     print_guarantee(facts["guarantee"])
     console.print(
         f"\nSpent: {spent_text(released.spent)}."
-        f" Of the cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} is left."
-        f" {facts['drawn']} of {len(facts['levels'])} levels were drawn now, the others read back."
+        f" Of the cap, rho {facts['cap_rho']:.6g}, {facts['left_rho']:.6g} remains."
+        f" This run drew {facts['drawn']} of {len(facts['levels'])} levels and read the others back."
     )
     print_frame(f"{released.contents.capitalize()} by level", released.levels)
     passed = sum(check["passed"] for check in facts["checks"])

@@ -77,8 +77,8 @@ def compared(
     if one == other:
         raise OdError(
             "OD-COMPARE-SAME",
-            f"both are {one}, which has not changed",
-            next_step="name two releases, of other periods or revisions",
+            f"both releases are {one}, so there is nothing to compare",
+            next_step="name two releases with different periods or revisions",
         )
     levels = (
         origin_level or old.plan.tree.origin.levels[0],
@@ -97,14 +97,14 @@ def _opened(name: str) -> tuple[ReleaseKey, Release]:
             published = ", ".join(map(str, published_bundles(releases))) or "none"
             raise OdError(
                 "OD-RELEASE-ABSENT",
-                f"{key} is not published here; published are {published}",
+                f"{key} is not published here; published releases: {published}",
                 next_step="name a published release, or the folder of a bundle",
             )
     key, release = open_bundle(place)
     if not isinstance(release, Release):
         raise OdError(
             "OD-COMPARE-KIND",
-            f"{key} is not a release of flows; changes are shown of flows alone",
+            f"{key} is not a release of flows; only flows can be compared",
             next_step="name two releases of flows",
         )
     return key, release

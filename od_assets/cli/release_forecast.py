@@ -27,10 +27,10 @@ from od_core.evaluation.forecast import (
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import exact_fraction
-from od_core.published.opening import certificate_of, open_bundle, published_bundles
+from od_core.privacy.plan import Plan
+from od_core.published.opening import certificate_of, published_bundles
 
 _PLACE = list(COLUMNS[:3])
 
@@ -75,7 +75,7 @@ class Forecast:
             columns=lambda name: f"epsilon {name:g}" if name not in _PLACE else name
         )
         return {
-            f"{self.release}: errors to expect, over all cells of a level": by_level,
+            f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
                 [*_PLACE, *(name for name in CLASS_NAMES if name in by_size)]
             ],
@@ -92,7 +92,7 @@ class Forecast:
 
 
 def forecast_of(
-    settings: SeriesSettings[Any, Any], plan: Planned, epsilons: Sequence[str] | None = None, runs: int | None = None
+    settings: SeriesSettings[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
@@ -109,8 +109,8 @@ def forecast_of(
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-FORECAST-KIND",
-            f"{settings.name} is a release of {settings.kind.contents}; forecasts are made of flows alone",
-            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for the measured errors",
+            f"{settings.name} is a release of {settings.kind.contents}; forecasts are available only for flows",
+            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
         )
     key, table = public_table(settings, plan)
     runs = RUNS if runs is None else runs
@@ -129,7 +129,7 @@ def forecast_of(
     errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
     source = _source(settings, key, table)
     if left_out:
-        source += f" Left out, since their noise is wider than its backend draws: epsilon {', '.join(left_out)}."
+        source += f" Left out, because the noise is wider than the backend draws: epsilon {', '.join(left_out)}."
     return Forecast(settings.name, table.name, key is None, source, runs, errors)
 
 
@@ -159,26 +159,26 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
     if not found:
         return None, synthetic_table(origin, destination)
     key, folder = max(found)[-2:]
-    flows = open_bundle(folder)[1].flows
+    flows = FLOWS.open(folder).flows
     return key, KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], origin, destination)
 
 
 def _source(settings: SeriesSettings[Any, Any], key: ReleaseKey | None, table: KnownFlows) -> str:
     """Return sentences on the table that serves as the truth, and its consequences for the forecast."""
-    spends = "Nothing was spent, and nothing confidential was read."
+    spends = "No budget was spent, and no confidential data was read."
     if key is not None:
         return (
-            f"Taken for the truth: the flows of {key} as they are published. They carry noise of their own, so that how"
-            " many cells are of each size is that of a noisy table, and errors over all cells of the finest levels come"
-            f" out somewhat too large. {spends}"
+            f"The published flows of {key} serve as the true flows. They contain noise, so the number of cells of each"
+            " size is that of a noisy table, and the errors over all cells of the finest levels are somewhat too large."
+            f" {spends}"
         )
     is_one = table.truth.tree.origin.digest == table.truth.tree.destination.digest
-    made_from = "gravity from the list" if is_one else "sizes of zones from the lists"
+    made_from = "by a gravity model on the list" if is_one else "with random sizes of zones on the lists"
     return (
-        f"Nothing is published of data set {settings.domain.name!r} over these areas: a synthetic table is taken for"
-        f" the truth, {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, made up by"
-        f" {made_from} of areas alone. Errors of cells with trips are about those of any table; those of cells without,"
-        f" how many cells are of each size, and with it the errors over all cells, depend on what was made up. {spends}"
+        f"Data set {settings.domain.name!r} has no published release of these areas, so a synthetic table serves as the"
+        f" true flows: {table.trips.total:,} trips on {len(table.trips.rank):,} pairs of zones, generated"
+        f" {made_from} of areas alone. The errors of cells with trips are similar for any table. The errors of cells"
+        f" without trips, the number of cells of each size and the errors over all cells depend on that table. {spends}"
     )
 
 

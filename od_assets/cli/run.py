@@ -19,12 +19,12 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="Every period, oldest first.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Release one period, or read it back where it is released: the Dagster job, in this process."""
+    """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     from od_assets.components.declarations import declaration
     from od_assets.runs.run_period import chosen_periods, run_period  # Dagster takes half a second to import
 
     if every and period is not None:
-        raise OdError("OD-PERIOD", "--all and --period exclude each other", next_step="give one of them")
+        raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
     component = declaration(release)
     periods = chosen_periods(component, period, every=every)
     prepare_dagster_home()

@@ -12,12 +12,15 @@ from od_assets.project import prepare_dagster_home, project_root
 
 
 def ui(
-    port: Annotated[int, typer.Option(help="Of this machine, for this machine alone; 0 is any that is free.")] = 3000,
+    port: Annotated[
+        int, typer.Option(help="Port on this machine, reachable only from this machine; 0 chooses a free port.")
+    ] = 3000,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Name of a proxy in front of it, as od.example.org; may be given again.")
+        list[str] | None,
+        typer.Option(help="Name of a proxy in front of the UI, such as od.example.org; can be given more than once."),
     ] = None,
 ) -> None:
-    """Start the Dagster UI with its daemon, on the project's own history, for whoever opens the printed address."""
+    """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
     prepare_dagster_home()
     os.chdir(project_root())
     modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]

@@ -61,14 +61,14 @@ class _Guard:
     def _refusal(self, asked: HTTPConnection) -> Response | None:
         """Return the answer to a request that is not passed on; None if it is passed on."""
         if not _is_of_own_origin(asked.headers):
-            return PlainTextResponse("The UI answers its own pages, and no page of another origin.\n", 403)
+            return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
         if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
-            return PlainTextResponse("The UI reads by GET, and sends JSON to /graphql by POST. Nothing else.\n", 405)
+            return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
         if self._is_known(asked):
             return None
         if asked.scope["type"] == "http" and self._is_the_token(asked.query_params.get("token", "")):
             return self._signed_in(asked)
-        return PlainTextResponse("Open the whole address that od-release ui has printed, with its token.\n", 401)
+        return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
 
     def _is_known(self, asked: HTTPConnection) -> bool:
         kind, _, bearer = asked.headers.get("authorization", "").partition(" ")

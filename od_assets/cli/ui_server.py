@@ -53,15 +53,15 @@ def serve(port: int, hosts: Sequence[str]) -> int:
     if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
         raise OdError(
             "OD-UI-TOKEN",
-            f"{TOKEN} is not 32 letters, digits, - or _, or more of them",
-            next_step="make one with openssl rand -hex 32, or leave it out",
+            f"{TOKEN} must consist of at least 32 letters, digits, - or _",
+            next_step="create one with openssl rand -hex 32, or leave it unset",
         )
     for host in hosts:
         if not re.fullmatch(_HOST, host, re.ASCII):
             raise OdError(
                 "OD-UI-HOST",
-                f"{host!r} is no name of a host",
-                next_step="give it without scheme, port and wildcard, as od.example.org",
+                f"{host!r} is not a host name",
+                next_step="give it without scheme, port and wildcard, such as od.example.org",
             )
     token = given or secrets.token_urlsafe(32)
     with ExitStack() as stack:
@@ -78,10 +78,10 @@ def serve(port: int, hosts: Sequence[str]) -> int:
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
         query = "" if given else f"?token={token}"
-        print(f"The Dagster UI, until this ends: http://localhost:{port}/{query}", flush=True)
+        print(f"The Dagster UI runs until this command ends: http://localhost:{port}/{query}", flush=True)
         server.run(sockets=[listening])
         if server.started and daemon.poll() is not None:
-            print("The daemon of Dagster has ended, and the UI with it.", file=sys.stderr)
+            print("The Dagster daemon has ended, so the UI has ended too.", file=sys.stderr)
             return 1
     return 0
 
@@ -91,7 +91,7 @@ def _listening(port: int) -> socket.socket:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:
         raise OdError(
-            "OD-UI-PORT", f"port {port} cannot be listened at: {error.strerror}", next_step="give another --port"
+            "OD-UI-PORT", f"cannot listen on port {port}: {error.strerror}", next_step="give another --port"
         ) from None
 
 

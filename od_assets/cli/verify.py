@@ -14,11 +14,11 @@ from od_assets.cli.printing import WRONG, console
 
 def verify(
     release: Annotated[
-        str | None, typer.Argument(help="As us_flights/2001-06/r1, or a series; all if left out.")
+        str | None, typer.Argument(help="Release, such as us_flights/2001-06/r1, or a series; all if left out.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make published releases anew from their measurements, and hold them against bundle, database and ledger."""
+    """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
     from od_assets.resources.verify import verified  # Dagster takes half a second to import
 
     rows = verified(release)

@@ -49,7 +49,7 @@ def declaration(name: str) -> Series:
     path = declared_names.DEFS / name / "defs.yaml"
     release = read_declaration(path, SERIES[component_type(path)])
     if release.name != name:
-        raise _fault(f"{name}/defs.yaml: name: {release.name!r} is not the name of its folder")
+        raise _fault(f"{name}/defs.yaml: name: {release.name!r} differs from the name of its folder")
     release.partitions()
     return release
 
@@ -61,7 +61,7 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        raise _fault(f"{where} is no YAML{'' if mark is None else f', by line {mark.line + 1}'}") from None
+        raise _fault(f"{where} is not valid YAML{'' if mark is None else f' (line {mark.line + 1})'}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         raise _no_attributes(where) from None
     return declared_by(attributes, component, where)
@@ -72,7 +72,7 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
     try:
         for name, value in attributes.items():
             if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read these as 1 and 0
-                raise _fault(f"{where}: {name}: true and false have no meaning here")
+                raise _fault(f"{where}: {name}: true and false are not valid here")
         made: Declared = component.resolve_from_dict(attributes)  # type: ignore[attr-defined]  # of all components
     except (AttributeError, KeyError, TypeError):
         raise _no_attributes(where) from None

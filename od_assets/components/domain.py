@@ -19,7 +19,9 @@ class CapSection(Section):
     rho: Number | None = None
     epsilon: Number | None = None
     delta: Number = 0
-    reason: str = Field(..., description="Why; a changed cap needs a new reason, and both stand in the ledger.")
+    reason: str = Field(
+        ..., description="Reason for the cap. A changed cap needs a new reason; the ledger records both."
+    )
 
     def cap(self) -> Cap:
         """Return the cap in the terms of od_core. Raises OdError if a number is out of range."""
@@ -34,12 +36,17 @@ class DomainSection(Section):
     """The privacy unit of a data set, and the cap of its spending."""
 
     name: str
-    unit: str = Field("trip", description="trip, user, or user_period.")
-    column: str | None = Field(None, description="Column of the user id, for the user units.")
-    neighbours: str = Field("bounded", description="bounded (replaced) or unbounded (added or removed).")
-    elementary_period: str = Field("month", description="day, month or year: the finest period of any release.")
+    unit: str = Field("trip", description="Privacy unit: trip, user or user_period.")
+    column: str | None = Field(None, description="Column of user ids, for the user units.")
+    neighbours: str = Field(
+        "bounded", description="bounded (one unit is replaced) or unbounded (one unit is added or removed)."
+    )
+    elementary_period: str = Field("month", description="day, month or year: the shortest period of any release.")
     time_zone: str | None = Field(
-        None, description="In which days begin: of schedules (else UTC), and of times that have a zone (else refused)."
+        None,
+        description=(
+            "Time zone in which days begin, for schedules (default: UTC) and times with a zone (refused without it)."
+        ),
     )
     cap: CapSection
 
@@ -81,7 +88,7 @@ def read_domain(name: str) -> DomainSection:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         raise _fault(f"{path.name} is not a readable YAML file") from None
     if declared.name != name:
-        raise _fault(f"{path.name}: name: {declared.name!r} is not the name of its file")
+        raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file")
     return declared
 
 

@@ -12,11 +12,12 @@ from od_assets.code_references import with_sources
 from od_assets.components.section import Number, Section
 from od_assets.project import project_root
 from od_core import Budget
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.evaluation.comparison import DELTA, EPSILONS, NUMBER_OF_RUNS
 from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
-from od_core.flows.mechanisms import mechanism_named
+from od_core.flows.mechanisms import MECHANISMS
 from od_core.records.format import RecordColumns
+from od_core.registry import choose
 
 
 class TableColumns(Section):
@@ -24,21 +25,27 @@ class TableColumns(Section):
 
     origin: str = "origin"
     destination: str = "destination"
-    trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
+    trips: str | None = Field(
+        None, description="Column of the number of trips, for flows; leave out for one row per trip."
+    )
 
 
 class KnownTableSection(Section):
     """A table whose true flows are not confidential."""
 
     name: str
-    marked: str | None = Field(None, description="public or synthetic: without it, nothing is compared with the table.")
+    marked: str | None = Field(
+        None, description="public or synthetic; without it, the table cannot be used for a comparison."
+    )
     flows: str = Field(..., description="Parquet or CSV file.")
     columns: TableColumns = TableColumns()  # type: ignore[call-arg]  # every column has a default
     one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip, though columns that nobody has named may hold trips of a row."
+        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
     )
-    zones: str = Field(..., description="CSV or Parquet with one row a zone; codes are text.")
-    levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+    zones: str = Field(..., description="CSV or Parquet file with one row per zone; codes are text.")
+    levels: list[str] = Field(
+        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
+    )
 
     def table(self) -> KnownTable:
         """Return the table in the terms of od_core. Raises OdError if it is not marked as public or synthetic."""
@@ -67,11 +74,13 @@ class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's ba
 class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dagster's bases are untyped
     """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
 
-    name: str = Field(..., description="Lower-case letters, digits, underscores; prefix of its assets.")
-    owners: list[str] = Field(..., description="team:name or e-mail addresses.")
-    synthetic: list[str] = Field(default_factory=list, description="Synthetic data sets of the paper, by name.")
+    name: str = Field(
+        ..., description="Name of the comparison and prefix of its assets: lower-case letters, digits, underscores."
+    )
+    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
+    synthetic: list[str] = Field(default_factory=list, description="Names of the synthetic data sets of the paper.")
     tables: list[KnownTableSection] = Field(default_factory=list)
-    mechanisms: list[str] | None = Field(None, description="Those to compare; all if left out.")
+    mechanisms: list[str] | None = Field(None, description="Mechanisms to compare; all if left out.")
     epsilons: list[Number] = Field(list[Number](EPSILONS))
     runs: int = NUMBER_OF_RUNS
 
@@ -82,24 +91,20 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
 
     def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
         """Return functions that make the data sets, by name. Raises OdError for an unknown name or unmarked table."""
-        made = synthetic_data_sets()
-        for name in self.synthetic:
-            if name not in made:
-                raise OdError(
-                    "OD-EVALUATION-UNKNOWN",
-                    f"there is no synthetic data set {name!r} ({nearest_known(name, tuple(made))})",
-                    next_step="correct the declaration of the comparison",
-                )
-        return {name: made[name] for name in self.synthetic} | {table.name: table.table().read for table in self.tables}
+        made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
+        chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
+        return chosen | {table.name: table.table().read for table in self.tables}
 
     def settings(self) -> ComparisonSettings:
         """Return the declaration as settings. Raises OdError as :meth:`data_sets`, and for values out of range."""
         for name in self.mechanisms or []:
-            mechanism_named(name)
+            MECHANISMS.make(name)
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
         if self.runs < 1:
-            raise OdError("OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="raise its runs")
+            raise OdError(
+                "OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="set runs to at least 1"
+            )
         return ComparisonSettings(
             self.name,
             self.data_sets(),
@@ -114,13 +119,13 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         job = dg.define_asset_job(
             f"{self.name}_runs",
             selection=dg.AssetSelection.assets([self.name, "runs"]),
-            description="Release one data set with every mechanism, again and again; runs that are there are kept.",
+            description="Release one data set repeatedly with every mechanism; existing runs are kept.",
             owners=self.owners,
         )
         report = dg.define_asset_job(
             f"{self.name}_report",
             selection=dg.AssetSelection.assets([self.name, "tables"], [self.name, "figures"]),
-            description="Tables and figures of all runs that are there.",
+            description="Tables and figures of all existing runs.",
             owners=self.owners,
         )
         return dg.Definitions(assets=with_sources(assets), jobs=[job, report])

@@ -6,7 +6,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from od_assets.assets.group_sizes import group_size_assets
+from od_assets.assets.group_sizes import GROUP_SIZE_ASSETS
+from od_assets.assets.tables import table_assets
 from od_assets.checks.release_checks import group_size_checks
 from od_assets.components.section import Number, Section
 from od_assets.components.series import (
@@ -21,7 +22,7 @@ from od_assets.series.group_size_settings import GroupSizeSettings
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.group_sizes.grouping import AreasByDay, Grouping, ListedGroups
-from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.top_code import TopCodeEstimate
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.neighbours import fault_share
@@ -31,9 +32,13 @@ from od_core.records.format import ColumnName, RecordColumns, RecordFormat
 class MemberColumns(Section):
     """Columns of the files of records; one of them names the group or area of a record."""
 
-    area: str | None = Field(None, description="Code of a leaf area, whose days are the groups; the reader's origin.")
-    group: str | None = Field(None, description="Code of a group of the public list.")
-    date: str | None = Field(None, description="Date or local time of a record; leave out where a file is one period.")
+    area: str | None = Field(
+        None, description="Column of leaf areas whose days are the groups; the reader's origin if left out."
+    )
+    group: str | None = Field(None, description="Column of the codes of groups of the public list.")
+    date: str | None = Field(
+        None, description="Column of the date or local time of a record; leave out if each file is one period."
+    )
 
 
 class Members(Records):
@@ -45,16 +50,18 @@ class Members(Records):
 class GroupList(Section):
     """Location and columns of the public list of groups."""
 
-    file: str = Field(..., description="CSV or Parquet, one row a group, those without members too; codes are text.")
-    group: str = Field("group", description="Its column of group codes.")
-    area: str = Field("area", description="Its column of leaf areas.")
+    file: str = Field(
+        ..., description="CSV or Parquet file with one row per group, including groups without members; codes are text."
+    )
+    group: str = Field("group", description="Column of group codes.")
+    area: str = Field("area", description="Column of leaf areas.")
 
 
 class EstimatedTopCode(Section):
     """A top code that is estimated from the records and charged; it requires a named mechanism."""
 
-    share: Number = Field("1/20", description="Of epsilon, for the estimate.")
-    most: int = Field(..., description="Public bound; larger groups count as of so many members in any case.")
+    share: Number = Field("1/20", description="Share of epsilon for the estimate.")
+    most: int = Field(..., description="Public bound; larger groups count as groups of this many members.")
 
 
 class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
@@ -85,12 +92,18 @@ class OdGroupSizes(Series):
 
     trips: Members
     geography: Zones
-    groups: GroupList | None = Field(None, description="Public list of groups; leave out where the days of areas are.")
+    groups: GroupList | None = Field(
+        None, description="Public list of groups; leave out if the groups are the days of areas."
+    )
     privacy: PureEpsilon
-    mechanism: str | None = Field(None, description="Left out, a rule on public numbers chooses it.")
+    mechanism: str | None = Field(None, description="Mechanism; if left out, a rule on public numbers chooses it.")
     mechanism_options: dict[str, bool | str | int | float] = Field(default_factory=dict)
     top_code: int | EstimatedTopCode = Field(
-        ..., description="Largest size that is told apart: public, not read off the records; or how it is estimated."
+        ...,
+        description=(
+            "Largest size that is distinguished: a public number that does not come from the records, or how to"
+            " estimate it."
+        ),
     )
 
     @classmethod
@@ -106,7 +119,7 @@ class OdGroupSizes(Series):
         if self.mechanism is None and self.mechanism_options:  # otherwise they would be ignored
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
-                "there are mechanism_options without a mechanism",
+                "mechanism_options are declared without a mechanism",
                 next_step="name the mechanism",
             )
         return GroupSizeSettings(
@@ -123,7 +136,7 @@ class OdGroupSizes(Series):
             fault_threshold=fault_share(self.trips.fault_threshold),
             accepts_empty=self.trips.accept_empty,
             grouping=grouping,
-            mechanism=None if self.mechanism is None else mechanism_named(self.mechanism, **self.mechanism_options),
+            mechanism=None if self.mechanism is None else MECHANISMS.make(self.mechanism, **self.mechanism_options),
             top_code=self._top_code(),
         )
 
@@ -143,11 +156,11 @@ class OdGroupSizes(Series):
             code = given.area or (None if form.container == "named" else form.columns.origin)
             if code is None or date is None or given.group is not None:
                 raise _fault(
-                    "where no list of groups is named, days of areas are the groups: the records need columns area and"
-                    " date"
+                    "without a list of groups, the groups are the days of areas, and the records need the columns"
+                    " area and date"
                 )
         elif code is None or given.area is not None:
-            raise _fault("where a list of groups is named, the records need the column group, and no column area")
+            raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
         return RecordColumns(code, code, date=date)
 
     def _grouping(self) -> Grouping:
@@ -159,8 +172,9 @@ class OdGroupSizes(Series):
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
         mechanism = "by_rule" if settings.mechanism is None else settings.mechanism.name
-        assets = group_size_assets(settings, settings.periods.definition(), self.traits(settings, mechanism))
-        return self.definitions(settings, assets, group_size_checks(settings))
+        traits, checks = self.traits(settings, mechanism), group_size_checks(settings)
+        assets = table_assets(settings, settings.periods.definition(), traits, GROUP_SIZE_ASSETS, checks)
+        return self.definitions(settings, assets, checks)
 
 
 def _fault(message: str) -> OdError:

@@ -18,7 +18,7 @@ from od_assets.series.settings import ReleaseSettings
 from od_core import Budget
 from od_core.errors import OdError, nearest_known
 from od_core.flows.bands import PART_TRIPS, Bands
-from od_core.flows.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.privacy.neighbours import fault_share
 
 
@@ -27,9 +27,13 @@ class Columns(Section):
 
     origin: str | None = None
     destination: str | None = None
-    date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
-    trips: str | None = Field(None, description="Number of trips of a row, for flows; leave out for one row a trip.")
-    weight: str | None = Field(None, description="Weight of a record, where max_weight is declared.")
+    date: str | None = Field(
+        None, description="Column of the date or local time of a trip; leave out if each file is one period."
+    )
+    trips: str | None = Field(
+        None, description="Column of the number of trips, for flows; leave out for one row per trip."
+    )
+    weight: str | None = Field(None, description="Column of the weight of a record, if max_weight is declared.")
 
 
 class Trips(Records):
@@ -44,29 +48,35 @@ class Privacy(Section):
     epsilon: Number | None = None
     rho: Number | None = None
     delta: Number
-    conversion: str | None = Field(None, description="exact, tight or bun_steinke; the mechanism's own if left out.")
+    conversion: str | None = Field(
+        None, description="exact, tight or bun_steinke; the default of the mechanism if left out."
+    )
     shares: str | list[Number] | None = Field(
-        None, description="uniform, geography, [geometric, ratio], or one share a level."
+        None, description="uniform, geography, [geometric, ratio], or one share per level."
     )
 
 
 class BandsSection(Section):
     """Cuts of the flow tree; levels below the first cut are processed part by part, in little memory."""
 
-    cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, as [4].")
-    part_trips: int = Field(PART_TRIPS, description="About so many released trips are one part.")
+    cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, such as [4].")
+    part_trips: int = Field(PART_TRIPS, description="Approximate number of released trips in one part.")
 
 
 class Spark(Section):
     """A Spark cluster that counts the records where they are and processes the parts."""
 
-    address: str | None = Field(None, description="Spark Connect, as sc://host:15002, or a master, as local[4].")
-    submit: list[str] = Field(
-        default_factory=list, description="Instead of an address: spark-submit and its options; each step is a process."
+    address: str | None = Field(
+        None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
     )
-    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the session.")
+    submit: list[str] = Field(
+        default_factory=list,
+        description="Instead of an address: spark-submit and its options, which run each step as a process.",
+    )
+    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the Spark session.")
     store: str | None = Field(
-        None, description="Confidential: a folder that every executor reaches, or an address as s3://bucket/folder."
+        None,
+        description="Confidential store: a folder that every executor reaches, or an address such as s3://bucket/folder.",
     )
 
 
@@ -97,17 +107,25 @@ class OdRelease(Series):
 
     trips: Trips
     geography: Zones
-    destination_geography: Zones | None = Field(None, description="Of the destinations, where they are other areas.")
-    max_trips: int | None = Field(None, description="Most trips of a user that are counted, for the user units.")
-    max_weight: int | None = Field(None, description="Most trips that a record with a weight counts, for unit trip.")
+    destination_geography: Zones | None = Field(None, description="Geography of the destinations, if it differs.")
+    max_trips: int | None = Field(
+        None, description="Largest number of trips that are counted per user, for the user units."
+    )
+    max_weight: int | None = Field(
+        None, description="Largest number of trips that a record with a weight counts, for unit trip."
+    )
     privacy: Privacy
     mechanism: str = "inftda_refined"
     mechanism_options: dict[str, str | int | float] = Field(default_factory=dict)
     tree: str = "destination"
-    intervals: bool = Field(True, description="Whether every published cell has its 90 % interval.")
-    bands: BandsSection | None = Field(None, description="Where the flow tree is cut; nowhere if left out.")
-    engine: str = Field("threads", description="What counts, and works on parts: threads of this machine, or spark.")
-    spark: Spark | None = Field(None, description="The cluster, for engine spark.")
+    intervals: bool = Field(True, description="Whether every published cell has a 90 % interval.")
+    bands: BandsSection | None = Field(
+        None, description="Levels at which the flow tree is cut; it is not cut if left out."
+    )
+    engine: str = Field(
+        "threads", description="Engine that counts the records and works on parts: threads (of this machine) or spark."
+    )
+    spark: Spark | None = Field(None, description="Spark cluster, for engine spark.")
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -121,8 +139,8 @@ class OdRelease(Series):
         if self.trips.one_row_a_trip and not columns.counts_rows:
             raise OdError(
                 "OD-TRIPS-ROWS",
-                f"one_row_a_trip: true is declared, and {columns.row}",
-                next_step="leave out the one that is wrong",
+                f"one_row_a_trip: true is declared, but {columns.row}",
+                next_step="remove the wrong declaration",
             )
         domain = self.checked_domain(
             self.trips.files,
@@ -133,8 +151,9 @@ class OdRelease(Series):
         if (columns.weight is None) != (self.max_weight is None):
             raise OdError(
                 "OD-TRIPS-WEIGHTS",
-                "records with weights need both: columns: weight, and max_weight, the most trips that a record counts",
-                next_step="give the one that is missing, or leave out the other",
+                "records with weights need both columns: weight and max_weight, the largest number of trips that a"
+                " record counts",
+                next_step="add the missing one, or remove the other",
             )
         privacy, others = self.privacy, self.destination_geography
         return ReleaseSettings(
@@ -173,45 +192,47 @@ class OdRelease(Series):
             )
         if (self.engine == "spark") != (self.spark is not None):
             raise OdError(
-                "OD-ENGINE", "engine: spark and its section spark: go together", next_step="give both, or neither"
+                "OD-ENGINE",
+                "engine: spark needs the section spark:, and that section needs engine: spark",
+                next_step="give both, or neither",
             )
         if self.spark is None:
             return None
         if self.bands is None:
             raise OdError(
-                "OD-ENGINE", "Spark works on parts, and there are no bands", next_step="declare bands: {cuts: [4]}"
+                "OD-ENGINE", "Spark works on parts, but no bands are declared", next_step="declare bands: {cuts: [4]}"
             )
         if self.arrivals is not None:
             raise OdError(
                 "OD-ENGINE",
-                "arrivals are seen on this machine, and Spark reads the records elsewhere",
+                "arrivals are detected only on this machine, but Spark reads the records elsewhere",
                 next_step="declare a schedule instead",
             )
         if (self.spark.address is None) == (not self.spark.submit):
             raise OdError(
                 "OD-ENGINE",
-                "Spark is reached by an address, or by spark-submit",
-                next_step="give one of address, submit",
+                "Spark needs either an address or spark-submit",
+                next_step="declare one of address and submit",
             )
         settings, submit = tuple(self.spark.settings.items()), tuple(self.spark.submit)
         return SparkEngine(self.spark.address or "", settings, self.spark.store, submit)
 
     def _mechanism(self) -> Mechanism:
-        if mechanism_named(self.mechanism).measures != "every_level":
+        if MECHANISMS.make(self.mechanism).measures != "every_level":
             raise OdError(
                 "OD-MECHANISM-UNPUBLISHED",
-                f"mechanism {self.mechanism!r} measures the leaves alone, so that its table is not consistent with"
-                " anything measured above; it is there to be compared with, and is not published on a schedule",
+                f"mechanism {self.mechanism!r} measures only the leaves, so its table is not consistent with"
+                " any level above; it serves for comparison and cannot be published by a declared release",
                 next_step="choose a mechanism that measures every level, or call release_flows with a ledger",
             )
         options: dict[str, Any] = self.mechanism_options
         try:
             return MECHANISMS[self.mechanism](**options)
         except TypeError:
-            known = nearest_known(", ".join(options), tuple(mechanism_named(self.mechanism).options))
+            known = nearest_known(", ".join(options), tuple(MECHANISMS.make(self.mechanism).options))
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
-                f"mechanism {self.mechanism!r} has no such options ({known})",
+                f"mechanism {self.mechanism!r} does not have the declared options ({known})",
                 next_step="correct the mechanism's options",
             ) from None
 

@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.assets.stops import stops_assets
+from od_assets.assets.tables import table_assets
 from od_assets.checks.release_checks import stops_checks
 from od_assets.components.section import Section
 from od_assets.components.series import PureEpsilon, Records, Series, example_domain
@@ -15,7 +16,7 @@ from od_assets.series.stops_settings import StopsSettings
 from od_core import Budget
 from od_core.errors import OdError
 from od_core.privacy.neighbours import fault_share
-from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.place_list import PlaceColumns
 
 
@@ -23,9 +24,14 @@ class PlacesOfTrips(Section):
     """Columns of the files of records."""
 
     places: list[str] | None = Field(
-        None, description="Codes of a trip's places, in order; the reader's own origin and destination if left out."
+        None,
+        description=(
+            "Columns of the codes of a trip's places, in order; the reader's origin and destination if left out."
+        ),
     )
-    date: str | None = Field(None, description="Date or local time of a trip; leave out where a file is one period.")
+    date: str | None = Field(
+        None, description="Column of the date or local time of a trip; leave out if each file is one period."
+    )
 
 
 class StopTrips(Records):
@@ -37,13 +43,13 @@ class StopTrips(Records):
 class PlaceMap(Section):
     """Location of the public list of places, and the map that contains them."""
 
-    file: str = Field(..., description="CSV or Parquet with one row a place; codes are text.")
+    file: str = Field(..., description="CSV or Parquet file with one row per place; codes are text.")
     code: str = "zone"
     longitude: str = "longitude"
     latitude: str = "latitude"
-    side: int = Field(256, description="Cells of each side of the map.")
+    side: int = Field(256, description="Number of cells along each side of the map.")
     edges: list[float] | None = Field(
-        None, description="West, east, south and north in degrees; the least map around the places if left out."
+        None, description="West, east, south and north in degrees; the smallest map around the places if left out."
     )
 
 
@@ -92,9 +98,9 @@ class OdStops(Series):
         columns = form.columns_with(date=self.trips.columns.date)
         domain = self.checked_domain(self.trips.files, has_dates=columns.date is not None, trips_alone=True)
         if named is not None and len(named) < 2:
-            raise OdError("OD-CONFIG", "a trip has two places at least", next_step="name the columns of its places")
+            raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
         if places.edges is not None and len(places.edges) != 4:
-            raise OdError("OD-CONFIG", "a map has four edges", next_step="name west, east, south and north")
+            raise OdError("OD-CONFIG", "a map needs four edges", next_step="name west, east, south and north")
         west, east, south, north = places.edges or [0.0] * 4
         return StopsSettings(
             name=self.name,
@@ -117,11 +123,12 @@ class OdStops(Series):
             side=places.side,
             edges=None if places.edges is None else (west, east, south, north),
             stages=("origin", "destination") if named is None else tuple(named),
-            mechanism=mechanism_named(self.mechanism, **self.mechanism_options),
+            mechanism=MECHANISMS.make(self.mechanism, **self.mechanism_options),
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         settings = self.settings()
-        assets = stops_assets(settings, settings.periods.definition(), self.traits(settings, settings.mechanism.name))
-        return self.definitions(settings, assets, stops_checks(settings))
+        traits, checks = self.traits(settings, settings.mechanism.name), stops_checks(settings)
+        assets = table_assets(settings, settings.periods.definition(), traits, stops_assets(settings), checks)
+        return self.definitions(settings, assets, checks)

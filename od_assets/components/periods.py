@@ -17,7 +17,7 @@ class Periods(Section):
     """The periods of a series."""
 
     first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
-    last: str | None = Field(None, description="Last period; leave out for a series that goes on.")
+    last: str | None = Field(None, description="Last period; leave out for a series without an end.")
     every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
@@ -29,10 +29,15 @@ class Periods(Section):
 class Arrivals(Section):
     """Conditions under which a period is released automatically once its file is there."""
 
-    settled_seconds: int = Field(60, description="So long a file must not have changed before it is taken for whole.")
+    settled_seconds: int = Field(
+        60, description="Seconds for which a file must be unchanged before it counts as complete."
+    )
     complete: str | None = Field(
         None,
-        description="Marker that a period's file is whole, with {period}; held to its SHA-256 if that stands in it.",
+        description=(
+            "Path of a marker that a period's file is complete, with {period}; a SHA-256 in it is checked against the"
+            " file."
+        ),
     )
 
     def check(self, *, one_file: bool) -> None:
@@ -44,16 +49,16 @@ class Arrivals(Section):
         if self.complete is not None:
             _check_path(self.complete, "the marker", needs_period=not one_file)
         if self.settled_seconds < 0:
-            raise OdError(
-                "OD-ARRIVALS", "no file is unchanged for less than 0 seconds", next_step="correct settled_seconds"
-            )
+            raise OdError("OD-ARRIVALS", "settled_seconds must be at least 0", next_step="correct settled_seconds")
 
 
 class Freshness(Section):
     """Deadlines for publication; Dagster reports a missed one."""
 
     deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
-    within_days: int = Field(..., description="A release counts for a deadline if it is at most so many days older.")
+    within_days: int = Field(
+        ..., description="Largest age in days, at the deadline, of a release that meets the deadline."
+    )
 
     def policy(self, time_zone: str) -> dg.FreshnessPolicy:
         """Return Dagster's freshness policy. Raises OdError if the deadline is invalid."""
@@ -96,6 +101,6 @@ def _check_path(path: str, what: str, *, needs_period: bool) -> None:
     if fields - {"period"} or (not fields and needs_period):
         raise OdError(
             "OD-TRIPS-FILES",
-            f"the path of {what} needs {{period}} in it and nothing else in braces, or the records a date column",
+            f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column",
             next_step="correct the path, or name the date column",
         )

@@ -19,7 +19,7 @@ class Section(dg.Model):
     def refuse_truth_values(cls, value: Any, field: ValidationInfo) -> Any:
         """Refuse true and false for every field that is not a switch."""
         if isinstance(value, bool) and not is_switch(cls, field.field_name):
-            raise ValueError("true and false have no meaning here")
+            raise ValueError("true and false are not valid here")
         return value
 
 

@@ -47,27 +47,37 @@ class Records(Section):
     """Location and format of the confidential records; subclasses add the columns that they read."""
 
     files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
-    reader: str = Field("table", description="How records are published: table, lodes, tlc, istat or nomis.")
-    delimiter: str | None = Field(None, description="Sign between the fields of a CSV file; a comma if left out.")
-    encoding: str | None = Field(None, description="utf-8, latin-1 or utf-16, of a CSV file; utf-8 if left out.")
-    table: str | None = Field(None, description="Name of a table, where the files are DuckDB's.")
+    reader: str = Field(
+        "table", description="Reader, that is, the published format of the records: table, lodes, tlc, istat or nomis."
+    )
+    delimiter: str | None = Field(None, description="Character between the fields of a CSV file; a comma if left out.")
+    encoding: str | None = Field(
+        None, description="Encoding of a CSV file: utf-8, latin-1 or utf-16; utf-8 if left out."
+    )
+    table: str | None = Field(None, description="Name of a table, if the files are DuckDB files.")
     one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip, though columns that nobody has named may hold trips of a row."
+        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
     )
     categories: dict[str, list[str]] = Field(
-        default_factory=dict, description="Columns and their values: rows with others are no records of this release."
+        default_factory=dict,
+        description="Columns and their values; rows with other values are not records of this release.",
     )
     nowhere: list[str] = Field(
         default_factory=list,
-        description="Codes of no place, beside the reader's own, for the unknown zone; an empty text for none at all.",
+        description=(
+            "Codes of no place, in addition to those of the reader, for the unknown zone; an empty text stands for a"
+            " missing code."
+        ),
     )
     outside_period: str | None = Field(
-        None, description="refuse or drop records of other periods; if left out, drop them where one file has several."
+        None,
+        description="refuse or drop records of other periods; if left out, drop them if one file has several periods.",
     )
     fault_threshold: Number = Field(
-        str(FAULT_THRESHOLD), description="Share of faulty trips above which the input is refused; 0 refuses the first."
+        str(FAULT_THRESHOLD),
+        description="Share of faulty trips above which the input is refused; 0 refuses any faulty trip.",
     )
-    accept_empty: bool = Field(False, description="Whether a period of which no record is counted is released.")
+    accept_empty: bool = Field(False, description="Whether a period without a counted record is released.")
 
     def record_format(self) -> RecordFormat:
         """Return the format of the records. Raises OdError for an unknown reader, or an option that does not fit it."""
@@ -90,8 +100,8 @@ class Records(Section):
         if form.columns.trips is not None:
             raise OdError(
                 "OD-READER-FLOWS",
-                f"reader {self.reader!r} gives flows, many trips in a row; this kind of release counts rows",
-                next_step="use records with one row a trip",
+                f"reader {self.reader!r} gives flows, with many trips per row, but this kind of release counts rows",
+                next_step="use records with one row per trip",
             )
         return form
 
@@ -99,29 +109,33 @@ class Records(Section):
 class AreaParents(Section):
     """Columns of a list that holds the areas of all levels."""
 
-    area: str = Field("area", description="Its column of codes.")
-    parent: str = Field("parent", description="Its column of the codes of their parents; blank at the first level.")
+    area: str = Field("area", description="Column of codes.")
+    parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")
 
 
 class Zones(Section):
     """Location of the public zone list, and how it states its hierarchy."""
 
-    file: str = Field(..., description="CSV, .csv.gz or Parquet with one row a zone; codes are text.")
-    levels: list[str] = Field(..., description="Its level columns, coarse to fine; the last holds the zone codes.")
+    file: str = Field(..., description="CSV, .csv.gz or Parquet file with one row per zone; codes are text.")
+    levels: list[str] = Field(
+        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
+    )
     prefixes: dict[str, int] = Field(
-        default_factory=dict, description="Levels that are the first characters of the zone's code: how many."
+        default_factory=dict, description="Number of characters, for each level that is a prefix of the zone's code."
     )
     joined: dict[str, list[str]] = Field(
-        default_factory=dict, description="Levels whose codes are those of several columns, joined: which."
+        default_factory=dict, description="Columns, for each level whose codes are joined from several columns."
     )
-    parents: AreaParents | None = Field(None, description="For a list of areas and their parents: its columns.")
-    unknown: str | None = Field(None, description="Listed zone that takes records from unlisted places.")
+    parents: AreaParents | None = Field(None, description="Columns of a list of areas and their parents.")
+    unknown: str | None = Field(None, description="Listed zone to which records from unlisted places are assigned.")
     unknown_area: str | None = Field(
-        None, description="Code of an area that is added at every level, to take records from unlisted places."
+        None,
+        description="Code of an area that is added at every level, to which records from unlisted places are assigned.",
     )
-    version: str | None = Field(None, description="What its owner calls this list, as 2018: published.")
+    version: str | None = Field(None, description="The owner's name of this list, such as 2018; it is published.")
     coordinates: tuple[str, str] | None = Field(
-        None, description="Its columns of latitude and longitude, in degrees: published, for the report's map."
+        None,
+        description="Columns of latitude and longitude, in degrees; they are published, for the map of the report.",
     )
 
     @field_validator("prefixes", mode="before")
@@ -129,7 +143,7 @@ class Zones(Section):
     def refuse_truth_values_within(cls, value: Any) -> Any:
         """Refuse true and false as lengths of prefixes."""
         if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
-            raise ValueError("true and false have no meaning here")
+            raise ValueError("true and false are not valid here")
         return value
 
     def zone_list(self) -> ZoneList:
@@ -157,14 +171,16 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
     """A release series of any kind, with one release per period."""
 
     name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
-    owners: list[str] = Field(..., description="team:name or e-mail addresses.")
+    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
     periods: Periods
-    domain: str = Field(..., description="Data set whose privacy domain is charged, as defs/domains declares it.")
+    domain: str = Field(..., description="Data set whose privacy domain is charged; defs/domains declares it.")
     noise: str = "opendp"
     revision: int = 1
-    schedule: str | None = Field(None, description="Cron line; each tick releases the period that ended before it.")
-    arrivals: Arrivals | None = Field(None, description="Release each period once its file is there.")
-    freshness: Freshness | None = Field(None, description="By when a release must have been published.")
+    schedule: str | None = Field(
+        None, description="Cron line of the schedule; each tick releases the period that ended before it."
+    )
+    arrivals: Arrivals | None = Field(None, description="Releases each period once its file arrives.")
+    freshness: Freshness | None = Field(None, description="Deadline by which a release must be published.")
 
     @abstractmethod
     def settings(self) -> SeriesSettings[Any, Any]:
@@ -217,7 +233,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         if trips_alone and declared.unit != "trip":
             raise OdError(
                 "OD-UNIT-UNKNOWN",
-                f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect single trips alone",
+                f"data set {self.domain!r} protects unit {declared.unit!r}; {self.name} can protect only single trips",
                 next_step="release flows, which have user units",
             )
         domain = declared.domain(max_trips, max_weight)
@@ -246,7 +262,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         job = dg.define_asset_job(
             f"{self.name}_release",
             selection=dg.AssetSelection.key_prefixes([self.name]) - dg.AssetSelection.checks(verification),
-            description=f"Release one period of {self.name}, or read it back where it is released.",
+            description=f"Release one period of {self.name}, or read it back if it is already released.",
             tags=release_tags(self.name, self.revision, settings.periods.every),
             owners=self.owners,
         )

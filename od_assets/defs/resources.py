@@ -11,7 +11,7 @@ from od_assets.sensors.notices import release_failed, release_published
 
 @dg.sensor(
     name="dead_runs",
-    description="Reports runs whose process is gone as failed: one of them would fill the queue of one for ever.",
+    description="Reports runs without a process as failed, because one of them would block the queue of one run.",
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
     metadata=source_of(__file__),

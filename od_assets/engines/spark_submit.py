@@ -16,31 +16,24 @@ import dagster as dg
 from dagster_pipes import open_dagster_pipes
 
 from od_assets.engines.steps import STEPS
+from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.engine import use_session
-from od_assets.series.settings import ReleaseSettings
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
-from od_core.ledger.release_key import ReleaseKey
 
 
-def submit(
-    context: dg.AssetExecutionContext,
-    settings: ReleaseSettings,
-    warehouse: Warehouse,
-    key: ReleaseKey,
-    step: str,
-    argument: str,
-) -> None:
+def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str) -> None:
     """Run a step in a process of ``spark-submit``. Raises OdError as the step does, or if nothing is reported."""
     from pyspark import cloudpickle  # pickles read-only mappings too
 
+    settings = work.settings
     if settings.engine is None:
-        raise OdError("OD-ENGINE", "nothing is submitted without Spark", next_step="report this defect")
-    folder = warehouse.confidential.subfolder("spark")
+        raise OdError("OD-ENGINE", "a step was submitted without a Spark section", next_step="report this defect")
+    folder = work.warehouse.confidential.subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
-    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((settings, key, step, argument))))  # type: ignore[no-untyped-call]
+    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((settings, work.key, step, argument))))  # type: ignore[no-untyped-call]
     write_durably(log, lambda file: file.write_bytes(b""))
     command = shlex.join([*settings.engine.submit, str(Path(__file__)), str(task)])
     said: list[dict[str, str]] = []
@@ -57,9 +50,9 @@ def submit(
     if not said:
         raise OdError(
             "OD-SPARK-SUBMIT",
-            "spark-submit ended without a word of the step",
+            "spark-submit ended without an outcome of the step",
             next_step=f"read confidential/spark/{log.name}, then run the release again",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
     log.unlink(missing_ok=True)
     if "code" in said[-1]:
@@ -77,13 +70,13 @@ def main() -> None:
     with open_dagster_pipes() as pipes:
         warehouse, outcome = Warehouse(), {"done": ""}
         try:
-            with warehouse.confidential.errors_stay_inside(spent="what was set aside before stays charged"):
+            with warehouse.confidential.errors_stay_inside(spent=STAYS_CHARGED):
                 settings, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)
                 use_session(settings.engine, session)
-                STEPS[step](settings, warehouse, key, argument)
+                STEPS[step](FlowWork(warehouse, settings, key), argument)
                 session.stop()
         except OdError as error:
             outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}

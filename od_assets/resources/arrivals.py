@@ -57,12 +57,12 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
     written = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
     marker = settings.marker_path(period.text)
     if marker is not None and not marker.is_file():
-        return Arrival(key, f"{file.name} is there, {marker.name} is not", written)
+        return Arrival(key, f"{file.name} exists, but {marker.name} does not", written)
     changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
     if moment - changed < datetime.timedelta(seconds=settings.settled_seconds):
         return Arrival(key, f"{file.name} changed less than {settings.settled_seconds} seconds ago", written)
     if not settings.has_file_of_each and settings.periods.day(written) < period.end:
-        return Arrival(key, f"{file.name} was last written to before {period} had ended", written)
+        return Arrival(key, f"{file.name} was last written before {period} ended", written)
     return Arrival(key, None, written)
 
 
@@ -82,7 +82,7 @@ def correction(
     """
     if found.key.revision > published.revision:
         return (
-            f"{published} is published; {found.key}, which is charged again, is run by hand:"
+            f"{published} is published; {found.key} is charged again, so run it by hand:"
             f" od-release run {published.release} --period {published.period}"
         )
     certificate = warehouse.bundle(published) / CERTIFICATE
@@ -91,8 +91,8 @@ def correction(
     if found.written <= datetime.datetime.fromtimestamp(certificate.stat().st_mtime, datetime.UTC):
         return None
     return (
-        f"the file of {published} was written after its publication: where its records are corrected, they take"
-        f" revision {published.revision + 1}, which is charged again"
+        f"the file of {published} was written after its publication; if its records are corrected, release"
+        f" them as revision {published.revision + 1}, which is charged again"
     )
 
 
@@ -109,8 +109,8 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     if not marker.is_file():
         raise OdError(
             "OD-FILE-INCOMPLETE",
-            f"{records.name} is not said to be whole: there is no file {marker.name}",
-            next_step="wait for it; the release runs once it is there",
+            f"{records.name} may be incomplete: there is no file {marker.name}",
+            next_step="wait for that file, then run the release",
         )
     for line in marker.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, _, name = line.partition(" ")
@@ -118,7 +118,7 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
             if records.is_file() and file_digest(records) != digest.lower():
                 raise OdError(
                     "OD-FILE-INCOMPLETE",
-                    f"{records.name} is not the file whose SHA-256 {marker.name} states",
-                    next_step="copy the file again, whole, then run the release",
+                    f"{records.name} does not have the SHA-256 that {marker.name} states",
+                    next_step="copy the complete file again, then run the release",
                 )
             return

@@ -51,7 +51,7 @@ def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Report every dead run as failed, free its concurrency slots, and return the run ids."""
     dead = dead_runs(instance)
     for run in dead:
-        instance.report_run_failed(run, message="The process of this run is gone; run the release again.")
+        instance.report_run_failed(run, message="The process of this run no longer exists; run the release again.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
     return [run.run_id for run in dead]
 

@@ -27,7 +27,7 @@ def verified(release: str | None = None) -> list[dict[str, Any]]:
         raise OdError(
             "OD-RELEASE-ABSENT",
             f"{release} was never published here",
-            next_step="see od-release status for those that were",
+            next_step="od-release status lists the published releases",
         )
     return [_row(warehouse.published(key, ledger)) for key in keys]
 

@@ -76,8 +76,8 @@ def declared_or_given(
     if name is not None or flows is None or zones is None or not levels:
         raise OdError(
             "OD-EVALUATION-TABLE",
-            "a table of your own needs --flows, --zones and --levels, and no name of a declared comparison",
-            next_step="give all three, or none of them",
+            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
+            next_step="give all three options, or none of them",
         )
     names = [level.strip() for level in levels.split(",")]
     return given_table(flows, zones, names, trips, marked, one_row_a_trip=one_row_a_trip)

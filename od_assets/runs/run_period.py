@@ -65,11 +65,11 @@ def chosen_periods(component: Series, period: str | None, *, every: bool) -> lis
     """Return the requested periods: one, all, or the newest. Raises OdError if there is no such ended period."""
     periods = [each.text for each in component.checked_periods().ended()]
     if not periods:
-        raise _no_period(f"{component.name} has no period that has ended")
+        raise _no_period(f"no period of {component.name} has ended")
     if every:
         return periods
     if period is not None and period not in periods:
-        raise _no_period(f"{period!r} is no period of {component.name} that has ended ({periods[0]} to {periods[-1]})")
+        raise _no_period(f"{period!r} is not an ended period of {component.name} ({periods[0]} to {periods[-1]})")
     return [period or periods[-1]]
 
 

@@ -36,7 +36,7 @@ def release_schedule(
         job=job,
         execution_timezone=settings.periods.clock,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Releases the period that has ended before each tick, once its file is there.",
+        description="Releases the period that ended before each tick, if its file has arrived.",
         owners=list(owners),
         metadata=source_of(__file__),
     )
@@ -44,13 +44,13 @@ def release_schedule(
         tick = context.scheduled_execution_time
         period = settings.periods.ended_before(tick)
         if period is None:
-            return dg.SkipReason(f"No period of {settings.name} has ended right before this tick.")
+            return dg.SkipReason(f"No period of {settings.name} ended right before this tick.")
         done = Warehouse().published_periods(settings.name).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
         found = arrival(settings, period)
         if found.waits is not None:
-            return dg.SkipReason(f"{found.key} waits: {found.waits}.")
+            return dg.SkipReason(f"{found.key} is waiting: {found.waits}.")
         return _request(settings, period, found, tick)
 
     return schedule
@@ -70,7 +70,7 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], jo
         job=job,
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Releases each period that has ended once its file is there, whole, and no longer written to.",
+        description="Releases each ended period once its file has arrived, is complete and no longer changes.",
         owners=list(owners),
         metadata=source_of(__file__),
     )
@@ -85,14 +85,14 @@ def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], jo
                 late = correction(settings, found, published[period.text], warehouse)
                 said += [] if late is None else [late]
             elif found.waits is not None:
-                said.append(f"{found.key} waits: {found.waits}")
+                said.append(f"{found.key} is waiting: {found.waits}")
             else:
                 request = _request(settings, period, found, found.written)
                 ready[str(request.run_key)] = request
                 if request.run_key in asked:
-                    said.append(f"{found.key} was asked for; where its run failed, correct its file or run it by hand")
+                    said.append(f"{found.key} was requested; if its run failed, correct its file or run it by hand")
         new = [key for key in ready if key not in asked][:_MOST_AT_ONCE]
-        reason = "; ".join(said[-_MOST_SAID:]) or f"Every period of {settings.name} that has ended is published."
+        reason = "; ".join(said[-_MOST_SAID:]) or f"Every ended period of {settings.name} is published."
         if new and said:
             context.log.info(reason)
         return dg.SensorResult(

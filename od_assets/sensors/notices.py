@@ -18,7 +18,7 @@ _DATA_VERSION = "dagster/data_version"
 
 @dg.run_failure_sensor(
     name="release_failed",
-    description="Gives notice of failed releases: which, and what its failed checks and steps say.",
+    description="Sends notices of failed releases, with the messages of failed checks and steps.",
     monitor_all_code_locations=True,  # runs of the command line have no code location
     default_status=dg.DefaultSensorStatus.RUNNING,
     metadata=source_of(__file__),
@@ -38,7 +38,7 @@ def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourcePara
 
 @dg.sensor(
     name="release_published",
-    description="Gives notice of published releases: the key of each, and the public facts of its bundle.",
+    description="Sends notices of published releases, with the key and the public facts of each bundle.",
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
     metadata=source_of(__file__),
@@ -65,7 +65,7 @@ def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceP
                 said.append(_published(record))
                 notices.published(said[-1], context.log)
     context.update_cursor(json.dumps(seen))
-    return dg.SkipReason(f"Published since the last look: {', '.join(each.release for each in said) or 'none'}.")
+    return dg.SkipReason(f"Published since the last evaluation: {', '.join(each.release for each in said) or 'none'}.")
 
 
 def _published(record: Any) -> Published:

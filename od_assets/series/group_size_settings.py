@@ -9,9 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from od_assets.project import project_root
-from od_assets.series.settings import TreeSettings
+from od_assets.series.settings import TableSettings, TreeSettings
 from od_core import Geography
 from od_core.group_sizes.grouping import AreasByDay, Grouping
+from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -19,7 +20,7 @@ from od_core.group_sizes.top_code import TopCodeEstimate
 
 
 @dataclass(frozen=True)
-class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
+class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[GroupSizePlan, Geography]):
     """The checked settings of a series of group-size tables.
 
     Attributes:
@@ -51,6 +52,10 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography]):
         """Return the codes of areas or groups, twice; see :meth:`SeriesSettings.listed_codes`."""
         codes = self.grouping.codes(geography)
         return codes, codes
+
+    def count(self, records: Path, geography: Geography, period: str) -> GroupSizes:
+        """Count the members of every group; see :meth:`TableSettings.count`."""
+        return self.grouping.count(records, geography, period, self.fault_threshold)
 
     def sides(self, geography: Geography) -> tuple[Geography, Geography]:
         """Return the geography twice; see :meth:`SeriesSettings.sides`."""

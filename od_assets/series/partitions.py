@@ -52,20 +52,20 @@ class SeriesPeriods:
     def __post_init__(self) -> None:
         known = (*LENGTHS, SINGLE)
         if self.every not in known:
-            raise _fault(f"there are no periods of every {self.every!r} ({nearest_known(self.every, known)})")
+            raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, known)})")
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         for period in (self.first, self.last):
             if period is None:
                 continue
             if period.first.year not in _YEARS:
-                raise _fault(f"{period} is not of our time")
+                raise _fault(f"{period} is outside the years 1900 to 2199")
             if self.every not in (SINGLE, period.length):
-                raise _fault(f"{period} is no {self.every}")
+                raise _fault(f"{period} is not a {self.every}")
         if self.last is not None and self.last.first < self.first.first:
-            raise _fault(f"the last period, {self.last}, is before the first, {self.first}")
+            raise _fault(f"the last period {self.last} is before the first period {self.first}")
         if self.every == SINGLE and self.last is not None:
-            raise _fault(f"a single release has one period: write first: {self.first}--{self.last}")
+            raise _fault(f"a single release has only one period: write first: {self.first}--{self.last}")
 
     @property
     def clock(self) -> str:

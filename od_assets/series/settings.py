@@ -25,13 +25,14 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.align import equally_deep
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import TreeOrder
-from od_core.ledger.protocols import Planned
+from od_core.ledger.identity import Counted
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import noise_named, refuse_too_wide
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.privacy.plan import Plan
 from od_core.publication.columns import Column
-from od_core.publication.kind import Kind
+from od_core.publication.kind import Kind, TableKind
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.zone_lists import ZoneList
 
@@ -59,7 +60,7 @@ class Sides:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
-                next_step="leave destination_geography out: one list is of both",
+                next_step="leave destination_geography out, because one list serves both",
             )
 
     @classmethod
@@ -112,7 +113,7 @@ class PublicList(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Planned)
+P = TypeVar("P", bound=Plan)
 G = TypeVar("G", bound=PublicList)
 
 
@@ -234,15 +235,30 @@ class SeriesSettings(ABC, Generic[P, G]):
         if asked > allowed:
             raise OdError(
                 "OD-LEDGER-CAP",
-                f"one release of {self.name} asks for rho {float(asked):.6g}, above the cap {float(allowed):.6g} of"
-                f" data set {self.domain.name!r}",
-                next_step="ask for less, or raise the cap with a stated reason",
+                f"one release of {self.name} needs rho {float(asked):.6g}, which exceeds the cap {float(allowed):.6g}"
+                f" of data set {self.domain.name!r}",
+                next_step="request a smaller budget, or raise the cap and state a reason",
             )
-        refuse_too_wide(noise_named(self.noise), (step.widest for step in plan.steps))
+        refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.steps))
         return plan
 
     @abstractmethod
     def _plan(self, geography: G, period: str) -> P: ...
+
+
+@dataclass(frozen=True)
+class TableSettings(SeriesSettings[P, G]):
+    """The checked settings of a series that is measured in one go and estimated as one table."""
+
+    kind: ClassVar[TableKind[Any, Any, Any]]
+
+    @abstractmethod
+    def count(self, records: Path, geography: G, period: str) -> Counted:
+        """Count the staged records of a period. The result is confidential.
+
+        Raises:
+            OdError: too many records are faulty, or the records cannot be read.
+        """
 
 
 @dataclass(frozen=True)
@@ -270,7 +286,7 @@ class TreeSettings(SeriesSettings[P, G]):
         """See :attr:`SeriesSettings.listed_columns`."""
         areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in self.zones.levels)
         named = COORDINATES if self.zones.coordinates else ()
-        degrees = (Column(name, "number", name, "Degrees, of the zone.") for name in named)
+        degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
         return (*areas, *degrees)
 
     @property

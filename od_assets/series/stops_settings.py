@@ -9,18 +9,19 @@ from pathlib import Path
 import pandas as pd
 
 from od_assets.project import project_root
-from od_assets.series.settings import SeriesSettings
+from od_assets.series.settings import TableSettings
 from od_core.errors import OdError
 from od_core.publication.columns import Column
 from od_core.records.zone_lists import read_zones
 from od_core.stops.mechanisms.mechanism import StopsMechanism
-from od_core.stops.place_list import PlaceColumns, PlaceList
+from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
 from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.publishing import STOPS
+from od_core.stops.trajectories import Trajectories
 
 
 @dataclass(frozen=True)
-class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
+class StopsSettings(TableSettings[StopsPlan, PlaceList]):
     """The checked settings of a series of trips with stops.
 
     Attributes:
@@ -40,6 +41,10 @@ class StopsSettings(SeriesSettings[StopsPlan, PlaceList]):
     mechanism: StopsMechanism
 
     kind = STOPS
+
+    def count(self, records: Path, geography: PlaceList, _period: str) -> Trajectories:
+        """Place every trip on the map; see :meth:`TableSettings.count`."""
+        return place_records(records, geography, self.fault_threshold)
 
     def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes of the places, twice; see :meth:`SeriesSettings.listed_codes`."""

@@ -92,7 +92,7 @@ def _refuse_mixed(kinds: pd.Series) -> None:
         case = kinds.index.to_frame(index=False).iloc[int(kinds.to_numpy().argmax())]
         raise OdError(
             "OD-EVALUATION-MIXED",
-            f"the runs of {case['contender']} on {case['data_set']} at epsilon {case['epsilon']} are not all of one"
-            " plan and the same data",
+            f"the runs of {case['contender']} on {case['data_set']} at epsilon {case['epsilon']} do not all have"
+            " the same plan and the same data",
             next_step="run the comparison again into the same folder, or into an empty one",
         )

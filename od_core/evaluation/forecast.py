@@ -69,22 +69,22 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
             ``table``.
     """
     if runs < 1:
-        raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="ask for one run or more")
+        raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
     tree = plan.tree
     over = table.truth.tree
     if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
         raise OdError(
             "OD-FORECAST-GEOGRAPHY",
-            f"the table {table.name!r} is not over the areas of the plan",
-            next_step="give a table over the same zone lists, or a synthetic one",
+            f"the table {table.name!r} does not have the areas of the plan",
+            next_step="give a table with the same zone lists, or a synthetic table",
         )
     noise = noise_named(NOISE)
-    if max(step.widest for step in plan.steps) > BACKENDS[NOISE].largest_variance:
+    if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
         raise OdError(
             TOO_WIDE,
-            f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the most"
-            " that a forecast draws",
-            next_step="ask for a larger epsilon",
+            f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the"
+            " largest that a forecast draws",
+            next_step="request a larger epsilon",
         )
     truth, trips = _on_tree(plan, table)
     sums = np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES)))

@@ -127,7 +127,8 @@ def refuse_unmarked(name: str, marking: object) -> None:
     if marking not in MARKINGS:
         raise OdError(
             "OD-EVALUATION-CONFIDENTIAL",
-            f"data set {name!r} is not marked as public or synthetic, so nothing may be compared with its true flows",
+            f"data set {name!r} is not marked as public or synthetic, so its true flows cannot be used for a"
+            " comparison",
             next_step="compare mechanisms on synthetic data, or mark the data set if its owner has published it",
         )
 

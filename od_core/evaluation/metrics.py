@@ -150,7 +150,7 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
         OdError: the plan is of another mechanism, or beta is not between 0 and 1.
     """
     if plan.mechanism.name not in TOP_DOWN:
-        raise _fault(f"Theorem 4 is of {', '.join(TOP_DOWN)}, not of {plan.mechanism.name}")
+        raise _fault(f"Theorem 4 holds for {', '.join(TOP_DOWN)}, not for {plan.mechanism.name}")
     part = _probability(beta) / len(plan.steps)
     maxima = [_largest(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
     return accumulated(plan, maxima)
@@ -269,4 +269,6 @@ def _probability(beta: Fraction) -> Fraction:
 
 
 def _fault(message: str) -> OdError:
-    return OdError("OD-EVALUATION-BOUND", message, next_step="ask for a bound of what it is known for")
+    return OdError(
+        "OD-EVALUATION-BOUND", message, next_step="request a bound for a mechanism and values that it covers"
+    )

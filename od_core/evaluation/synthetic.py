@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography.geography import WHOLE_SPACE, Geography, Numbers
+from od_core.geography.codes import WHOLE_SPACE
+from od_core.geography.geography import Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
 """Share of trips within the own town in the Italy-shaped sets, as far as the number of pairs allows it."""
@@ -103,7 +104,7 @@ def random_tree(
             fan_outs.append(generator.integers(2, 11, fan_outs[-1].sum()))
         if fan_outs[-1].sum() == zones:
             return _pareto_flows(generator, "random", _digit_geography(fan_outs), filled, trips)
-    raise _fault(f"no random tree of {levels} levels with {zones} zones was drawn")
+    raise _fault(f"no random tree with {levels} levels and {zones} zones was found")
 
 
 def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
@@ -203,7 +204,10 @@ def _pareto_flows(
     zones = len(geography.zones)
     pairs = int(filled * zones**2)
     if not 1 <= pairs <= min(trips, zones**2):
-        raise _fault(f"{trips} trips on {pairs} of {zones**2} pairs: give each filled pair a trip, and fill some")
+        raise _fault(
+            f"{trips} trips on {pairs} of {zones**2} pairs: there must be at least one pair and at least one trip for"
+            " each pair"
+        )
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
     above_least = _pareto(generator, pairs, 1.0) - 1
     least, most = 0.0, (trips - pairs + 1) / above_least.max()
@@ -217,7 +221,7 @@ def _pareto_flows(
 def _shrinking(zones: int, scale: float) -> float:
     """Return the power p with ``zones**p = scale * zones``, which also scales the numbers of larger areas."""
     if not 0 < scale <= 10 or scale * zones < 2:
-        raise _fault(f"a scale of {scale} leaves no zones, or is above 10")
+        raise _fault(f"the scale {scale} leaves no zones or is above 10")
     return math.log(scale * zones) / math.log(zones)
 
 
@@ -301,7 +305,8 @@ def _gravity_flows(
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
         raise _fault(
-            f"{trips} trips on {pairs} of {zones**2} pairs: give more pairs than zones, at most half, a trip each"
+            f"{trips} trips on {pairs} of {zones**2} pairs: there must be more pairs than zones, at most half of all"
+            " pairs, and at least one trip for each"
         )
     pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
     while len(pair) < pairs:

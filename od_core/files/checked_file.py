@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest
 
 
@@ -64,9 +64,9 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
         if file_digest(path) != written.digest:
             raise OdError(
                 "OD-DISK-DAMAGED",
-                f"{path.name} was written without an error, but the disk holds something else",
-                next_step="see to the disk, then run the release again",
-                spent="what was set aside before stays charged",
+                f"{path.name} was written without an error, but reading it back gave different content",
+                next_step="check the disk, then run the release again",
+                spent=STAYS_CHARGED,
             )
     except BaseException:
         path.unlink(missing_ok=True)

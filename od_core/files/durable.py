@@ -156,5 +156,5 @@ def absence(path: Path) -> str | None:
             return f"there is no file {path.name}"
         path.open("rb").close()
     except PermissionError:
-        return f"{path.name} may not be read by the user of this process"
+        return f"{path.name} cannot be read: the user of this process lacks permission"
     return None

@@ -228,6 +228,6 @@ def _check_measured(tree: FlowTree, variances: Mapping[int, Fraction]) -> None:
         if level not in variances and tree.largest_fan_out(level) != 1:
             raise OdError(
                 "OD-LEVEL-UNMEASURED",
-                f"level {level} is not measured, and does not follow from the level below it",
+                f"level {level} is not measured and cannot be computed from the level below it",
                 next_step="give the variance of every measured level of the plan",
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -15,25 +14,22 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.expected_error import expected_errors, summed_errors
-from od_core.flows.mechanisms import Mechanism, mechanism_named
+from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Spent, SpentDirectly
+from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
-from od_core.privacy.stability import laplace_scale, sensitivity_of_leaves, stability_threshold
+from od_core.privacy.plan import Plan, Step, plan_defect
+from od_core.privacy.stability import laplace_scale, laplace_variance, sensitivity_of_leaves, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
-
-_NO_NOISE = 300
-"""Value of 1 / (2 scale) from which the variance, here below 10^-259, is not computed in floats, which would
-overflow."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """A vector query: the noisy counts of one level, which are charged once [boninsegna2025inftda, Algorithm 1].
+class GaussianStep(Step):
+    """The noisy counts of one level, with discrete Gaussian noise [boninsegna2025inftda, Algorithm 1].
 
     Attributes:
         level: level of the flow tree; 0 is the root.
@@ -42,14 +38,13 @@ class Step:
         rho: the charge, Delta_l^2 / (2 sigma_l^2), exact.
     """
 
-    level: int
     sensitivity_squared: int
     variance: Fraction
     rho: Fraction
 
     def __post_init__(self) -> None:
         if self.level < 0 or self.sensitivity_squared < 1 or self.variance <= 0:
-            raise _defect("a step needs a level, a sensitivity and a variance")
+            raise plan_defect("a step needs a level, a sensitivity and a variance")
         if self.variance > MAX_VARIANCE:
             raise OdError(
                 "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
@@ -58,31 +53,26 @@ class Step:
 
     def _check_rho(self) -> None:
         if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
-            raise _defect("a step's rho is not its squared sensitivity over twice its variance")
+            raise plan_defect("the rho of a step differs from its squared sensitivity divided by twice its variance")
 
     @property
     def charge(self) -> Charge:
-        """Charge that the ledger reserves for one draw."""
+        """See :attr:`od_core.privacy.plan.Step.charge`."""
         return Charge(rho=self.rho)
 
     @property
-    def widest(self) -> Fraction:
-        """Upper bound of the noise variance, by which a backend refuses noise that it cannot draw."""
+    def largest_variance(self) -> Fraction:
+        """See :attr:`od_core.privacy.plan.Step.largest_variance`."""
         return self.variance
 
     @property
-    def law(self) -> dict[str, int | str]:
-        """Distribution of the noise, as public facts ready for JSON; fractions are exact text."""
+    def noise_facts(self) -> dict[str, int | str]:
+        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
         return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
-
-    @property
-    def cost(self) -> dict[str, str]:
-        """The charge as exact text."""
-        return {"rho": str(self.rho)}
 
 
 @dataclass(frozen=True)
-class ThresholdStep(Step):
+class ThresholdStep(GaussianStep):
     """A query of the leaf pairs with trips, with discrete Laplace noise and a threshold.
 
     Noisy counts below the threshold are dropped; see docs/explanation/noise.md.
@@ -103,33 +93,28 @@ class ThresholdStep(Step):
 
     def _check_rho(self) -> None:
         if self.rho != self.charge.as_rho:
-            raise _defect("a step's rho is not half of its squared epsilon")
+            raise plan_defect("the rho of a step differs from half of its squared epsilon")
         if self.epsilon * self.scale != self.sensitivity:
-            raise _defect("a step's epsilon is not its sensitivity over its scale")
+            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
 
     @property
     def charge(self) -> Charge:
-        """See :attr:`Step.charge`."""
+        """See :attr:`od_core.privacy.plan.Step.charge`."""
         return Charge(epsilon=self.epsilon, delta=self.delta)
 
     @property
-    def widest(self) -> Fraction:
-        """See :attr:`Step.widest`. The variance of discrete Laplace noise is less than twice its squared scale."""
+    def largest_variance(self) -> Fraction:
+        """Bound of the variance: that of discrete Laplace noise is less than twice its squared scale."""
         return 2 * self.scale**2
 
     @property
-    def law(self) -> dict[str, int | str]:
-        """See :attr:`Step.law`."""
+    def noise_facts(self) -> dict[str, int | str]:
+        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
-
-    @property
-    def cost(self) -> dict[str, str]:
-        """See :attr:`Step.cost`."""
-        return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
 
 
 @dataclass(frozen=True, eq=False)
-class ReleasePlan:
+class ReleasePlan(Plan):
     """The fixed list of steps of one release, with the public facts that determine it.
 
     The command ``od-release plan``, the reservation in the ledger, the certificate, and the check that a release spends
@@ -147,7 +132,7 @@ class ReleasePlan:
     unit: PrivacyUnit
     budget: Budget
     mechanism: Mechanism
-    steps: tuple[Step, ...]
+    steps: tuple[GaussianStep, ...]
     bands: Bands | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
@@ -155,21 +140,21 @@ class ReleasePlan:
         if self.bands is not None:
             self.bands.check_depth(self.tree.depth)
             if self.mechanism.measures != "every_level":
-                raise _defect("a mechanism that does not measure every level has no bands")
+                raise plan_defect("a mechanism that does not measure every level cannot have bands")
         levels = [step.level for step in self.steps]
         if levels != [level for level in self._shared_levels if level in levels]:
-            raise _defect("the steps are not measured levels, top first")
+            raise plan_defect("the steps must be measured levels, top first")
         if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
-            raise _defect("a level whose nodes have several children, or the leaves, are not measured")
+            raise plan_defect("the leaves, and every level whose nodes have several children, must be measured")
         if self.has_threshold:
             if self.steps != (_threshold_step(self.unit, self.budget, self.tree.depth),):
-                raise _defect("the step is not that of the unit and the budget")
+                raise plan_defect("the step does not match the unit and the budget")
             return
         if any(step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level) for step in self.steps):
-            raise _defect("the sensitivities of the steps are not those of the unit and its neighbours")
+            raise plan_defect("the sensitivities of the steps do not match the unit and its neighbours")
         shares = tuple(step.rho / self.spent.rho for step in self.steps)
         if self.spent.rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
-            raise _defect("the steps do not sum to the budget")
+            raise plan_defect("the steps do not sum to the budget")
 
     @property
     def neighbours(self) -> Neighbours:
@@ -188,11 +173,6 @@ class ReleasePlan:
         The guarantee then has no rho.
         """
         return self.mechanism.measures == "present_leaves"
-
-    @property
-    def charge(self) -> Charge:
-        """Charge that the ledger reserves for the whole release, with each step drawn once."""
-        return self.steps[0].charge if self.has_threshold else Charge(rho=self.spent.rho)
 
     @property
     def keeps_all(self) -> bool:
@@ -214,22 +194,16 @@ class ReleasePlan:
         return expected_errors(self.tree, variances, refined=self.mechanism.refines)
 
     @property
-    def spent(self) -> Spent:
-        """Privacy loss of a release in which every level is drawn once."""
-        return self.spent_on(tuple(step.rho for step in self.steps))
-
-    @property
     def conversion(self) -> str:
         """Conversion from epsilon to rho: the requested one, but ``tight`` where ``exact`` is not defined."""
         return self.budget.conversion_for(self.mechanism.default_conversion, self._cells)
 
-    def spent_on(self, levels: tuple[Fraction, ...]) -> Spent:
-        """Return what was spent, given the rho charged to each measured level over all draws, lost draws included."""
+    def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
+        """Return what was spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
         if self.has_threshold:
-            draws, once = sum(levels) / self.steps[0].rho, self.charge
-            return SpentDirectly(levels, draws * once.delta, promise=draws * once.epsilon)
-        drawn_once = levels == tuple(step.rho for step in self.steps)
-        return Spent(levels, self.budget.delta, self._cells if drawn_once else None)
+            return super().spent_on(draws)
+        levels = tuple(number * step.rho for number, step in zip(draws, self.steps, strict=True))
+        return Spent(levels, self.budget.delta, self._cells if set(draws) == {1} else None)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -241,7 +215,7 @@ class ReleasePlan:
         return [level for level in self._shared_levels if level not in measured]
 
     @property
-    def step_bands(self) -> list[tuple[Step, ...]]:
+    def step_bands(self) -> list[tuple[GaussianStep, ...]]:
         """The steps of each band, top first; a single band if the tree is not cut."""
         if self.bands is None:
             return [self.steps]
@@ -255,7 +229,7 @@ class ReleasePlan:
     def _cells(self) -> tuple[int, ...] | None:
         return _shifted_cells(self.neighbours, [step.level for step in self.steps])
 
-    def level_above(self, step: Step) -> int | None:
+    def level_above(self, step: GaussianStep) -> int | None:
         """Return the level of the nodes whose children a step measures: the level measured before it, or the root.
 
         Return None if there is no such level: if the step measures the root, or nothing but the leaves.
@@ -265,7 +239,7 @@ class ReleasePlan:
             return self.steps[before].level
         return 0 if self.publishes_total else None
 
-    def step(self, level: int) -> Step:
+    def step(self, level: int) -> GaussianStep:
         """Return the step that measures a level. Raises OdError if the level is not measured."""
         for step in self.steps:
             if step.level == level:
@@ -298,17 +272,11 @@ class ReleasePlan:
             ]
         )
 
-    def facts(self) -> dict[str, Any]:
-        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
+    def _own_facts(self) -> dict[str, Any]:
         return {
-            "unit": self.unit.kind,
-            "neighbours": self.unit.neighbours,
-            "acceptance": self.acceptance.facts(),
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
             "user_column": self.unit.column,
-            "mechanism": self.mechanism.name,
-            "mechanism_options": self.mechanism.options,
             "tree": self.tree.order,
             "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),
             "rho": str(self.spent.rho),
@@ -320,13 +288,7 @@ class ReleasePlan:
             "origin_unknown_zone": self.tree.origin.unknown,
             "destination_unknown_zone": self.tree.destination.unknown,
             **({} if self.bands is None else {"bands": self.bands.facts()}),
-            "steps": [{"level": step.level, **step.law, **step.cost} for step in self.steps],
         }
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the facts. Two plans with the same digest give the same release from the same draws."""
-        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
 
 def plan_release(
@@ -358,7 +320,7 @@ def plan_release(
             are more pairs of zones than the mechanism allows, or a mechanism with a threshold is given weights.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
-    chosen = mechanism_named(mechanism)
+    chosen = MECHANISMS.make(mechanism)
     _refuse_too_large(chosen, flow_tree)
     if chosen.measures == "present_leaves":
         unit.refuse_weights("stability histograms")
@@ -373,7 +335,7 @@ def plan_release(
     steps = []
     for level, share in measured.items():
         sensitivity = neighbours.sensitivity_squared(level)
-        steps.append(Step(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
+        steps.append(GaussianStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share))
     return ReleasePlan(flow_tree, unit, budget, chosen, tuple(steps), bands, acceptance)
 
 
@@ -412,7 +374,7 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
     return ThresholdStep(
         depth,
         unit.sensitivity_squared,
-        _laplace_variance(scale),
+        laplace_variance(scale),
         charge.as_rho,
         sensitivity=sensitivity_of_leaves(unit),
         epsilon=charge.epsilon,
@@ -422,12 +384,6 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
     )
 
 
-def _laplace_variance(scale: Fraction) -> Fraction:
-    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), to floating-point precision."""
-    half = 1 / (2 * float(scale))
-    return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
-
-
 def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
     pairs = tree.cells(tree.depth)
     if mechanism.most_pairs is not None and pairs > mechanism.most_pairs:
@@ -435,9 +391,5 @@ def _refuse_too_large(mechanism: Mechanism, tree: FlowTree) -> None:
             "OD-MECHANISM-TOO-LARGE",
             f"mechanism {mechanism.name!r} is for at most {mechanism.most_pairs:,} pairs of zones, and there are"
             f" {pairs:,}",
-            next_step="choose coarser zones, or a mechanism that leaves out the branches without trips",
+            next_step="choose coarser zones, or a mechanism that drops branches without trips",
         )
-
-
-def _defect(message: str) -> OdError:
-    return OdError("OD-PLAN-INVALID", message, next_step="make plans with plan_release; if you did, report this defect")

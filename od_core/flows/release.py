@@ -33,6 +33,7 @@ from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noi
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
+from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.trip_counts import TripCounts, count_trips
 
@@ -49,31 +50,18 @@ MEASUREMENT_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release:
+class Release(PlannedRelease):
     """A released origin-destination table, consistent at every pair of levels.
 
     Attributes:
-        plan: the plan, made before any data was read.
+        plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         leaves: released leaf nodes, in tree order.
         measured: the noisy measurements that the leaves were estimated from, top first.
-        spent: what was spent on the planned levels. If a ledger was kept, this includes lost draws.
-        noise: name of the noise backend, or of two, if the setting changed before everything was measured. None for a
-            test double, whose release carries no guarantee.
     """
 
     plan: ReleasePlan
     leaves: Nodes
     measured: tuple[Measurement, ...]
-    spent: Spent
-    noise: str | None
-
-    def __repr__(self) -> str:
-        return f"Release({self.plan.mechanism.name}, {len(self.leaves)} flows, rho {self.spent.rho})"
-
-    @property
-    def has_guarantee(self) -> bool:
-        """True if the noise came from a backend of this library."""
-        return self.noise is not None
 
     @property
     def levels(self) -> list[tuple[str, str]]:
@@ -229,7 +217,7 @@ def release_flows(
         acceptance=acceptance,
     )
     source = noise_named(noise)
-    refuse_too_wide(source, (step.widest for step in plan.steps))
+    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
     if plan.has_threshold:
         laplace_source(source)
     charged = charged_to(ledger, release_id, source)
@@ -275,7 +263,7 @@ def finish(
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
         )
-    return Release(plan, leaves, tuple(measured), spent, noise)
+    return Release(plan, spent, noise, leaves, tuple(measured))
 
 
 def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:

@@ -1,76 +1,27 @@
-"""Keep the files of a release between its steps, from records to publication, in its confidential folder."""
+"""Keep the counts and the estimates of a release of flows between its steps."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError
-from od_core.files.durable import sync, write_batches, write_durably
-from od_core.flows.plan import ReleasePlan, Step
+from od_core.files.durable import write_batches, write_durably
+from od_core.flows.plan import GaussianStep, ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store
-from od_core.ledger.protocols import Planned
+from od_core.ledger.staged_files import StagedFiles, missing_file
 from od_core.records.count_files import CountFiles
 
-_COUNTED_FOR = "counted_for"
 _COUNTS = "trip_counts"
 _CURRENT = "current_trip_counts"
 _ATTEMPT = "attempt.json"
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
-
-
-class StagedFiles:
-    """The files that a release of any kind keeps between its steps. Each file is complete or absent."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def records(self) -> Path:
-        """The records of the period, as the reader wrote them."""
-        return self.folder / "raw_trips.parquet"
-
-    @property
-    def data_docs(self) -> Path:
-        """Great Expectations pages about the records."""
-        return self.folder / "data_docs"
-
-    def keep_counted(self, plan: Planned, save: Callable[[], None]) -> None:
-        """Save the counts, and store the digest of the plan that they were made for.
-
-        The stored digest is deleted first. A crash in between leaves counts without a plan, which are refused.
-        """
-        digest = self.folder / _COUNTED_FOR
-        if digest.exists():
-            digest.unlink()
-            sync(self.folder)
-        save()
-        write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
-
-    def refuse_other_plan(self, plan: Planned) -> None:
-        """Refuse counts that were made for another plan, whose areas may have other numbers. Raises OdError."""
-        digest = self.folder / _COUNTED_FOR
-        if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
-            raise OdError(
-                "OD-STAGED-OTHER-PLAN",
-                "the records were counted for another geography, or with other settings",
-                next_step="run the whole release: it counts them anew",
-                spent="what was set aside before stays charged",
-            )
-
-    def path(self, name: str) -> Path:
-        """Return the file with that name. Raises OdError if it is absent."""
-        path = self.folder / f"{name}.parquet"
-        if not path.exists():
-            raise _missing(name)
-        return path
 
 
 class StagedRelease(StagedFiles):
@@ -107,7 +58,7 @@ class StagedRelease(StagedFiles):
         """Return the true leaf counts. Raises OdError if they are absent."""
         current = self._current_counts()
         if current is None:
-            raise _missing(_COUNTS)
+            raise missing_file(_COUNTS)
         return CountFiles(self.store, current)
 
     def _current_counts(self) -> str | None:
@@ -143,7 +94,7 @@ class StagedRelease(StagedFiles):
     def attempt(self) -> dict[str, str]:
         """Return the facts that :meth:`save_attempt` stored. Raises OdError if there are none."""
         if not (self.folder / _ATTEMPT).exists():
-            raise _missing(_ATTEMPT)
+            raise missing_file(_ATTEMPT)
         facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
         return facts
 
@@ -160,7 +111,7 @@ class StagedRelease(StagedFiles):
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
-    def nodes_above(self, plan: ReleasePlan, step: Step) -> Nodes | None:
+    def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
         """Return the estimated nodes whose children a step measures; None if there are none.
 
         Raises OdError if their estimate is absent.
@@ -170,15 +121,6 @@ class StagedRelease(StagedFiles):
 
     def _read(self, name: str) -> pa.Table:
         return pq.read_table(self.path(name))
-
-
-def _missing(name: str) -> OdError:
-    return OdError(
-        "OD-STAGED-FILE-MISSING",
-        f"{name} of this release is not there yet, or was removed",
-        next_step="run the whole release; stored measurements are read back, nothing is drawn twice",
-        spent="what was set aside before stays charged",
-    )
 
 
 def _estimate_name(level: int, *, refined: bool) -> str:

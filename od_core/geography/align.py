@@ -39,8 +39,8 @@ def repetition_sentence(tree: FlowTree) -> str | None:
         return None
     said = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
     return (
-        "Origins and destinations have equally many levels, so that some have the areas of the level above once more:"
-        f" {', '.join(said)}. Flows at such a level are those of the level above."
+        "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
+        f" above: {', '.join(said)}. Flows at such a level equal those at the level above."
     )
 
 

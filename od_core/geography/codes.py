@@ -38,28 +38,28 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a row without a code")
+                raise _fault("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing code")
             raise _fault(
                 "OD-GEOGRAPHY-NOT-TEXT",
-                f"column {name!r} holds a code that is not text;"
-                " codes read as numbers lose their leading zeros: read the column as text",
+                f"column {name!r} contains a code that is not text;"
+                " codes read as numbers lose their leading zeros, so read the column as text",
                 f"code {value!r}",
             )
         if not value.strip():
             raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank code")
         if value != value.strip():
-            message = f"column {name!r} holds a code with spaces around it"
+            message = f"column {name!r} contains a code with leading or trailing spaces"
             raise _fault("OD-GEOGRAPHY-PADDED-CODE", message, f"code {value!r}")
         if len(value) > MAX_CODE_LENGTH:
             raise _fault(
                 "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r} holds a code of more than {MAX_CODE_LENGTH} characters",
+                f"column {name!r} contains a code of more than {MAX_CODE_LENGTH} characters",
                 f"the code that begins with {value[:20]!r} has {len(value)} characters",
             )
         if _FORMULA.search(value) or not value.isprintable():
             raise _fault(
                 "OD-GEOGRAPHY-FORMULA",
-                f"column {name!r} holds a code that could run as a formula in a spreadsheet, or cannot be printed",
+                f"column {name!r} contains a code that a spreadsheet could run as a formula or that is unprintable",
                 f"code {value!r}",
             )
 
@@ -70,7 +70,7 @@ def check_case(codes: Sequence[str], name: str) -> None:
     for code in codes:
         other = seen.setdefault(code.casefold(), code)
         if other != code:
-            message = f"column {name!r} holds codes that differ in case alone"
+            message = f"column {name!r} contains codes that differ only in case"
             raise _fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
 
 
@@ -89,7 +89,7 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
     """
     if any(one in columns for one in expected):
         return _fault(code, f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
-    message = f"{table} has no column {name!r}, nor any other of the columns that are expected"
+    message = f"{table} has no column {name!r} and none of the other expected columns"
     return _fault(code, message, f"its columns: {list(columns)!r}")
 
 
@@ -114,7 +114,7 @@ def degrees(column: pd.Series, name: str) -> Degrees:
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
-        raise _coordinates_fault(f"column {name!r} has a value that is no number of degrees") from None
+        raise _coordinates_fault(f"column {name!r} has a value that is not a number of degrees") from None
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
@@ -122,16 +122,92 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     if coordinates.shape != (len(zones), 2):
         raise OdError(
             "OD-GEOGRAPHY-SHAPE",
-            "there is not one latitude and one longitude for each zone",
+            "the coordinates do not have exactly one latitude and one longitude for each zone",
             next_step="correct the public geography",
         )
     absent = np.isnan(coordinates).all(axis=1)
     wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
     if wrong.any():
         zone = zones[int(np.flatnonzero(wrong)[0])]
-        raise _coordinates_fault("a zone has no such place: its degrees are half or out of range", f"zone {zone!r}")
+        raise _coordinates_fault(
+            "a zone has invalid coordinates: one of the two is missing, or a value is out of range", f"zone {zone!r}"
+        )
 
 
 def _coordinates_fault(message: str, detail: str | None = None) -> OdError:
     next_step = "correct the public geography"
     return OdError("OD-GEOGRAPHY-COORDINATES", message, next_step=next_step, confidential_detail=detail)
+
+
+# Names of levels, and areas with their parents.
+
+
+WHOLE_SPACE = "all"
+"""Code of the single area of level 0."""
+
+
+def check_level_names(names: tuple[str, ...]) -> None:
+    """Check that levels have plain names, each once, and none that of the whole space. Raises OdError."""
+    if not names:
+        raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or name != name.strip():
+            raise _fault(
+                "OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
+            )
+        check_codes([name], "level names")
+        if name == WHOLE_SPACE:
+            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} is reserved for the whole space")
+    twice = first_repeated(list(names))
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
+
+
+def check_named_once(table: pd.DataFrame) -> None:
+    """Check that a list has no two columns of one name. Raises OdError."""
+    twice = first_repeated([str(column) for column in table.columns])
+    if twice is not None:
+        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column more than once", f"column {twice!r}")
+
+
+def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
+    """Check that every area of the second column has only one parent in the first. Raises OdError."""
+    parent_of: dict[str, str] = {}
+    for parent, area in zip(*columns, strict=True):
+        if parent_of.setdefault(area, parent) != parent:
+            both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
+            raise _fault(
+                "OD-GEOGRAPHY-TWO-PARENTS",
+                f"an area of level {names[1]!r} lies in two areas of level {names[0]!r}",
+                f"{names[1]} {area!r} lies in {both[0]!r} and {both[1]!r}",
+            )
+
+
+def first_repeated(codes: Sequence[str]) -> str | None:
+    """Return the first code that is listed again; None if there is none."""
+    seen: set[str] = set()
+    for code in codes:
+        if code in seen:
+            return code
+        seen.add(code)
+    return None
+
+
+def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
+    """Add the path of ``area`` from the first level down to ``paths``, and those of all areas above it."""
+    climb: list[str] = []
+    on_climb: set[str] = set()
+    while area not in paths:
+        if area in on_climb:
+            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
+        if area not in parent_of:
+            raise _fault(
+                "OD-GEOGRAPHY-PARENT-UNLISTED",
+                "an area has a parent that is not in the list",
+                f"area {climb[-1]!r} has the parent {area!r}",
+            )
+        climb.append(area)
+        on_climb.add(area)
+        area = parent_of[area]
+    for below in reversed(climb):
+        paths[below] = (*paths[parent_of[below]], below)

@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
+from od_core.registry import refuse_unknown
 
 TreeOrder = Literal["destination", "origin"]
 
@@ -55,7 +56,7 @@ class Nodes(Pairs):
     def __post_init__(self) -> None:
         if not len(self.origin) == len(self.destination) == len(self.trips):
             raise OdError(
-                "OD-NODES-SHAPE", "origins, destinations and trips differ in number", next_step="report this defect"
+                "OD-NODES-SHAPE", "origins, destinations and trips differ in length", next_step="report this defect"
             )
 
     @classmethod
@@ -132,20 +133,20 @@ class FlowTree:
     _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.order not in ("destination", "origin"):
-            raise OdError(
-                "OD-TREE-UNKNOWN",
-                f"there is no tree {self.order!r} ({nearest_known(str(self.order), ('destination', 'origin'))})",
-                next_step="choose the destination or the origin tree",
-            )
+        step = "choose 'destination' or 'origin'"
+        refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
         if self.origin.depth != self.destination.depth:
             raise OdError(
                 "OD-TREE-DEPTH",
                 f"the geographies have {self.origin.depth} (origin) and {self.destination.depth} (destination) levels",
-                next_step="make them equally deep: equally_deep repeats the coarse level of one",
+                next_step="give them the same number of levels: equally_deep repeats a coarse level",
             )
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
-            raise OdError("OD-TREE-SIZE", "the leaf pairs do not fit 62 bits", next_step="use coarser zones")
+            raise OdError(
+                "OD-TREE-SIZE",
+                "there are too many leaf pairs: their numbers do not fit in 62 bits",
+                next_step="use coarser zones",
+            )
 
     @property
     def depth(self) -> int:

@@ -24,16 +24,20 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_only
 from od_core.geography.codes import (
     COORDINATES,
+    WHOLE_SPACE,
     Degrees,
+    add_path,
     check_case,
     check_codes,
     check_coordinates,
+    check_level_names,
+    check_named_once,
+    check_one_parent,
     degrees,
+    first_repeated,
     no_column,
     text_codes,
 )
-
-WHOLE_SPACE = "all"
 
 Numbers = NDArray[np.int32]
 
@@ -72,16 +76,18 @@ class Geography:
     def __post_init__(self) -> None:
         if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
             raise _fault(
-                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry a level, the whole space included"
+                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry per level, including the whole space"
             )
-        _check_level_names(self.levels)
+        check_level_names(self.levels)
         if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
-            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the one area {WHOLE_SPACE!r}")
+            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the single area {WHOLE_SPACE!r}")
         for level in range(1, self.depth + 1):
             check_codes(self.codes[level], self.levels[level - 1])
-            twice = _first_repeated(self.codes[level])
+            twice = first_repeated(self.codes[level])
             if twice is not None or not np.issubdtype(np.asarray(self.parents[level]).dtype, np.integer):
-                raise _fault("OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r}: an area twice, or no parents")
+                raise _fault(
+                    "OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r} lists an area twice or has no parents"
+                )
             above = np.asarray(self.parents[level], dtype=np.int32)
             every_parent = np.arange(self.size(level - 1), dtype=np.int32)
             if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
@@ -93,7 +99,7 @@ class Geography:
         if self.unknown is not None and self.unknown not in self.codes[-1]:
             raise _fault(
                 "OD-GEOGRAPHY-UNKNOWN-ZONE",
-                f"the zone for unknown places, {self.unknown!r}, is not in the zone list",
+                f"the zone for unknown places {self.unknown!r} is not in the zone list",
                 nearest_only(self.unknown, self.zones) or None,
             )
 
@@ -140,8 +146,8 @@ class Geography:
                 twice; an area has two parents; coordinates are not degrees.
         """
         names = tuple(levels)
-        _check_level_names(names)
-        _check_named_once(zones)
+        check_level_names(names)
+        check_named_once(zones)
         missing = [name for name in (*names, *(coordinates or ())) if name not in zones.columns]
         if missing:
             found, expected = list(map(str, zones.columns)), (*names, *(coordinates or ()))
@@ -149,14 +155,14 @@ class Geography:
         if len(zones) == 0:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
         columns = [text_codes(zones[name], name) for name in names]
-        twice = _first_repeated(columns[-1])
+        twice = first_repeated(columns[-1])
         if twice is not None:
             raise _fault("OD-GEOGRAPHY-DUPLICATE", f"column {names[-1]!r}: a zone is listed twice", f"zone {twice!r}")
         for name, codes in zip(names, columns, strict=True):
             check_case(codes, name)
 
         for two_names, two_columns in zip(pairwise(names), pairwise(columns), strict=True):
-            _check_one_parent(two_names, two_columns)
+            check_one_parent(two_names, two_columns)
         geography = cls._from_columns(columns, names, unknown, version)
         if coordinates is None:
             return geography
@@ -192,7 +198,7 @@ class Geography:
             if column not in areas.columns:
                 found = list(map(str, areas.columns))
                 raise no_column("OD-GEOGRAPHY-COLUMN", "the area list", column, found, ("area", "parent"))
-        _check_named_once(areas)
+        check_named_once(areas)
         code = text_codes(areas["area"], "area")
         has_parent = ~areas["parent"].isna().to_numpy()
         given = iter(text_codes(areas["parent"][has_parent], "parent"))
@@ -201,7 +207,7 @@ class Geography:
             parent = next(given) if listed else WHOLE_SPACE
             if area == WHOLE_SPACE:
                 if listed:
-                    message = f"the whole space, {area!r}, lies within another area"
+                    message = f"the whole space {area!r} lies within another area"
                     raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
                 continue
             if area in parent_of:
@@ -216,7 +222,7 @@ class Geography:
 
         paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
         for area in parent_of:
-            _add_path(area, parent_of, paths)
+            add_path(area, parent_of, paths)
         inner = set(parent_of.values())
         zone_paths = [paths[area] for area in parent_of if area not in inner]
         depth = len(zone_paths[0])
@@ -224,13 +230,13 @@ class Geography:
             if len(path) != depth:
                 raise _fault(
                     "OD-GEOGRAPHY-DEPTH",
-                    "zones lie at different depths; all zones must be equally deep",
+                    "the zones lie at different depths; all zones must lie at the same depth",
                     f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
                 )
         names = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
-        _check_level_names(names)
+        check_level_names(names)
         if len(names) != depth:
-            message = f"{len(names)} level names do not fit the depth of the area list"
+            message = f"{len(names)} level names do not match the depth of the area list"
             raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
         return cls._from_columns(list(zip(*zone_paths, strict=True)), names, unknown, version)
 
@@ -286,7 +292,7 @@ class Geography:
             near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
                 "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r}{near}; there are {known}",
+                f"there is no level {name!r}{near}; the levels are {known}",
                 next_step="name one of the geography's levels",
             )
         return self.level_names.index(name)
@@ -297,7 +303,7 @@ class Geography:
 
     @cached_property
     def _ancestors(self) -> tuple[Numbers, ...]:
-        return tuple(_frozen(np.repeat(_range(len(below)), below)) for below in self._zones_below)
+        return tuple(_frozen(np.repeat(np.arange(len(below), dtype=np.int32), below)) for below in self._zones_below)
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
         """Return the number of the area at level ``above`` that contains each area of ``level``; shape (areas,)."""
@@ -337,7 +343,9 @@ class Geography:
         """
         if isinstance(codes, str):
             raise OdError(
-                "OD-AREA-LIST", f"{codes[:60]!r} is one text, not a list of areas", next_step="give a list of codes"
+                "OD-AREA-LIST",
+                f"{codes[:60]!r} is a single text, not a list of areas",
+                next_step="give a list of codes",
             )
         known = {code: number for number, code in enumerate(self.codes[level])}
         numbers = [known.get(code, -1) if isinstance(code, str) else -1 for code in codes]
@@ -346,7 +354,7 @@ class Geography:
             raise OdError(
                 "OD-AREA-UNKNOWN",
                 f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}",
-                next_step="name areas of that level; the table of areas lists them",
+                next_step="name areas of that level, which the table of areas lists",
             )
         return np.isin(self.ancestors(level), numbers)
 
@@ -385,73 +393,7 @@ def _fault(code: str, message: str, detail: str | None = None) -> OdError:
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
-def _range(size: int) -> Numbers:
-    return np.arange(size, dtype=np.int32)
-
-
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     array = array.copy()
     array.setflags(write=False)
     return array
-
-
-def _check_level_names(names: tuple[str, ...]) -> None:
-    if not names:
-        raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
-    for name in names:
-        if not isinstance(name, str) or not name.strip() or name != name.strip():
-            raise _fault("OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not a plain name")
-        check_codes([name], "level names")
-        if name == WHOLE_SPACE:
-            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} stands for the whole space")
-    twice = _first_repeated(list(names))
-    if twice is not None:
-        raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
-
-
-def _check_named_once(table: pd.DataFrame) -> None:
-    twice = _first_repeated([str(column) for column in table.columns])
-    if twice is not None:
-        raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column twice", f"column {twice!r}")
-
-
-def _check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Check that every area of the second column has only one parent in the first. Raises OdError."""
-    parent_of: dict[str, str] = {}
-    for parent, area in zip(*columns, strict=True):
-        if parent_of.setdefault(area, parent) != parent:
-            both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
-            raise _fault(
-                "OD-GEOGRAPHY-TWO-PARENTS",
-                f"an area of level {names[1]!r} lies in two areas of level {names[0]!r}",
-                f"{names[1]} {area!r} lies in {both[0]!r} and {both[1]!r}",
-            )
-
-
-def _first_repeated(codes: Sequence[str]) -> str | None:
-    seen: set[str] = set()
-    for code in codes:
-        if code in seen:
-            return code
-        seen.add(code)
-    return None
-
-
-def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
-    """Add the path of ``area`` from the first level down to ``paths``, and those of all areas above it."""
-    climb: list[str] = []
-    on_climb: set[str] = set()
-    while area not in paths:
-        if area in on_climb:
-            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
-        if area not in parent_of:
-            raise _fault(
-                "OD-GEOGRAPHY-PARENT-UNLISTED",
-                "an area has a parent that is not in the list",
-                f"area {climb[-1]!r} has the parent {area!r}",
-            )
-        climb.append(area)
-        on_climb.add(area)
-        area = parent_of[area]
-    for below in reversed(climb):
-        paths[below] = (*paths[parent_of[below]], below)

@@ -48,7 +48,7 @@ def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[
     if not prefixes:
         return zones
     check_prefixes(levels, prefixes)
-    _refuse_columns(zones, prefixes, "the beginning of the zone's code")
+    _refuse_columns(zones, prefixes, "a prefix of the zone's code")
     codes = _codes(zones, levels[-1], levels)
     longest = max(prefixes, key=lambda level: prefixes[level])
     short = next((code for code in codes if len(code) < prefixes[longest]), None)
@@ -64,7 +64,7 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
     strange = [level for level in prefixes if level not in levels[:-1]]
     if strange:
         raise _fault(
-            f"{strange[0]!r} has a prefix, and is no level above the zones"
+            f"{strange[0]!r} has a prefix, but is not a level above the zones"
             f" ({nearest_known(strange[0], tuple(levels[:-1])) if levels[:-1] else 'there are none'})"
         )
     above: str | None = None
@@ -76,8 +76,8 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
             raise _fault(f"the prefix of level {level!r} is not a whole number of at least 1")
         if above is not None and size <= prefixes[above]:
             raise _fault(
-                f"prefixes do not nest: that of level {level!r}, {size}, is not longer than that of {above!r} above it,"
-                f" {prefixes[above]}"
+                f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than the"
+                f" {prefixes[above]} characters of level {above!r} above it"
             )
         above = level
 
@@ -94,14 +94,14 @@ def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.
             code is refused by :func:`od_core.geography.codes.check_codes` or holds ``JOINT``.
     """
     check_joined(joined)
-    _refuse_columns(zones, joined, "several columns joined")
+    _refuse_columns(zones, joined, "a level joined from several columns")
     made = {}
     for level, columns in joined.items():
         parts = [_codes(zones, column, columns) for column in columns]
         for column, codes in zip(columns, parts, strict=True):
             holding = next((code for code in codes if JOINT in code), None)
             if holding is not None:
-                message = f"column {column!r}: a code holds {JOINT!r}, which joins the codes of {level!r}"
+                message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
                 raise _fault(message, f"code {holding!r}")
         made[level] = pd.Series([JOINT.join(row) for row in zip(*parts, strict=True)], zones.index)
     return zones.assign(**made)
@@ -111,13 +111,13 @@ def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
     """Check that every joined level has at least two columns, each once. Raises OdError."""
     for level, columns in joined.items():
         if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
-            raise _fault(f"level {level!r} is not joined of two columns or more, each named once")
+            raise _fault(f"level {level!r} must be joined from at least two columns, each named once")
 
 
 def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: str) -> None:
     both = [level for level in levels if level in zones.columns]
     if both:
-        raise _fault(f"level {both[0]!r} is a column of the zone list and {other}: name the level otherwise")
+        raise _fault(f"level {both[0]!r} is both a column of the zone list and {other}; rename the level")
 
 
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
@@ -128,7 +128,7 @@ def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[st
     if names.count(column) > 1:
         raise OdError(
             "OD-GEOGRAPHY-COLUMN",
-            f"the list has the column {column!r} twice",
+            f"the list has column {column!r} more than once",
             next_step="correct the public geography",
         )
     return text_codes(zones[column], column)
@@ -150,11 +150,11 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         OdError: the geography already has an area of that code or a zone for unknown places, or the code is not valid.
     """
     if geography.unknown is not None:
-        raise _unknown_area_fault(f"there is a zone for unknown places already, {geography.unknown!r}")
+        raise _unknown_area_fault(f"the geography already has a zone for unknown places, {geography.unknown!r}")
     for level, codes in zip(geography.level_names, geography.codes, strict=True):
         if code in codes:
             raise _unknown_area_fault(
-                f"level {level!r} has an area {code!r} already, which cannot be added for unknown places"
+                f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places"
             )
     elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
     return Geography.from_frame(

@@ -40,9 +40,9 @@ class Frame:
 
     def __post_init__(self) -> None:
         if len(self.groups) != len(self.geography.zones) or (self.groups < 0).any():
-            raise _frame_fault("there is not one number of groups, of at least 0, for each area")
+            raise _frame_fault("each area must have exactly one number of groups, at least 0")
         if self.top_code < 1:
-            raise _frame_fault("the top code is not at least 1")
+            raise _frame_fault("the top code must be at least 1")
 
     @property
     def levels(self) -> range:
@@ -121,7 +121,9 @@ class GroupSizes:
         if twice.any():
             raise _fault("OD-GROUPS-TWICE", "a group is listed twice", f"group {groups['group'][twice].iloc[0]!r}")
         if not (pd.api.types.is_string_dtype(groups["area"].dtype) or groups["area"].dtype == object):
-            raise _fault("OD-GROUPS-AREA", "column 'area' holds numbers; codes are text, and numbers lose their zeros")
+            raise _fault(
+                "OD-GROUPS-AREA", "column 'area' holds numbers; codes must be text, because numbers lose leading zeros"
+            )
         area = geography.zone_numbers(groups["area"])
         if (area < 0).any():
             unlisted = groups["area"][area < 0].iloc[0]
@@ -145,7 +147,7 @@ def _whole_sizes(column: pd.Series) -> Counts:
     if len(column) == 0:
         return np.empty(0, dtype=np.int64)
     if not number or kind.is_complex_dtype(column.dtype) or column.isna().any():
-        raise _fault("OD-GROUPS-SIZE", "a size is missing or is no number")
+        raise _fault("OD-GROUPS-SIZE", "a size is missing or is not a number")
     values = column.to_numpy(dtype=np.float64)
     if (values < 0).any() or (values > MAX_SIZE).any() or (values != np.floor(values)).any():
         raise _fault("OD-GROUPS-SIZE", "a size is not a whole number from 0 to 2^53")

@@ -46,7 +46,9 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
     frame = release.frame
     if not np.array_equal(true.per_area(frame.geography), frame.groups):
         raise OdError(
-            "OD-GROUPS-OTHER", "these are not the groups of the release", next_step="give the list that was released"
+            "OD-GROUPS-OTHER",
+            "the groups differ from those of the release",
+            next_step="give the list that was released",
         )
     leaves = true_histograms(frame, true)
     tables = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,9 +16,10 @@ from od_core.group_sizes.mechanisms import mechanism_for
 from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.top_code import SENSITIVITY_OF_LARGEST, TopCodeEstimate, as_top_code
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, SpentDirectly
+from od_core.privacy.budget import Budget
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
+from od_core.privacy.plan import Plan, Step, plan_defect
 from od_core.privacy.unit import PrivacyUnit
 
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
@@ -35,7 +35,7 @@ TOP_CODE_LEVEL = 0
 
 
 @dataclass(frozen=True)
-class LaplaceStep:
+class LaplaceStep(Step):
     """A vector query with discrete Laplace noise, charged as pure epsilon.
 
     Attributes:
@@ -45,33 +45,32 @@ class LaplaceStep:
         epsilon: the charge, sensitivity / scale, exact.
     """
 
-    level: int
     sensitivity: int
     scale: Fraction
     epsilon: Fraction
 
     def __post_init__(self) -> None:
         if self.scale <= 0 or self.epsilon * self.scale != self.sensitivity:
-            raise _defect("a step's epsilon is not its sensitivity over its scale")
+            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
 
     @property
     def charge(self) -> Charge:
-        """Charge that the ledger reserves for one draw."""
+        """See :attr:`od_core.privacy.plan.Step.charge`."""
         return Charge(epsilon=self.epsilon)
 
     @property
-    def widest(self) -> Fraction:
-        """Upper bound of the noise variance."""
+    def largest_variance(self) -> Fraction:
+        """See :attr:`od_core.privacy.plan.Step.largest_variance`."""
         return 2 * self.scale**2
 
     @property
-    def law(self) -> dict[str, int | str]:
-        """Distribution of the noise, as public facts ready for JSON."""
+    def noise_facts(self) -> dict[str, int | str]:
+        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSizePlan:
+class GroupSizePlan(Plan):
     """The fixed list of steps of one group-size table, with the public facts that determine it.
 
     Attributes:
@@ -102,36 +101,20 @@ class GroupSizePlan:
         if estimate is not None:
             measured = [TOP_CODE_LEVEL, *measured]
         if [step.level for step in self.steps] != measured:
-            raise _defect("the steps are not the measured levels, top first")
+            raise plan_defect("the steps must be the measured levels, top first")
         if estimate is not None and (
             self.frame.top_code != estimate.most or self.steps[0].epsilon != estimate.share * (self.budget.epsilon or 0)
         ):
-            raise _defect("the estimate of the top code has not its bound or its share")
+            raise plan_defect("the estimate of the top code has another bound or share than planned")
         if any(step.sensitivity != _sensitivity(step.level, self.mechanism, self.unit) for step in self.steps):
-            raise _defect("the sensitivities of the steps are not those of the unit")
+            raise plan_defect("the sensitivities of the steps do not match the unit")
         if sum(step.epsilon for step in self.steps) != self.budget.epsilon:
-            raise _defect("the steps do not sum to the budget")
+            raise plan_defect("the steps do not sum to the budget")
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
         """The steps that measure levels, all with noise of the same scale."""
         return self.steps if self.top_code_estimate is None else self.steps[1:]
-
-    @property
-    def spent(self) -> SpentDirectly:
-        """Privacy loss of a release in which every step is drawn once."""
-        return self.spent_on(tuple(step.charge.as_rho for step in self.steps))
-
-    @property
-    def charge(self) -> Charge:
-        """See :attr:`od_core.ledger.protocols.Planned.charge`; pure epsilons add up as rho, epsilon^2 / 2 each."""
-        return Charge(rho=self.spent.rho)
-
-    def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:
-        """Return what was spent, given the rho charged to each step over all its draws, lost draws included."""
-        draws = [rho / step.charge.as_rho for rho, step in zip(levels, self.steps, strict=True)]
-        epsilons = (times * step.epsilon for times, step in zip(draws, self.steps, strict=True))
-        return SpentDirectly(levels, Fraction(0), promise=sum(epsilons, start=Fraction(0)))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step: level and number of its areas, noise, charge."""
@@ -150,14 +133,8 @@ class GroupSizePlan:
             ]
         )
 
-    def facts(self) -> dict[str, Any]:
-        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
+    def _own_facts(self) -> dict[str, Any]:
         return {
-            "unit": self.unit.kind,
-            "neighbours": self.unit.neighbours,
-            "acceptance": self.acceptance.facts(),
-            "mechanism": self.mechanism.name,
-            "mechanism_options": self.mechanism.options,
             "query": self.mechanism.query,
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
@@ -166,13 +143,7 @@ class GroupSizePlan:
             "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
             "geography": self.frame.geography.digest,
             **({} if self.frame.geography.unknown is None else {"unknown_zone": self.frame.geography.unknown}),
-            "steps": [{"level": step.level, **step.law, "epsilon": str(step.epsilon)} for step in self.steps],
         }
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the facts."""
-        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
 
 def plan_group_sizes(
@@ -213,7 +184,7 @@ def plan_group_sizes(
     if estimate is not None and mechanism is None:
         raise OdError(
             "OD-GROUPS-CHOICE",
-            "the rule that chooses a mechanism goes by a public top code, and this one is known only after a draw",
+            "the rule that chooses a mechanism needs a public top code, but this one is known only after a draw",
             next_step="name a mechanism, or give a public top code",
         )
     frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
@@ -238,13 +209,13 @@ def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -
 def _refuse_unusable(frame: Frame) -> None:
     """Refuse a table without groups or too large for memory, before a draw is charged in vain. Raises OdError."""
     if not frame.groups.any():
-        raise OdError("OD-GROUPS-NONE", "there is no group in any area", next_step="correct the list of groups")
+        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
     if cells > MOST_CELLS:
         raise OdError(
             "OD-GROUPS-CELLS",
             f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most",
-            next_step="give a smaller top code, or fewer areas",
+            next_step="use a smaller top code or fewer areas",
         )
 
 
@@ -265,10 +236,6 @@ def _checked(top_code: object) -> int:
             "OD-GROUPS-TOP-CODE",
             "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
             " sizes count as it",
-            next_step="give the largest size that is told apart, or a TopCodeEstimate, which is charged",
+            next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
         )
     return known
-
-
-def _defect(message: str) -> OdError:
-    return OdError("OD-PLAN-INVALID", message, next_step="make plans with plan_group_sizes; if you did, report this")

@@ -20,39 +20,28 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.plan import PlannedRelease, Step
 from od_core.privacy.unit import PrivacyUnit
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupSizeRelease:
+class GroupSizeRelease(PlannedRelease):
     """A released group-size table.
 
     Attributes:
-        plan: the plan, made before any size was read.
+        plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         histograms: H of the areas of levels 1 to L, top first; shape (areas, K + 1) each.
         measured: the noisy values that the histograms were estimated from, in the order of the plan's steps.
-        spent: what was spent.
-        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
     """
 
     plan: GroupSizePlan
     histograms: tuple[Counts, ...]
     measured: tuple[tuple[LaplaceStep, NoisyVector], ...]
-    spent: Spent
-    noise: str | None
-
-    def __repr__(self) -> str:
-        return f"GroupSizeRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
 
     @cached_property
     def frame(self) -> Frame:
         """Public facts of the table, with its top code K, whether public from the start or estimated."""
         return frame_of(self.plan, self.measured)
-
-    @property
-    def has_guarantee(self) -> bool:
-        """True if the noise came from a backend of this library."""
-        return self.noise is not None
 
     @property
     def histogram(self) -> pd.DataFrame:
@@ -157,7 +146,7 @@ def release_group_sizes(
     counted = GroupSizes.from_frame(groups, geography)
     per_area = counted.per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
-    refuse_too_wide(source, (step.widest for step in plan.steps))
+    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
     charged = charged_to(ledger, release_id, source)
     return draw_release(partial(run_plan, plan, counted, source), charged, plan, counted, source)
 
@@ -188,18 +177,18 @@ def estimated(
     frame, query = frame_of(plan, measured), plan.mechanism.query
     noisy = [rows(frame, query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
     histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
-    return GroupSizeRelease(plan, tuple(histograms), tuple(measured), spent, noise)
+    return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
 
 
-def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]]) -> Frame:
+def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
     """Return the public facts of a table after some steps: the plan's frame, with K once its estimate is drawn.
 
     Every step is measured with the frame that the steps before it give.
     """
     if plan.top_code_estimate is None or not measured:
         return plan.frame
-    step, noisy = measured[0]
-    return replace(plan.frame, top_code=plan.top_code_estimate.top_code(int(noisy.values()[0]), step.scale))
+    largest = int(measured[0][1].values()[0])
+    return replace(plan.frame, top_code=plan.top_code_estimate.top_code(largest, plan.steps[0].scale))
 
 
 # The functions ``measure`` and ``true_values`` are the last that see confidential sizes.

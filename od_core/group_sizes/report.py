@@ -10,7 +10,6 @@ import numpy as np
 
 from od_core.group_sizes.groups import Counts, Query
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -24,6 +23,7 @@ from od_core.publication.html.report_page import (
     size_classes,
     table,
 )
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, joined
 
 MOST_AREAS = 24
@@ -31,22 +31,22 @@ MOST_AREAS = 24
 
 _MEASURED: dict[Query, str] = {
     "histogram": "the number of groups of each size",
-    "cumulative": "the number of groups of at most each size",
+    "cumulative": "the number of groups of each size or less",
     "sizes": "the size of each group, in ascending order",
 }
 
 
 def group_size_report(
-    release: GroupSizeRelease, certificate: dict[str, Any], around: Circumstances[GroupSizeRelease]
+    release: GroupSizeRelease, certificate: dict[str, Any], context: ReleaseContext[GroupSizeRelease]
 ) -> str:
     """Return the report as HTML; see ``Kind.report``."""
     frame = release.frame
     sections = [
         ("What is protected", protected(certificate)),
-        ("How large groups are", _distribution(release)),
+        ("Sizes of groups", _distribution(release)),
         ("By area", _by_area(release)),
-        ("Error to expect, by level", _errors(release)),
-        *common_sections(certificate, around),
+        ("Expected error by level", _errors(release)),
+        *common_sections(certificate, context),
     ]
     figures: list[tuple[str, object]] = [
         ("groups, public", number(frame.groups.sum())),
@@ -92,10 +92,10 @@ def _distribution(release: GroupSizeRelease) -> Markup:
         (name, number(value), bar(value, longest), f"{100 * value / groups:.1f} %" if groups else "\u2013")
         for name, value in classes
     ]
-    mean = f" {rounded(members / groups)} members a group on average." if groups else ""
+    mean = f" {rounded(members / groups)} members per group on average." if groups else ""
     return joined(
         paragraph(
-            f"{number(groups)} groups with {number(members)} members in all, by the released sizes;{mean} Sizes above"
+            f"{number(groups)} groups with {number(members)} members in total, by the released sizes;{mean} Sizes above"
             f" {number(release.frame.top_code)} count as {number(release.frame.top_code)}."
         ),
         table(
@@ -126,7 +126,7 @@ def _by_area(release: GroupSizeRelease) -> Markup:
     ]
     columns = [name for name, _ in _classed(histograms[0])]
     heated = heat_table(
-        f"Groups of each {name} (rows) by their members (columns), the darker the more",
+        f"Groups of each {name} (rows) by their members (columns); darker means more groups",
         f"{name}, members",
         columns,
         rows,
@@ -150,19 +150,19 @@ def _errors(release: GroupSizeRelease) -> Markup:
     ]
     return joined(
         paragraph(
-            f"What is measured is {_MEASURED[release.plan.mechanism.query]}, for every area of a level; the table is"
-            " estimated from these noisy numbers. How far one of them is from the true number follows from the plan"
-            " alone, and is nothing that was found by comparing this release with its input. Estimates are mostly"
-            " nearer to the truth than single measurements; sums over many sizes or areas are further from it."
+            f"The release measures {_MEASURED[release.plan.mechanism.query]}, for every area of a level, and estimates"
+            " the table from these noisy numbers. The noise of one number is computed from the plan, not by comparing"
+            " this release with its input. Estimates are mostly closer to the true numbers than single measurements;"
+            " sums over many sizes or areas have larger errors."
         ),
         table(
-            "Noise of a single measured number",
+            "Noise of one measured number",
             ("level", "areas", "standard deviation", "nine in ten are within"),
             rows,
             numbers={1, 2, 3},
         ),
         paragraph(
-            "How errors were measured on synthetic and public data: see docs/explanation/group-sizes.md of od-release.",
+            "For errors measured on synthetic and public data, see docs/explanation/group-sizes.md of od-release.",
             note=True,
         ),
     )

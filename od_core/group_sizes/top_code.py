@@ -47,14 +47,14 @@ class TopCodeEstimate:
         if not 0 < share < 1:
             raise OdError(
                 "OD-GROUPS-TOP-CODE",
-                "the share of the budget that estimates the top code is not between 0 and 1",
+                "the share of the budget that estimates the top code must be between 0 and 1",
                 next_step="correct the share",
             )
         if most is None:
             raise OdError(
                 "OD-GROUPS-TOP-CODE",
-                "the bound of an estimated top code is not a whole number from 1 to 2^31 - 1",
-                next_step="give the most sizes that may be told apart",
+                "the bound of an estimated top code must be a whole number from 1 to 2^31 - 1",
+                next_step="give the largest size that may be distinguished",
             )
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "most", most)

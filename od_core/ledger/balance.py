@@ -81,9 +81,9 @@ def check_cap(entries: Entries, domain: str, periods: Iterable[str], asked: Char
         what = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(
             "OD-LEDGER-CAP",
-            f"{what} asks for rho {float(asked.as_rho):.6g} in {balance.period}, but of the cap"
-            f" {float(balance.cap):.6g} of data set {domain!r}, {float(balance.spent):.6g} is spent and"
-            f" {float(balance.left):.6g} is left",
-            next_step="ask for less, or raise the cap with a stated reason",
+            f"{what} needs rho {float(asked.as_rho):.6g} in {balance.period}, but data set {domain!r} has"
+            f" a cap of {float(balance.cap):.6g}, of which {float(balance.spent):.6g} is spent and"
+            f" {float(balance.left):.6g} remains",
+            next_step="request a smaller budget, or raise the cap and state a reason",
             spent="nothing more was spent" if lost_draw else "nothing was spent",
         )

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Charge
@@ -132,9 +132,9 @@ class Entries:
             self.verify()  # reports an edited entry rather than a missing one
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                "the ledger is missing, or older than the newest entry that was ever made",
-                next_step="restore the newest ledger; an older one has forgotten what was spent",
-                spent="what was set aside before stays charged",
+                "the ledger is missing, or it lacks the newest entry that was ever made",
+                next_step="restore the newest ledger; an older one does not record all that was spent",
+                spent=STAYS_CHARGED,
             )
 
     def verify(self) -> int:
@@ -234,10 +234,10 @@ class Chain:
         if head is None or not _HEAD.fullmatch(head):
             raise OdError(
                 "OD-LEDGER-HEAD",
-                f"confidential/{self._head.name}, which knows the ledger's newest entry, is"
+                f"confidential/{self._head.name}, which names the newest entry of the ledger, is"
                 f" {'missing' if head is None else 'damaged'}",
                 next_step="restore it from the newest backup of the confidential folder",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
         entries.hold_to(head.decode())
 
@@ -284,8 +284,8 @@ def _unusable(error: sqlite3.DatabaseError) -> OdError:
         return OdError(
             "OD-LEDGER-UNAVAILABLE",
             f"the ledger cannot be used: {error}",
-            next_step="see to the disk and to other programs that have it open, then run the release again",
-            spent="what was set aside before stays charged",
+            next_step="check the disk, close other programs that have the ledger open, then run the release again",
+            spent=STAYS_CHARGED,
         )
     return broken()
 
@@ -304,5 +304,5 @@ def broken() -> OdError:
     return OdError(
         "OD-LEDGER-BROKEN",
         "the ledger is damaged or was edited",
-        next_step="restore the ledger file; nothing is drawn or published without it",
+        next_step="restore the ledger file; without it, nothing is drawn or published",
     )

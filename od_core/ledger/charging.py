@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TypeVar
 
 from od_core.errors import OdError
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.identity import Counted
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.lock import exclusive
 from od_core.ledger.measurements import Measurements, MemoryMeasurements, begin_release
-from od_core.ledger.protocols import Counted, Planned
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.sources import NoiseSource, backend_name
-from od_core.privacy.budget import Spent
+from od_core.privacy.plan import Plan, PlannedRelease
 
-
-class _Released(Protocol):
-    """A release of any kind, as a frozen data class."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def spent(self) -> Spent: ...
-
-    @property
-    def noise(self) -> str | None: ...
-
-
-R = TypeVar("R", bound=_Released)
+R = TypeVar("R", bound=PlannedRelease)
 
 
 @dataclass(frozen=True)
@@ -58,20 +45,24 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
             source is not a backend of this library.
     """
     if (ledger is None) != (release_id is None):
-        raise OdError("OD-RELEASE-KEY", "a ledger and a release_id go together", next_step="give both, or neither")
+        raise OdError(
+            "OD-RELEASE-KEY",
+            "a ledger needs a release_id, and a release_id needs a ledger",
+            next_step="give both, or neither",
+        )
     if ledger is None or release_id is None:
         return None
     if backend_name(noise) is None:
         raise OdError(
             "OD-NOISE-UNCERTIFIED",
-            "this noise source is no backend of this library, so nothing can be charged or published with it",
-            next_step="use a named noise backend",
+            "this noise source is not a backend of this library, so a release with it cannot be charged or published",
+            next_step="use one of the named noise backends",
         )
     return Charged(ledger, ReleaseKey.parse(release_id))
 
 
 def draw_release(
-    run: Callable[[Measurements], R], charged: Charged | None, plan: Planned, counted: Counted, noise: NoiseSource
+    run: Callable[[Measurements], R], charged: Charged | None, plan: Plan, counted: Counted, noise: NoiseSource
 ) -> R:
     """Make a release by ``run``: with measurements of this call alone, or charged and kept if there is a ledger.
 

@@ -108,7 +108,7 @@ class ConfidentialFolder:
             look = self.keep_detail(traceback.format_exc())
             raise OdError(
                 "OD-CONFIDENTIAL-ERROR",
-                "a step on the confidential side failed",
+                "a step that handles confidential data failed",
                 next_step=f"{look}, then run the release again",
                 spent=spent,
             ) from None
@@ -129,7 +129,9 @@ class ConfidentialFolder:
                 file.write(text)
             sync(path.parent)
         except OSError as error:
-            return f"make room in the confidential folder, where details could not be kept (error {error.errno})"
+            return (
+                f"free space in the confidential folder, where the details could not be written (error {error.errno})"
+            )
         return f"read confidential/errors/{name}"
 
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from od_core.errors import OdError
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_durably
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.protocols import Counted
 from od_core.ledger.release_key import ReleaseKey
+
+
+class Counted(Protocol):
+    """A counted input. It is confidential."""
+
+    @property
+    def total(self) -> int:
+        """Number of records, or trips, that are counted."""
+        ...
+
+    def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
+        """Yield the content in pieces. Equal inputs have equal columns, wherever the pieces are cut."""
+        ...
 
 
 def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:
@@ -36,21 +51,21 @@ def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Coun
     except (OSError, ValueError):
         raise _refused(
             "OD-IDENTITY-MISSING",
-            f"the fingerprint of the input of {key} is missing, though levels are drawn",
+            f"the fingerprint of the input of {key} is missing, but levels are drawn already",
             "restore the confidential folder",
         ) from None
     if then.get("key") != now["key"]:
-        raise _refused("OD-KEY-LOST", f"the key that {key} was begun with is lost", "restore confidential/hmac.key")
+        raise _refused("OD-KEY-LOST", f"the key with which {key} began is lost", "restore confidential/hmac.key")
     if then.get("input") != now["input"]:
         raise _refused(
             "OD-REPLAY-INPUT-CHANGED",
-            f"the records of {key} are not those that it was begun with",
+            f"the records of {key} differ from those with which it began",
             f"restore the records, or release them as revision {key.revision + 1}, which is charged again",
         )
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:
-    return OdError(code, message, next_step=next_step, spent="what was set aside before stays charged")
+    return OdError(code, message, next_step=next_step, spent=STAYS_CHARGED)
 
 
 # The settings with which records were read must be those declared now, because the certificate states the latter.
@@ -101,12 +116,12 @@ def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, 
     if drawn:
         raise OdError(
             "OD-REPLAY-READING-CHANGED",
-            f"the records of {key} were read with other settings{said}",
+            f"the records of {key} were read with different settings{said}",
             next_step=f"restore the settings, or release it as revision {key.revision + 1}, which is charged again",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
     raise OdError(
         "OD-STAGED-OTHER-READING",
-        f"the records of {key} were read with other settings{said}",
-        next_step="run the whole release: it reads them anew",
+        f"the records of {key} were read with different settings{said}",
+        next_step="run the whole release, which reads the records again",
     )

@@ -11,22 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap
-from od_core.ledger.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Chain, Entries, broken
-from od_core.ledger.protocols import Planned
+from od_core.ledger.chain import CAP, DOMAIN, DRAWING, MEASURED, PUBLISHED, RESERVED, Entries, broken
+from od_core.ledger.integrity import EntryName, chain_of, hold_to_witnesses, verify_entries
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.same_series import is_reserved, refuse_moved_series, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap, refuse_other_charge
+from od_core.privacy.cap import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
-from od_core.privacy.neighbours import Neighbours
+from od_core.privacy.plan import Plan, wrong_charge
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,6 @@ class LevelState:
     kind: str
     draw: int
     digest: str | None
-
-
-@dataclass(frozen=True)
-class EntryName:
-    """The unique name of a ledger entry, which no other ledger contains.
-
-    Attributes:
-        number: position of the entry, from 1.
-        hash: SHA-256 of the entry, which depends on all entries before it.
-    """
-
-    number: int
-    hash: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +64,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         make_folder(path.parent)
-        self._chain = _chain(path)
+        self._chain = chain_of(path)
         with self._transaction() as entries:
             entries.verify()
 
@@ -104,7 +90,7 @@ class Ledger:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-                    next_step="use the declared unit and neighbours; two promises of different kinds do not coexist",
+                    next_step="use the declared unit and neighbours; a data set has only one kind of promise",
                 )
             caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
             cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
@@ -114,12 +100,12 @@ class Ledger:
                 raise OdError(
                     "OD-LEDGER-CAP-REASON",
                     f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
-                    " without a reason that was never given before",
+                    " without a new reason",
                     next_step="state why in the privacy domain's cap reason",
                 )
             entries.append(CAP, domain.name, content=cap)
 
-    def reserve(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
+    def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release, or of none. Do nothing if the same plan is already reserved.
 
         Raises:
@@ -128,7 +114,7 @@ class Ledger:
                 charged; another period of its revision was reserved with other areas; a charge is not the cost of its
                 noise at the unit's sensitivity; the charges do not sum to the charge of the plan.
         """
-        _refuse_other_charges(plan)
+        plan.check_charges()
         with self._transaction() as entries:
             if is_reserved(entries, key, domain, plan):
                 return
@@ -139,8 +125,8 @@ class Ledger:
             if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
-                    f"the release's unit is not that of the privacy domain {domain!r}",
-                    next_step="declare the domain once, with the unit and neighbours of all its releases",
+                    f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
+                    next_step="declare the domain once, and use its unit and neighbours in all its releases",
                 )
             periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
             check_cap(entries, domain, periods, plan.charge)
@@ -149,12 +135,12 @@ class Ledger:
                 content = {
                     "mechanism": facts["mechanism"],
                     "periods": periods,
-                    **step.law,
+                    **step.noise_facts,
                     "plan": facts,
                 }
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
-    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Planned) -> None:
+    def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Refuse a plan that differs from the one that the release was reserved with. Raises OdError.
 
         If the release is not reserved, refuse areas that differ from those of the other periods of its revision.
@@ -176,7 +162,7 @@ class Ledger:
             if row is None or row["kind"] == MEASURED:
                 raise OdError(
                     "OD-LEDGER-STATE",
-                    f"level {level} of {key} is {'not set aside' if row is None else 'measured already'}",
+                    f"level {level} of {key} is {'not reserved' if row is None else 'already measured'}",
                     next_step="run the whole release again",
                 )
             draw = int(row["draw"])
@@ -202,7 +188,7 @@ class Ledger:
             if row is None or row["kind"] != DRAWING or row["draw"] != draw:
                 raise OdError(
                     "OD-LEDGER-STATE",
-                    f"level {level} of {key} is not being drawn, or is by another run",
+                    f"level {level} of {key} is not being drawn, or another run is drawing it",
                     next_step="run the release again",
                 )
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
@@ -292,14 +278,23 @@ class Ledger:
             raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
         return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
-    def spent(self, key: ReleaseKey, plan: Planned) -> Spent:
-        """Return the charges of a release by level, including lost draws."""
+    def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
+        """Return the level and the charge of every reservation of a release, of which each lost draw has one more."""
         with self._transaction() as entries:
-            charges = entries.select("kind = ? AND release = ?", RESERVED, str(key))
-        by_level = {step.level: Fraction(0) for step in plan.steps}
-        for row in charges:
-            by_level[row["level"]] += charge_of(row).as_rho
-        return plan.spent_on(tuple(by_level.values()))
+            rows = entries.select("kind = ? AND release = ?", RESERVED, str(key))
+        return [(row["level"], charge_of(row)) for row in rows]
+
+    def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
+        """Return what a release has spent, including lost draws.
+
+        Raises:
+            OdError: a step was charged something else than the plan says.
+        """
+        charges = self.charges(key)
+        planned = {step.level: step.charge for step in plan.steps}
+        if any(planned.get(level) != charge for level, charge in charges):
+            raise wrong_charge(f"the charges of {key} differ from its plan")
+        return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
         """Refuse a ledger that lacks an entry named by a public release. Raises OdError.
@@ -308,7 +303,7 @@ class Ledger:
             witnesses: entries that public releases name, by release.
         """
         with self._transaction() as entries:
-            _hold_to(entries, witnesses)
+            hold_to_witnesses(entries, witnesses)
 
     def verify(self) -> int:
         """Verify the whole chain, its head and every charge, and return the number of entries.
@@ -317,7 +312,7 @@ class Ledger:
             OdError: the chain is broken or older than its head; a charge is not the cost of its noise.
         """
         with self._transaction() as entries:
-            return _verify(entries)
+            return verify_entries(entries)
 
     def published(self, until: int = NEWEST) -> list[ReleaseKey]:
         """Return all releases that were published by the entries up to number ``until``, oldest first."""
@@ -342,7 +337,7 @@ class Ledger:
                 raise OdError(
                     "OD-DOMAIN-UNDECLARED",
                     f"the privacy domain {domain!r} is not declared",
-                    next_step="run a release of it",
+                    next_step="run a release of that domain",
                 )
             content = declared["content"]
             periods = charged_periods(Period(period), content["elementary_period"], content["unit"])
@@ -357,70 +352,6 @@ class Ledger:
                 periods = sorted({period for charge in charges for period in charge["content"]["periods"]})
                 found += balances(entries, domain, periods)
         return found
-
-
-def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
-    """Verify a ledger and return its number of entries, without adding an entry or creating a file.
-
-    Args:
-        path: path of the ledger's file, which must exist.
-        witnesses: entries that public releases name, as for :meth:`Ledger.hold_to`.
-
-    Raises:
-        OdError: the ledger is edited, damaged, older than its head or a witness, or cannot be used now.
-    """
-    with _chain(path).look() as entries:
-        _hold_to(entries, witnesses)
-        return _verify(entries)
-
-
-def _verify(entries: Entries) -> int:
-    """Verify the entries as :meth:`Ledger.verify`."""
-    number = entries.verify()
-    for row in entries.select("kind = ?", RESERVED):
-        refuse_other_charge(_noise_of(row["content"]), charge_of(row))
-    return number
-
-
-def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
-    """Return the facts of a step that describe its noise."""
-    named = ("sensitivity_squared", "sensitivity", "variance", "scale")
-    return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
-
-
-def _refuse_other_charges(plan: Planned) -> None:
-    """Refuse a plan whose charges are not the cost of its noise. Raises OdError."""
-    neighbours = Neighbours(plan.unit, plan.acceptance)
-    for step in plan.steps:
-        refuse_other_charge(_noise_of(step.law), step.charge)
-        expected = neighbours.sensitivity_squared(step.level)
-        if step.law.get("sensitivity_squared", expected) != expected:
-            raise _wrong(f"the sensitivity of level {step.level} is not that of the unit")
-    charges = [step.charge for step in plan.steps]
-    stated, asked = plan.charge, sum((charge.as_rho for charge in charges), start=Fraction(0))
-    if (stated.as_rho, stated.delta) != (asked, sum((charge.delta for charge in charges), start=Fraction(0))):
-        raise _wrong("the charge of the whole plan is not the sum of its steps")
-
-
-def _wrong(message: str) -> OdError:
-    step = "make plans by the functions of this library; if you did, report this defect"
-    return OdError("OD-CHARGE", message, next_step=step)
-
-
-def _chain(path: Path) -> Chain:
-    return Chain(path, path.parent / "confidential" / "ledger.head")
-
-
-def _hold_to(entries: Entries, witnesses: Mapping[str, EntryName]) -> None:
-    """Check the entries as :meth:`Ledger.hold_to`."""
-    for release, entry in witnesses.items():
-        if not entries.has(entry.number, entry.hash):
-            raise OdError(
-                "OD-LEDGER-ROLLED-BACK",
-                f"{release} is public, but the ledger lacks the entry that its certificate names",
-                next_step="restore the newest ledger; an older one has forgotten what was spent",
-                spent="what was set aside before stays charged",
-            )
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:

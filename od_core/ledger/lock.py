@@ -32,7 +32,7 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                     raise OdError(
                         "OD-RELEASE-LOCKED",
                         f"another release has been running for more than {seconds:.0f} seconds",
-                        next_step="wait until it has ended, then run this one again",
+                        next_step="wait until it ends, then run this one again",
                     ) from None
                 time.sleep(0.05)
         yield

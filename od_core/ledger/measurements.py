@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, file_digest, sync, write_durably
 from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.identity import hold_to_input
+from od_core.ledger.identity import Counted, hold_to_input
 from od_core.ledger.ledger import Ledger, LevelState
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
-from od_core.ledger.protocols import Counted, Planned, PlannedStep
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Plan, Step
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
 """Function that draws a level and returns it in consecutive pieces."""
@@ -30,7 +30,7 @@ Draw = Callable[[], Iterable[NDArray[np.int64]]]
 class Measurements(Protocol):
     """A store of measurements, so that no level is drawn twice under one charge."""
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values of a step: the kept ones, or else those that are drawn now and kept."""
         ...
 
@@ -41,7 +41,7 @@ class MemoryMeasurements:
     def __init__(self) -> None:
         self._noisy: dict[int, NoisyVector] = {}
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the values as :meth:`Measurements.once`."""
         if step.level not in self._noisy:
             self._noisy[step.level] = NoisyVector.in_memory(draw())
@@ -53,7 +53,7 @@ def begin_release(
     ledger: Ledger,
     key: ReleaseKey,
     domain: str,
-    plan: Planned,
+    plan: Plan,
     trips: Counted,
     noise: str | None = None,
     store: Store | None = None,
@@ -97,7 +97,7 @@ class DurableMeasurements:
         """Store of the levels that were measured part by part (:mod:`od_core.flows.parts`)."""
         self._folder = folder
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the values as :meth:`Measurements.once`.
 
         Raises:
@@ -118,7 +118,7 @@ class DurableMeasurements:
             return NoisyVector(path)
         return self.read(step)
 
-    def read(self, step: PlannedStep) -> NoisyVector:
+    def read(self, step: Step) -> NoisyVector:
         """Return the kept noisy values of a measured step.
 
         Raises:
@@ -130,7 +130,7 @@ class DurableMeasurements:
                 "OD-MEASUREMENT-ABSENT",
                 f"level {step.level} of {self.key} is not measured",
                 next_step="run the release",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
         path = self._path(step.level, state.draw)
         if not path.exists() and kept_digest(self.store, step.level) == state.digest:
@@ -141,7 +141,7 @@ class DurableMeasurements:
                 "OD-MEASUREMENT-CHANGED",
                 f"the measurement of level {step.level} of {self.key} is {'changed' if path.exists() else 'missing'}",
                 next_step=f"restore {path.name}, or the files of its parts, in the confidential folder from a backup",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
         return NoisyVector(path)
 
@@ -163,9 +163,9 @@ class DurableMeasurements:
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"level {level} of {self.key} has a measurement that the ledger knows nothing of",
-                next_step="restore the newest ledger; an older one has forgotten what was spent",
-                spent="what was set aside before stays charged",
+                f"level {level} of {self.key} has a measurement that the ledger does not record",
+                next_step="restore the newest ledger; an older one does not record all that was spent",
+                spent=STAYS_CHARGED,
             )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.checked_file import write_checked
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync
 from od_core.parallel import in_order
@@ -159,7 +159,7 @@ class FsspecStore:
         if protocol not in _CREATE_EXCLUSIVELY:
             raise OdError(
                 "OD-STORE-UNSAFE",
-                f"storage {protocol!r} is not known to create files exclusively, so that two draws could be kept",
+                f"storage {protocol!r} may not create files exclusively, so two draws could both be kept",
                 next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
             )
 
@@ -214,7 +214,9 @@ class FsspecStore:
         try:
             files, folder = fsspec.url_to_fs(self.address, **self.options)
         except ImportError as error:
-            raise OdError("OD-STORE-DRIVER", str(error), next_step="install fsspec's driver of this storage") from None
+            raise OdError(
+                "OD-STORE-DRIVER", str(error), next_step="install the fsspec driver for this storage"
+            ) from None
         return files, folder
 
 
@@ -223,7 +225,7 @@ def _missing(name: str) -> OdError:
         "OD-STORE-MISSING",
         f"{name} is not in the store",
         next_step="restore it from a backup, or run the release again",
-        spent="what was set aside before stays charged",
+        spent=STAYS_CHARGED,
     )
 
 

@@ -30,7 +30,7 @@ class ReleaseKey:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.release):
-            raise _fault(f"release name {self.release!r} is not lower-case letters, digits and underscores")
+            raise _fault(f"release name {self.release!r} must contain only lower-case letters, digits and underscores")
         Period(self.period)
         if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
             raise _fault("the revision is not a whole number of at least 1")
@@ -44,7 +44,7 @@ class ReleaseKey:
         match text.split("/"):
             case [release, period, revision] if re.fullmatch(r"r[1-9][0-9]*", revision):
                 return cls(release, period, int(revision[1:]))
-        raise _fault(f"{text!r} is not of the form us_flights/2001-06/r1")
+        raise _fault(f"{text!r} does not have the form us_flights/2001-06/r1")
 
     @property
     def folder(self) -> PurePosixPath:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import RESERVED, Entries
-from od_core.ledger.protocols import Planned
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Plan
 
 
-def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Planned) -> bool:
+def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
     """Return whether a release is reserved. Raises OdError if it is, with another plan or for another data set."""
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
     if found:
@@ -28,11 +28,11 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
             raise OdError(
                 "OD-DOMAIN-CONFLICT",
                 f"releases of {key.release} are charged to data set {row['domain']!r}, not to {domain!r}",
-                next_step="name the data set that was charged before, or give the series another name",
+                next_step="declare the data set that was charged earlier, or rename the series",
             )
 
 
-def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None:
+def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     """Refuse areas other than those of the revision's other periods, which must be comparable. Raises OdError."""
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
@@ -46,9 +46,9 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Planned) -> None
     free = next(revision for revision in count(key.revision + 1) if revision not in taken)
     raise OdError(
         "OD-GEOGRAPHY-CHANGED",
-        f"{key} is over other areas than {changed} of the same revision: {changed.period} has"
+        f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
         f" {_areas_text(others[changed])}, {key.period} has {_areas_text(now)}",
-        next_step=f"restore the zone list, or begin with the new one in a new revision: set revision: {free}",
+        next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
     )
 
 
@@ -65,7 +65,7 @@ def _areas_text(areas: Mapping[str, str]) -> str:
     return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
 
 
-def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Planned) -> None:
+def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: Plan) -> None:
     facts = json.loads(json.dumps(plan.facts()))
     changed = sorted(name for name in facts if first["content"]["plan"].get(name) != facts[name])
     if first["domain"] != domain:
@@ -73,7 +73,7 @@ def _check_same_plan(key: ReleaseKey, first: dict[str, Any], domain: str, plan: 
     if changed:
         raise OdError(
             "OD-REPLAY-PLAN-CHANGED",
-            f"{key} was set aside with other settings; changed: {', '.join(changed)}",
+            f"{key} was reserved with different settings; changed: {', '.join(changed)}",
             next_step="restore the settings, or give the release a new revision, which is charged again",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )

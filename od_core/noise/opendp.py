@@ -87,7 +87,7 @@ def _float_below(value: Fraction) -> float:
 def _refused(why: str) -> OdError:
     return OdError(
         "OD-NOISE-MAP",
-        f"OpenDP noise refused: {why}",
+        f"OpenDP cannot draw this noise: {why}",
         next_step="correct the budget",
-        spent="the level's charge stands",
+        spent="the level stays charged",
     )

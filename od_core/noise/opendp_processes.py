@@ -98,7 +98,7 @@ class _Worker:
             except OSError as error:
                 _LINES.discard(self.line)
                 self.line.close()
-                raise _lost(f"a process that draws noise could not be started ({error.strerror})") from None
+                raise _lost(f"a process that draws noise could not start ({error.strerror})") from None
             finally:
                 _LINES.discard(theirs)
         return self
@@ -138,7 +138,7 @@ class _Worker:
         return float(ANSWER.unpack(self._head)[0])
 
     def _ended(self) -> OdError:
-        return _lost("a process that drew noise has ended before it was done")
+        return _lost("a process that drew noise ended before it had finished")
 
 
 @cache
@@ -155,8 +155,8 @@ def _lost(why: str) -> OdError:
     return OdError(
         "OD-NOISE-LOST",
         f"{why}: the draw is lost",
-        next_step="run the release again; the level is drawn anew, at a charge of its own",
-        spent="the level's charge stands",
+        next_step="run the release again; it draws the level again, at a separate charge",
+        spent="the level stays charged",
     )
 
 

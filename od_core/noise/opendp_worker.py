@@ -95,7 +95,7 @@ class OpenDP:
         pointer = self._call("data__object_as_slice", of)
         found = _Slice.from_address(pointer.value or 0)
         if found.length != length:
-            raise RuntimeError("OpenDP gave another number of values than it was given")
+            raise RuntimeError("OpenDP returned a different number of values than it received")
         copied = ctypes.string_at(found.values, 8 * length)
         self._call("data__slice_free", pointer)
         return copied

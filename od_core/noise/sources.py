@@ -9,9 +9,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.noise.opendp import OpenDPNoise
 from od_core.noise.table import TableNoise
+from od_core.registry import choose
 
 
 @runtime_checkable
@@ -54,13 +55,8 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
     """Return the backend of a name, or the given source itself. Raises OdError with the nearest known name."""
     if isinstance(noise, NoiseSource):
         return noise
-    if noise not in BACKENDS:
-        raise OdError(
-            "OD-NOISE-UNKNOWN",
-            f"there is no noise backend {noise!r} ({nearest_known(str(noise), tuple(BACKENDS))})",
-            next_step="choose a known noise backend",
-        )
-    return BACKENDS[noise]()
+    step = "choose a known noise backend"
+    return choose("noise backend", noise, BACKENDS, code="OD-NOISE-UNKNOWN", next_step=step)()
 
 
 def laplace_source(noise: NoiseSource) -> LaplaceSource:
@@ -69,7 +65,7 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
         return noise
     raise OdError(
         "OD-NOISE-LAPLACE",
-        "this noise source has no draw_laplace, and the mechanism needs discrete Laplace noise",
+        "the mechanism needs discrete Laplace noise, but this noise source has no draw_laplace",
         next_step="use a named noise backend",
     )
 
@@ -80,7 +76,8 @@ def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
     if name is not None and max(variances) > BACKENDS[name].largest_variance:
         raise OdError(
             "OD-NOISE-TOO-WIDE",
-            f"the plan needs noise of a variance above {BACKENDS[name].largest_variance}, the most of backend {name!r}",
+            f"the plan needs noise with a variance above {BACKENDS[name].largest_variance}, the largest that backend"
+            f" {name!r} draws",
             next_step="choose the noise backend opendp, or raise the budget",
         )
 
@@ -108,11 +105,11 @@ def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> N
         OdError: the noise is not one 64-bit integer per cell, or too large to add to a count.
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
-        raise _bad_noise("did not give one 64-bit integer a cell")
+        raise _bad_noise("did not return one 64-bit integer per cell")
     if backend_name(source) is None:
         drawn = drawn.copy()  # counts are added in place, and must not reach an array that a foreign source keeps
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
-        raise _bad_noise("gave values too large to add to a count")
+        raise _bad_noise("returned values that are too large to add to a count")
     return drawn
 
 
@@ -121,5 +118,5 @@ def _bad_noise(what: str) -> OdError:
         "OD-NOISE-CONTRACT",
         f"the noise source {what}",
         next_step="correct the noise source",
-        spent="the level's charge stands",
+        spent="the level stays charged",
     )

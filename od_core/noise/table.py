@@ -175,9 +175,9 @@ def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  
 def _refused(what: str) -> OdError:
     return OdError(
         "OD-NOISE-TABLE",
-        f"no table of noise: the {what} is not above 0 or too large",
-        next_step="use the noise backend opendp for noise as wide as this",
-        spent="the level's charge stands",
+        f"the noise table cannot be made: the {what} is not above 0 or is too large",
+        next_step="use the noise backend opendp",
+        spent="the level stays charged",
     )
 
 

@@ -112,7 +112,7 @@ def text_above(value: Fraction, digits: int = 6) -> str:
 
 def _check(rho: Fraction, delta: Fraction) -> None:
     if rho <= 0 or rho > LARGEST**2:
-        raise OdError("OD-BUDGET-RHO", "rho must be above 0, and not beyond 1e18", next_step="correct the budget")
+        raise OdError("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18", next_step="correct the budget")
     if not 0 < delta < 1:
         raise OdError("OD-BUDGET-DELTA", "delta must lie between 0 and 1", next_step="correct the budget")
 

@@ -9,8 +9,9 @@ from fractions import Fraction
 from numbers import Rational
 from typing import Any
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.privacy import accounting, privacy_loss
+from od_core.registry import refuse_unknown
 
 Number = int | float | str | Fraction
 
@@ -59,11 +60,11 @@ class Budget:
         shares: str | Sequence[Any] | None = None,
     ) -> None:
         if (epsilon is None) == (rho is None):
-            raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
+            raise _fault("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
         promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
         if not accounting.SMALLEST <= promise <= accounting.LARGEST:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
-            raise _fault(code, "epsilon and rho must be above 0, neither below 1e-30 nor above 1e9")
+            raise _fault(code, "epsilon and rho must lie between 1e-30 and 1e9")
         exact_delta = exact_fraction("delta", delta)
         if not 0 <= exact_delta < 1:
             raise _fault("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
@@ -101,14 +102,14 @@ class Budget:
             shifted_cells: as for :meth:`conversion_for`.
 
         Raises:
-            OdError: delta is 0, which Gaussian noise cannot promise; epsilon is too small for any noise.
+            OdError: delta is 0, but Gaussian noise needs a positive delta; epsilon is too small for any noise.
         """
         if self.delta == 0:
-            raise _fault("OD-BUDGET-DELTA", "delta is 0, which Gaussian noise cannot promise")
+            raise _fault("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
         if self.rho is not None:
             return self.rho
         if self.epsilon is None:
-            raise _fault("OD-BUDGET-KIND", "a budget is either epsilon or rho")
+            raise _fault("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
         name = self.conversion_for(conversion, shifted_cells)
         if name == "exact" and shifted_cells is not None:
             return privacy_loss.rho_for_epsilon_exact(self.epsilon, self.delta, shares, shifted_cells)
@@ -119,7 +120,7 @@ class Budget:
         if self.epsilon is None or self.delta != 0:
             raise OdError(
                 "OD-BUDGET-KIND",
-                f"{released} promise a pure epsilon, without rho and delta",
+                f"{released} need a pure epsilon, without rho and delta",
                 next_step="give the budget as epsilon alone",
             )
         return self.epsilon
@@ -264,25 +265,23 @@ def exact_fraction(name: str, value: object) -> Fraction:
             raise ValueError  # expanding 1e999999999 would never end
         return Fraction(text)
     except (ValueError, ArithmeticError):
-        raise _fault("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, not a finite number") from None
+        raise _fault("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
 
 
 def check_conversion(name: str) -> None:
     """Check that a conversion exists. Raises OdError with the nearest known one if it does not."""
-    if name not in (known_names := ("exact", *accounting.CONVERSIONS)):
-        known = nearest_known(name, known_names)
-        raise _fault("OD-BUDGET-CONVERSION", f"there is no conversion {name!r} ({known})")
+    known = ("exact", *accounting.CONVERSIONS)
+    refuse_unknown("conversion", name, known, code="OD-BUDGET-CONVERSION", next_step="correct the budget")
 
 
 def _checked_shares(shares: str | Sequence[Any]) -> str | tuple[Any, ...]:
     if isinstance(shares, str):
         if shares == "geometric":
             raise _fault("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
-        if shares not in RULES:
-            raise _fault("OD-BUDGET-SHARES", f"there is no rule of shares {shares!r} ({nearest_known(shares, RULES)})")
+        refuse_unknown("rule of shares", shares, RULES, code="OD-BUDGET-SHARES", next_step="correct the budget")
         return shares
     if not hasattr(shares, "__len__"):
-        raise _fault("OD-BUDGET-SHARES", "shares are the name of a rule, or one number a level")
+        raise _fault("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
     if len(shares) == 2 and shares[0] == "geometric":
         ratio = exact_fraction("the ratio of the shares", shares[1])
         if not Fraction(1, 1000) <= ratio <= 1000:

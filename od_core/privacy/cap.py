@@ -32,12 +32,19 @@ class Charge:
     def __post_init__(self) -> None:
         one = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
         if not one or not 0 <= self.delta < 1 or (self.delta > 0 and self.epsilon == 0):
-            raise OdError("OD-CHARGE", "a charge is rho, epsilon, or epsilon and delta", next_step="correct the charge")
+            raise OdError(
+                "OD-CHARGE", "a charge must be rho, epsilon, or epsilon and delta", next_step="correct the charge"
+            )
 
     @property
     def as_rho(self) -> Fraction:
         """Rho of the event besides its delta; pure epsilon is epsilon^2 / 2 [bun2016concentrated, Proposition 1.4]."""
         return self.rho or self.epsilon**2 / 2
+
+    def facts(self) -> dict[str, str]:
+        """Return the charge as JSON-ready exact text, by name; without what is 0."""
+        numbers = {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+        return {name: str(number) for name, number in numbers.items() if number}
 
 
 def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
@@ -49,7 +56,7 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     to the plan, which derives a threshold from it.
 
     Args:
-        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.ledger.protocols.PlannedStep.law`.
+        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.privacy.plan.Step.noise_facts`.
         stated: the charge.
 
     Raises:
@@ -66,8 +73,9 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     if not agrees or sensitivity <= 0:
         raise OdError(
             "OD-CHARGE",
-            f"a charge is not what its noise costs: {', '.join(f'{name} {fact}' for name, fact in noise.items())}",
-            next_step="make plans by the functions of this library; if you did, report this defect",
+            "a charge does not equal the cost of its noise:"
+            f" {', '.join(f'{name} {fact}' for name, fact in noise.items())}",
+            next_step="make plans with the functions of this library; if you did, report this defect",
         )
 
 
@@ -87,13 +95,13 @@ class Cap:
     def __post_init__(self) -> None:
         promise = self.rho if self.epsilon is None else self.epsilon
         if (self.rho is None) == (self.epsilon is None) or promise is None:
-            raise _fault("a cap is either rho, or epsilon and delta")
+            raise _fault("a cap must be either rho, or epsilon and delta")
         if not SMALLEST <= promise <= LARGEST:
-            raise _fault("the cap must be above 0, neither below 1e-30 nor above 1e9")
+            raise _fault("the cap must be from 1e-30 to 1e9")
         if self.rho is None and not 0 < self.delta < 1:
-            raise _fault("a cap of epsilon needs a delta between 0 and 1")
+            raise _fault("a cap in epsilon needs a delta between 0 and 1")
         if self.rho is not None and self.delta != 0:
-            raise _fault("a cap of rho has no delta")
+            raise _fault("a cap in rho cannot have a delta")
 
     def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
         """Return the largest sum of rho that keeps the cap, after events with deltas have spent ``delta_spent``.
@@ -105,7 +113,7 @@ class Cap:
             if delta_spent > 0:
                 raise OdError(
                     "OD-LEDGER-CAP-KIND",
-                    "a cap in rho cannot hold an (epsilon, delta) release",
+                    "a cap in rho does not cover an (epsilon, delta) release",
                     next_step="use a mechanism that is charged in rho, or declare the cap in epsilon and delta",
                 )
             return self.rho

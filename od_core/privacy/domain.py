@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone
 from od_core.privacy.cap import Cap
 from od_core.privacy.unit import PrivacyUnit, UnitKind
+from od_core.registry import refuse_unknown
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 """Form of the names of data sets and of release series."""
@@ -45,18 +46,13 @@ class PrivacyDomain:
         if not NAME.fullmatch(self.name):
             raise OdError(
                 "OD-DOMAIN-NAME",
-                f"the data set's name {self.name!r} is not lower-case letters, digits and underscores",
+                f"the data set name {self.name!r} must contain only lower-case letters, digits and underscores",
                 next_step="correct the privacy domain",
             )
         if not self.cap_reason.strip():
-            raise OdError("OD-DOMAIN-REASON", "a cap needs a reason", next_step="state it")
-        if self.elementary_period not in LENGTHS:
-            known = nearest_known(str(self.elementary_period), LENGTHS)
-            raise OdError(
-                "OD-DOMAIN-PERIOD",
-                f"there is no elementary period {self.elementary_period!r} ({known})",
-                next_step="correct the privacy domain",
-            )
+            raise OdError("OD-DOMAIN-REASON", "the cap has no reason", next_step="state a reason")
+        what, step = "elementary period", "correct the privacy domain"
+        refuse_unknown(what, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
 
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
@@ -93,15 +89,16 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
     if not parts:
         raise OdError(
             "OD-DOMAIN-PERIOD",
-            f"a release of {period} is not made of whole elementary periods of the data set, which are {elementary}s",
-            next_step="release whole elementary periods, or declare a data set of shorter ones",
+            f"a release of {period} does not consist of whole elementary periods ({elementary}s) of the data set",
+            next_step="release whole elementary periods, or declare a data set with a shorter elementary period",
         )
     if unit == "user":
         return (ALL_PERIODS,)
     if unit == "user_period" and len(parts) > 1:
         raise OdError(
             "OD-DOMAIN-PERIOD",
-            f"a release of {period} spans several elementary periods ({elementary}s), which unit 'user_period' forbids",
+            f"a release of {period} spans several elementary periods ({elementary}s), which unit 'user_period' does"
+            " not allow",
             next_step="release one elementary period at a time, declare a longer one, or use unit 'user'",
         )
     return tuple(part.text for part in parts)

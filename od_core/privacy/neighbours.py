@@ -31,7 +31,11 @@ def fault_share(value: Number) -> Fraction:
     except OdError:
         share = Fraction(-1)
     if not 0 <= share <= 1:
-        raise OdError("OD-FAULT-THRESHOLD", "the fault threshold is no share", next_step="give a number from 0 to 1")
+        raise OdError(
+            "OD-FAULT-THRESHOLD",
+            "the fault threshold is not a number from 0 to 1",
+            next_step="give a number from 0 to 1",
+        )
     return share
 
 
@@ -39,7 +43,7 @@ class Standing(Enum):
     """The treatment of one record by a release, which depends only on the record and on public facts."""
 
     COUNTED = "counted"
-    FAULTY = "dropped, for a zone that is not listed, or for want of a user id or a weight"
+    FAULTY = "dropped because a zone is not listed, or because the user id or weight is missing"
     OTHER_CATEGORY = "of a category that the release does not count"
     OTHER_PERIOD = "of another period, or without a date"
 
@@ -82,18 +86,18 @@ class Acceptance:
         if self.refuses_empty and counted == 0:
             raise OdError(
                 "OD-TRIPS-NONE",
-                "no record of the input is counted: it is empty, or all its records are of other periods or categories",
-                next_step="correct the files of records; if a period may have none, declare accept_empty: true",
+                "no record of the input is counted: the input is empty, or all its records are of other periods or"
+                " categories",
+                next_step="correct the files of records; if a period may have no records, declare accept_empty: true",
             )
 
     def sentence(self, of_what: str) -> str:
         """Return a sentence on the inputs that are refused; ``of_what`` is trips or records."""
         share = text_above(100 * self.fault_threshold)
-        faulty = f"more than {share} % of the {of_what} were" if self.fault_threshold else f"any of the {of_what} was"
-        empty = ", or of which nothing is counted" if self.refuses_empty else ""
+        faulty = f"more than {share} % of its {of_what} are" if self.fault_threshold else f"any of its {of_what} is"
+        empty = " or if none of its records is counted" if self.refuses_empty else ""
         return (
-            f"Inputs are refused in which {faulty} faulty{empty};"
-            " the promise holds between inputs that are both accepted."
+            f"An input is refused if {faulty} faulty{empty}. The promise holds between inputs that are both accepted."
         )
 
 
@@ -186,7 +190,7 @@ class Neighbours:
 
     def change(self) -> str:
         """Return the protected change of the records, as a clause of a sentence."""
-        anywhere = ", counted in this release or not" if self.record_may_leave else ""
+        anywhere = ", whether or not that record is counted in this release" if self.record_may_leave else ""
         return change_of(self.unit, anywhere)
 
     def public(self) -> list[str]:
@@ -212,10 +216,10 @@ def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
         anywhere: addition on the record that replaces another.
     """
     if unit.kind == "trip":
-        bounded = f"replaced by any other of the same period{anywhere}"
+        bounded = f"replaced by any other record of the same period{anywhere}"
         weight = "" if unit.max_weight is None else f", which counts at most {unit.max_weight} trips,"
         return f"one trip record{weight} was {bounded if unit.neighbours == 'bounded' else 'added or removed'}"
     period = " in one elementary period" if unit.kind == "user_period" else ""
     within = " in the same period" if unit.kind == "user_period" else ""
-    change = f"replaced by any of another user{within}" if unit.neighbours == "bounded" else "added or removed"
+    change = f"replaced by any trips of another user{within}" if unit.neighbours == "bounded" else "added or removed"
     return f"all trips of one user{period}, of which at most {unit.contribution_bound} are counted, were {change}"

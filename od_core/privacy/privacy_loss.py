@@ -87,7 +87,7 @@ def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
         OdError: there is no variance, a variance is not between 1e-30 and 1e60, or epsilon is below 0.
     """
     if epsilon < 0:
-        raise OdError("OD-BUDGET-EPSILON", "epsilon must not be below 0", next_step="correct the budget")
+        raise OdError("OD-BUDGET-EPSILON", "epsilon must be at least 0", next_step="correct the budget")
     return _delta_of(variances)(float(epsilon))
 
 
@@ -271,6 +271,6 @@ def _check_delta(delta: Fraction) -> None:
     if not is_defined(delta):
         raise OdError(
             "OD-BUDGET-DELTA",
-            "the exact privacy loss is defined for a delta from 1e-12 to below 1",
+            "the exact privacy loss is available only for a delta of at least 1e-12 and below 1",
             next_step="set the conversion to tight",
         )

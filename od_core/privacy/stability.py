@@ -9,6 +9,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 from flint import arb
@@ -18,6 +19,10 @@ from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
 from od_core.privacy.accounting import LARGEST, SMALLEST
 from od_core.privacy.unit import PrivacyUnit
+
+_NO_NOISE = 300
+"""Value of 1 / (2 scale) from which the variance, here below 10^-259, is not computed in floats, which would
+overflow."""
 
 _BITS = 128
 """Precision of the first attempt. Too few bits cost time, never exactness."""
@@ -34,6 +39,12 @@ def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
     if not SMALLEST <= epsilon <= LARGEST:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
     return sensitivity_of_leaves(unit) / epsilon
+
+
+def laplace_variance(scale: Fraction) -> Fraction:
+    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), to floating-point precision."""
+    half = 1 / (2 * float(scale))
+    return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 
 
 def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
@@ -63,7 +74,7 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
     if not 0 < delta < 1:
         raise OdError(
             "OD-BUDGET-DELTA",
-            "delta must be above 0 and below 1: a pair that one unit alone uses is listed at times",
+            "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list",
             next_step="correct the budget",
         )
     m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)

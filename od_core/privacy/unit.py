@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
+from od_core.registry import refuse_unknown
 
 UnitKind = Literal["trip", "user", "user_period"]
 Neighbours = Literal["bounded", "unbounded"]
@@ -42,24 +43,23 @@ class PrivacyUnit:
     max_weight: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in UNIT_KINDS:
-            raise _fault(
-                "OD-UNIT-UNKNOWN",
-                f"there is no privacy unit {self.kind!r} ({nearest_known(str(self.kind), UNIT_KINDS)})",
-            )
-        if self.neighbours not in NEIGHBOUR_RELATIONS:
-            known = nearest_known(str(self.neighbours), NEIGHBOUR_RELATIONS)
-            raise _fault("OD-UNIT-UNKNOWN", f"there is no neighbour relation {self.neighbours!r} ({known})")
+        for what, name, known in (
+            ("privacy unit", self.kind, UNIT_KINDS),
+            ("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS),
+        ):
+            refuse_unknown(what, name, known, code="OD-UNIT-UNKNOWN", next_step="correct the privacy unit")
         if self.kind == "trip":
             if self.column is not None or self.max_trips not in (None, 1):
-                raise _fault("OD-UNIT-OPTIONS", "unit 'trip' takes no user column and no max_trips; use unit 'user'")
+                raise _fault("OD-UNIT-OPTIONS", "unit 'trip' does not take a user column or max_trips; use unit 'user'")
             if self.max_weight is not None and not _is_weight(self.max_weight):
-                raise _fault("OD-UNIT-MAX-WEIGHT", "max_weight is a whole number from 1 to 2^20, or left out")
+                raise _fault("OD-UNIT-MAX-WEIGHT", "max_weight must be a whole number from 1 to 2^20, or left out")
             return
         if self.max_weight is not None:
-            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} takes no max_weight: a user's records count 1 each")
+            raise _fault(
+                "OD-UNIT-OPTIONS", f"unit {self.kind!r} does not take max_weight: each record of a user counts 1"
+            )
         if not isinstance(self.column, str) or not self.column.strip():
-            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of the user id")
+            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of user ids")
         if isinstance(self.max_trips, bool) or not isinstance(self.max_trips, int) or self.max_trips < 1:
             raise _fault("OD-UNIT-MAX-TRIPS", f"unit {self.kind!r} needs max_trips, a whole number of at least 1")
 
@@ -88,7 +88,7 @@ class PrivacyUnit:
         if self.max_weight is not None:
             raise OdError(
                 "OD-UNIT-WEIGHTS",
-                f"{what} count every record as 1, and their noise covers no weight",
+                f"{what} count every record as 1, and their noise does not cover weights",
                 next_step="leave out max_weight, or release flows by a mechanism that measures every level",
             )
 

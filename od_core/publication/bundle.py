@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.checked_file import Written, write_checked
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, replace_folder, sync
-from od_core.ledger.ledger import EntryName
+from od_core.ledger.integrity import EntryName
 from od_core.publication.bundle_integrity import (
     CERTIFICATE,
     CHECKSUMS,
@@ -33,7 +33,8 @@ from od_core.publication.codebook import codebook, readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.file_formats import opens, refuse_unreadable, same_matrices
 from od_core.publication.html.certificate_page import certificate_page
-from od_core.publication.kind import BundleFile, Kind, R
+from od_core.publication.kind import Kind, R
+from od_core.publication.tables import BundleFile
 
 SCHEMA = "certificate.schema.json"
 REPORT = "report.html"
@@ -111,8 +112,8 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
 def _other_bundle(changed: list[str]) -> OdError:
     return OdError(
         "OD-BUNDLE-CHANGED",
-        f"the public bundle is not what its measurements give; different: {', '.join(changed)}",
-        next_step="restore the bundle from a copy, or the ledger and measurements that it was made from",
+        f"the public bundle differs from the result of its measurements; different: {', '.join(changed)}",
+        next_step="restore the bundle from a copy, or restore the ledger and the measurements from which it was made",
         spent="nothing more was spent",
     )
 
@@ -186,8 +187,8 @@ def _zip(folder: Path, target: Path) -> None:
         if faults := list(zip_faults(folder, _release(folder), staged)):
             raise OdError(
                 "OD-FILE-DAMAGED",
-                f"the zip file was written, but is not that of the bundle: {'; '.join(faults)}",
-                next_step="see to the disk, then run the release again",
+                f"the zip file was written, but does not match the bundle: {'; '.join(faults)}",
+                next_step="check the disk, then run the release again",
                 spent="nothing more was spent",
             )
         staged.replace(zip_beside(target))
@@ -205,7 +206,7 @@ def bundle_faults(folder: Path) -> Iterator[str]:
     faulty = dict(faulty_files(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
     there = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
-    yield from (f"{file.name} cannot be read, though it is what its checksum says" for file in there if not opens(file))
+    yield from (f"{file.name} cannot be read, although it matches its checksum" for file in there if not opens(file))
     if _content(folder / CERTIFICATE) is not None:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
@@ -243,7 +244,7 @@ def write_bundle(
     listed = [*tables, *_pages(certificate, report)]
     listed += [
         _words("codebook.md", "What every file and column means.", codebook(kind.contents, certificate, listed, notes)),
-        _words("README.txt", "Where to begin.", readme(kind.contents, certificate, listed)),
+        _words("README.txt", "Overview of the files.", readme(kind.contents, certificate, listed)),
     ]
 
     written: dict[str, Written] = {}
@@ -262,8 +263,8 @@ def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     return [
         _words(REPORT, "The release in pictures and tables.", report),
-        _words("certificate.html", "What is protected, and what was spent.", certificate_page(certificate)),
-        BundleFile(CERTIFICATE, "The same for programs.", lambda file: file.write(json_text(certificate))),
+        _words("certificate.html", "What is protected, and which budget was spent.", certificate_page(certificate)),
+        BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
 

@@ -43,7 +43,7 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     try:
         lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        yield CHECKSUMS, "is missing, or cannot be read"
+        yield CHECKSUMS, "is missing or cannot be read"
         return
     stated = stated_digests(folder)
     if len(stated) < len(lines):
@@ -55,7 +55,7 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
         elif name not in stated:
             yield name, "does not belong to the bundle"
         elif not (folder / name).is_file() or file_digest(folder / name) != stated[name]:
-            yield name, "is not what its checksum says"
+            yield name, "does not match its checksum"
 
 
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
@@ -103,17 +103,17 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
         with ZipFile(path) as archive:
             held = {entry.filename: entry for entry in archive.infolist()}
             expected = {f"{_top(release)}/{file.name}": file for file in sorted(folder.iterdir())}
-            found = [f"it has no {name}" for name in sorted(expected.keys() - held.keys())]
+            found = [f"{name} is missing from it" for name in sorted(expected.keys() - held.keys())]
             found += [f"{name} does not belong in it" for name in sorted(held.keys() - expected.keys())]
             found += [
-                f"{name} is not that of the folder"
+                f"{name} differs from the file in the folder"
                 for name in sorted(held.keys() & expected.keys())
                 if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name]))
             ]
             if list(held) != list(expected) or any(entry.date_time != _NO_TIME for entry in held.values()):
-                found = found or ["its files have another order, or times of their own"]
+                found = found or ["its files have a different order or different times"]
     except _BROKEN:
-        found = ["it is missing, damaged or no zip file"]
+        found = ["it is missing, damaged or not a zip file"]
     yield from (f"{path.name}: {fault}" for fault in found)
 
 

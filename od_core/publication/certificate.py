@@ -16,8 +16,9 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, exp_above, float_above, text_above
 from od_core.privacy.budget import Spent, SpentDirectly
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
+from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.kind import Certified, Kind, R
+from od_core.publication.kind import Kind, R
 
 SOFTWARE = (
     "od-release",
@@ -46,10 +47,10 @@ PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with data in each month of a year."""
 
 KNOWN_LIMITATIONS = (
-    "The operating system's random generator is taken to be a cryptographic one, and the operator to be trusted.",
-    "Other tables made from the same people elsewhere are not accounted for.",
-    "Timing and memory of a run, and that a run failed, are not protected.",
-    "A rollback or a copy of the whole machine, ledger included, cannot be found without a counter outside it.",
+    "The operating system's random generator is assumed to be cryptographically secure, and the operator trustworthy.",
+    "Other tables made elsewhere from data on the same people are not taken into account.",
+    "The time and memory that a run takes, and the fact that a run failed, are not protected.",
+    "A rollback or a copy of the whole machine, including the ledger, cannot be detected without a counter outside it.",
 )
 
 
@@ -122,13 +123,13 @@ def certificate(
     }
 
 
-def _refuse_without_guarantee(release: Certified) -> None:
+def _refuse_without_guarantee(release: PlannedRelease) -> None:
     """Refuse a release whose noise came from a test double; such a release is never certified. Raises OdError."""
     if release.noise is None:
         raise OdError(
             "OD-RELEASE-NO-GUARANTEE",
-            "the noise of this release came from no backend of this library, so it cannot be certified",
-            next_step="release with a named noise backend",
+            "the noise of this release did not come from a backend of this library, so the release cannot be certified",
+            next_step="use one of the named noise backends",
         )
 
 
@@ -183,14 +184,15 @@ def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[s
     }
     if unit.max_weight is not None:
         sentences["contribution"] = (
-            f"A record counts as many trips as its weight, rounded to the nearest whole number (halves up), and at most"
-            f" {unit.max_weight}; one whose weight is missing, negative, not finite or no number is not counted."
+            "A record counts as many trips as its weight, rounded to the nearest whole number (halves up), but at"
+            f" most {unit.max_weight}. A record whose weight is missing, negative, not finite or not a number is not"
+            " counted."
         )
     if unit.kind != "trip":
         sentences["contribution"] = (
-            f"Of one user at most {unit.contribution_bound} trips are counted. The others are cut before anything is"
-            " counted, by a rule that a secret key decides among the trips of that user alone; records without a user"
-            " id are not counted."
+            f"At most {unit.contribution_bound} trips of each user are counted. The others are removed before anything"
+            " is counted: a secret key and the trips of that user alone decide which. Records without a user id are"
+            " not counted."
         )
     return sentences
 
@@ -206,7 +208,7 @@ def pure_sentences(
         public: a clause on what is public beforehand.
         with_it: text on what is protected together with a trip.
     """
-    anywhere = ", counted in this release or not" if unit.neighbours == "bounded" else ""
+    anywhere = ", whether or not that record is counted in this release" if unit.neighbours == "bounded" else ""
     return {
         "protected": _protected(change_of(unit, anywhere) + with_it, spent),
         "public": _public([f"{public}, which was public beforehand", "the period and all settings of the release"]),
@@ -224,13 +226,13 @@ def _protected(change: str, spent: Spent) -> str:
     epsilon, delta = text_above(spent.epsilon), text_above(spent.delta)
     measure = f"({epsilon}, {delta})" if spent.delta else epsilon
     return (
-        "Whoever sees all that this release publishes, even knowing every other record, learns next to nothing about"
-        f" whether {change}: the release is {measure}-differentially private for that change."
+        "Anyone who sees everything that this release publishes, even with knowledge of every other record, learns"
+        f" almost nothing about whether {change}: the release is {measure}-differentially private for that change."
     )
 
 
 def _public(facts: Sequence[str]) -> str:
-    return f"Without noise, these are public: {'; '.join(facts)}."
+    return f"The following are public, without noise: {'; '.join(facts)}."
 
 
 def _not_protected(facts: Sequence[str]) -> str:
@@ -242,8 +244,8 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
     """Return what the unit does not protect of a person, with the numbers for people who have more than one unit."""
     if unit.kind == "user":
         return (
-            "a person with several user ids as a whole; a user in this and other releases together: those of all"
-            " periods of the data set add up"
+            "a person with several user ids as a whole; a user across this and other releases: the losses of"
+            " all periods of the data set add up"
         )
     year = f"in each of {PERIODS_OF_A_YEAR} such periods, all released like this one: {_in_periods(spent)}"
     if unit.kind == "user_period":

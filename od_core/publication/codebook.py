@@ -8,13 +8,13 @@ from typing import Any
 from od_core.publication.bundle_integrity import CHECKSUMS
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
-from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
+from od_core.publication.tables import BundleFile
 
 NOT_RELEASED = (
-    "**Zero** is a released number like any other. **Missing** does not occur: where a column may be without a value,"
-    " its description says so, and the field of the CSV file is empty. **Not released** is everything that no file"
-    " lists: true counts, and whatever the certificate does not name."
+    "**Zero** is a released number like any other. **Missing** numbers do not occur. If a column may have no value,"
+    " its description says so, and the field in the CSV file is empty. **Not released** is everything that no file"
+    " contains: the true counts, and anything that the certificate does not name."
 )
 
 
@@ -38,11 +38,11 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
             f"**{name.replace('_', ' ').capitalize()}.** {in_markdown(words)}"
             for name, words in certificate["guarantee"].items()
         ),
-        "`certificate.json` has all facts; `certificate.html` is the same as a page.",
+        "`certificate.json` contains all facts; `certificate.html` shows them as a page.",
         "## Files",
-        _rows(("file", "what it is"), [(f"`{file.name}`", in_markdown(file.description)) for file in files]),
-        "CSV files are as RFC 4180 has them, in UTF-8. Codes are text, also where they look like numbers: read them as"
-        " text. No code begins with a sign that a spreadsheet could run: such codes are refused.",
+        _rows(("file", "content"), [(f"`{file.name}`", in_markdown(file.description)) for file in files]),
+        "CSV files follow RFC 4180 and are encoded in UTF-8. Codes are text, even if they look like numbers, so read"
+        " them as text. No code can run as a formula in a spreadsheet, because such codes are refused.",
         "## Zero, missing, not released",
         NOT_RELEASED,
         *(part for table in tables.values() for part in _table(table, [f.name for f in files if f.table is table])),
@@ -84,9 +84,9 @@ def _table(table: Table, files: Sequence[str]) -> list[str]:
     ]
     return [
         f"## {table.title}",
-        f"{', '.join(f'`{name}`' for name in files)}. One row is: {table.row[0].lower()}{table.row[1:]}",
+        f"{', '.join(f'`{name}`' for name in files)}. Each row is: {table.row[0].lower()}{table.row[1:]}",
         table.absent,
-        f"Rows are told apart by {', '.join(f'`{name}`' for name in table.key)}.",
+        f"The key of a row is {', '.join(f'`{name}`' for name in table.key)}.",
         *listed,
         _rows(("column", "type", "unit", "meaning"), columns),
     ]
@@ -105,13 +105,13 @@ def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFil
     return (
         f"{certificate['release']}: {contents}, published with differential privacy\n\n"
         f"{promise(certificate['guarantee'])}\n\n"
-        "Where to begin\n"
+        "Files\n"
         + ("  report.html          the release in pictures and tables\n" if report else "")
-        + f"  {first:<20} the figures, as text\n"
-        "  codebook.md          what every file and column means; zero, missing and not released\n"
+        + f"  {first:<20} the released numbers, as text\n"
+        "  codebook.md          the meaning of every file and column; zero, missing and not released\n"
         "  certificate.html     what is protected, and what is not\n"
-        "  datapackage.json     the same for programs (Frictionless Data Package)\n\n"
-        "To see that nothing was damaged on the way\n"
+        "  datapackage.json     the same information for programs (Frictionless Data Package)\n\n"
+        "To check that no file was damaged in transfer\n"
         f"  sha256sum -c {CHECKSUMS}\n\n"
         "To cite\n"
         f"  {certificate['data_set']}, {contents} of {certificate['period']}, revision {certificate['revision']},"

@@ -79,11 +79,9 @@ class Table:
         return {column.name: column for column in self.columns}[name]
 
 
-ORIGIN_LEVEL = Column(
-    "origin_level", "string", "Level of the origin", "Name of the level that the origin is an area of."
-)
+ORIGIN_LEVEL = Column("origin_level", "string", "Level of the origin", "Name of the level of the origin.")
 DESTINATION_LEVEL = Column(
-    "destination_level", "string", "Level of the destination", "Name of the level that the destination is an area of."
+    "destination_level", "string", "Level of the destination", "Name of the level of the destination."
 )
 ORIGIN = Column("origin", "string", "Origin", "Code of the area where the trips begin.")
 DESTINATION = Column("destination", "string", "Destination", "Code of the area where the trips end.")
@@ -91,17 +89,19 @@ TRIPS = Column(
     "trips",
     "integer",
     "Released trips",
-    "Number of trips from the origin to the destination, released with noise: an estimate, consistent at every pair of"
-    " levels.",
+    "Number of trips from the origin to the destination, released with noise. It is an estimate that is consistent at"
+    " every pair of levels.",
     unit="trips",
     minimum=0,
 )
-_HOLDS = f"The true number of counted trips is from lower to upper with a probability of about {100 * CONFIDENCE} %."
+_HOLDS = (
+    f"The true number of counted trips lies between lower and upper with a probability of about {100 * CONFIDENCE} %."
+)
 LOWER = Column(
     "lower",
     "integer",
     "Lower end of the interval",
-    f"Least number of trips that is plausible. {_HOLDS}",
+    f"Smallest plausible number of trips. {_HOLDS}",
     unit="trips",
     minimum=0,
 )
@@ -109,23 +109,24 @@ UPPER = Column(
     "upper",
     "integer",
     "Upper end of the interval",
-    f"Largest number of trips that is plausible. {_HOLDS}",
+    f"Largest plausible number of trips. {_HOLDS}",
     unit="trips",
     minimum=0,
 )
-PERIOD = Column("period", "string", "Period", "Year, month or day that the trips belong to, as 2001-06.")
+PERIOD = Column("period", "string", "Period", "Period of the trips, such as 2001-06.")
 NOISY = Column(
     "noisy",
     "integer",
     "Noisy measurement",
-    "True count plus random noise, as it was drawn; may be below 0. For those who make their own estimates.",
+    "True count plus random noise, without any change; can be below 0. It is meant for users who make their own"
+    " estimates.",
     unit="trips",
 )
 VARIANCE = Column(
     "variance",
     "number",
     "Variance of the noise",
-    "Variance of the noise in the noisy measurement, rounded up in its last digit.",
+    "Variance of the noise in the noisy measurement; the last digit is rounded up.",
     unit="trips squared",
     minimum=0,
 )
@@ -134,10 +135,11 @@ _LISTED = ("level_name", "area")
 FLOWS = Table(
     "flows",
     "Flows at every pair of levels",
-    "The trips from one area to another, of one pair of levels; pairs of levels stand one after the other, the whole"
-    " space first, the zones last. Never add rows of different pairs of levels: each pair has all trips once.",
-    "A pair of areas that is not listed was released as 0 trips. Zero is a released estimate, not a certainty: there"
-    " may be a few trips. No number is withheld, and none is missing.",
+    "The trips from one area to another at one pair of levels. The pairs of levels follow one another, from the whole"
+    " space to the zones. Do not add rows of different pairs of levels, because each pair of levels contains all"
+    " trips.",
+    "A pair of areas that is not listed was released as 0 trips. Zero is a released estimate, not a certainty: the true"
+    " number may be a few trips. No number is withheld or missing.",
     (ORIGIN_LEVEL, DESTINATION_LEVEL, ORIGIN, DESTINATION, TRIPS),
     ("origin_level", "destination_level", "origin", "destination"),
     (
@@ -150,23 +152,24 @@ FLOWS = Table(
 FLOWS_WITH_INTERVALS = replace(
     FLOWS,
     columns=(*FLOWS.columns, LOWER, UPPER),
-    absent=f"Up to {MOST_LISTED:,} pairs of areas of a pair of levels, every pair is listed; above that, only those of"
-    " which trips were released. Zero is a released estimate, not a certainty: upper says how many trips there may be."
-    " No number is withheld, and none is missing.",
+    absent=f"If a pair of levels has at most {MOST_LISTED:,} pairs of areas, every pair is listed; otherwise only the"
+    " pairs with released trips are listed. Zero is a released estimate, not a certainty: upper states how many"
+    " trips there may be. No number is withheld or missing.",
 )
 
 NOISY_MEASUREMENTS = Table(
     "noisy_measurements",
     "Noisy measurements",
     "A pair of areas that was measured, at one level of the flow tree.",
-    "A pair that is not listed was not measured: where a pair of areas above it was estimated as 0, nothing below it"
-    " is measured, and its pairs are released as 0. A listed 0 is a measurement like any other.",
+    "A pair that is not listed was not measured. If a pair of areas is estimated as 0, no pair below it is measured,"
+    " and those pairs are released as 0. A listed 0 is a measurement like any other.",
     (
         Column(
             "level",
             "integer",
             "Level of the flow tree",
-            "Number of the level of the flow tree; certificate.json says which levels it joins.",
+            "Number of the level of the flow tree; certificate.json states the level of the origins and of the"
+            " destinations.",
             minimum=0,
         ),
         ORIGIN,
@@ -181,13 +184,19 @@ AREAS = Table(
     "areas",
     "Areas",
     "A public area of a geography.",
-    "All areas are listed, those without trips too. Only the whole space has no parent.",
+    "All areas are listed, including areas without trips. Only the whole space has no parent.",
     (
         Column("geography", "string", "Geography", "SHA-256 of the geography that the area belongs to."),
-        Column("level", "integer", "Number of the level", "0 for the whole space, largest for the zones.", minimum=0),
+        Column(
+            "level",
+            "integer",
+            "Number of the level",
+            "0 for the whole space; the zones have the largest number.",
+            minimum=0,
+        ),
         Column("level_name", "string", "Level", "Name of the level."),
-        Column("area", "string", "Area", "Code of the area; text, also where it looks like a number."),
-        Column("parent", "string", "Parent", "Code of the area of the level above that it lies in.", required=False),
+        Column("area", "string", "Area", "Code of the area; always text, even if it looks like a number."),
+        Column("parent", "string", "Parent", "Code of the area of the level above that contains it.", required=False),
         Column("position", "integer", "Position", "Number of the area within its level, from 0.", minimum=0),
     ),
     ("geography", "level", "area"),
@@ -201,7 +210,7 @@ LOCATED_AREAS = replace(
             "latitude",
             "number",
             "Latitude",
-            "Degrees north of the equator of a zone that has a place; for maps.",
+            "Latitude of a zone with coordinates, in degrees north; for maps.",
             unit="degrees",
             required=False,
         ),
@@ -209,7 +218,7 @@ LOCATED_AREAS = replace(
             "longitude",
             "number",
             "Longitude",
-            "Degrees east of Greenwich of a zone that has a place; for maps.",
+            "Longitude of a zone with coordinates, in degrees east; for maps.",
             unit="degrees",
             required=False,
         ),
@@ -223,7 +232,7 @@ SIZE = Column(
     "size",
     "integer",
     "Size",
-    "Number of members of a group; the top code counts as itself or more.",
+    "Number of members of a group; the top code stands for that size or more.",
     "members",
     minimum=0,
 )
@@ -231,7 +240,7 @@ GROUPS = Column(
     "groups",
     "integer",
     "Released groups",
-    "Number of groups of that size in the area, released with noise: an estimate.",
+    "Number of groups of that size in the area, released with noise; an estimate.",
     unit="groups",
     minimum=0,
 )
@@ -241,7 +250,7 @@ HISTOGRAM = Table(
     "Groups by size",
     "The groups of one size in one area.",
     "A size that is not listed for an area was released as 0 groups. Zero is a released estimate, not a certainty. No"
-    " number is withheld, and none is missing.",
+    " number is withheld or missing.",
     (AREA, AREA_LEVEL, SIZE, GROUPS),
     ("level", "area", "size"),
     (CodeList(("level", "area"), "areas", _LISTED),),
@@ -251,7 +260,7 @@ GROUPS_BY_AREA = Table(
     "groups_by_area",
     "Groups by area",
     "A zone, with the number of its groups.",
-    "Every zone is listed. The list of groups is public: these numbers are exact.",
+    "Every zone is listed. The list of groups is public, so these numbers are exact.",
     (
         AREA,
         Column("groups", "integer", "Groups", "Public number of groups in the zone, exact.", "groups", minimum=0),
@@ -272,14 +281,12 @@ GROUP_MEASUREMENTS = Table(
             "position",
             "integer",
             "Position",
-            "A size, from 0, where numbers of groups by size were measured; a rank, from 1, where the sizes of the"
-            " groups in ascending order were. certificate.json says which (plan, query).",
+            "A size, from 0, if the numbers of groups by size were measured; a rank, from 1, if the sizes of the"
+            " groups in ascending order were measured. certificate.json states which (plan, query).",
             minimum=0,
         ),
         replace(NOISY, unit="groups or members"),
-        Column(
-            "scale", "number", "Scale of the noise", "Scale of the Laplace noise in it.", "groups or members", minimum=0
-        ),
+        Column("scale", "number", "Scale of the noise", "Scale of the Laplace noise.", "groups or members", minimum=0),
     ),
     ("level", "area", "position"),
     (CodeList(("level", "area"), "areas", _LISTED),),
@@ -289,7 +296,7 @@ COUNT = Column(
     "count",
     "integer",
     "Released trips",
-    "Number of trips in the box, released with noise: a whole number made from the noisy ones.",
+    "Number of trips in the box, released with noise; a whole number computed from the noisy numbers.",
     unit="trips",
     minimum=0,
 )
@@ -308,7 +315,7 @@ def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
             f"{end}_{dimension + 1}",
             "integer",
             f"{title} cell, dimension {dimension + 1}",
-            f"{title} cell of the box, itself included, along {of(dimension)}; cells are numbered from 0.",
+            f"{title} cell of the box (inclusive) along {of(dimension)}; cells are numbered from 0.",
             unit="cells",
             minimum=0,
         )
@@ -318,10 +325,10 @@ def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
     return Table(
         "boxes",
         "Boxes",
-        "A box of the grid, with its trips. The boxes fill the grid and do not overlap; within a box nothing is known"
-        " of where its trips are.",
-        "Every box is listed, those of 0 trips too. Zero is a released estimate, not a certainty. No number is"
-        " withheld, and none is missing.",
+        "A box of the grid, with its trips. The boxes fill the grid and do not overlap. The release does not say where"
+        " within a box its trips are.",
+        "Every box is listed, including boxes with 0 trips. Zero is a released estimate, not a certainty. No number is"
+        " withheld or missing.",
         (*ends, COUNT, NOISY),
         tuple(column.name for column in ends),
     )

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
-from od_core.publication.kind import R
-
-if TYPE_CHECKING:
-    from od_core.publication.kind import Kind
+from od_core.publication.kind import Kind, R, ReleaseContext
 
 
-@dataclass(frozen=True, eq=False)
-class Circumstances(Generic[R]):
-    """The facts that a report states beside the release itself.
-
-    All of them follow from the ledger's entries up to the one that the release's certificate names, its last
-    measurement. So the report is the same whenever it is made.
-
-    Attributes:
-        period: the charged elementary period with the least rho remaining.
-        cap: rho that the cap allows in that period.
-        left: rho that remains of it after the release was charged.
-        others: number of other releases charged to it by then.
-        previous: newest release of the series' last published period before this one, or None.
-    """
-
-    period: str
-    cap: Fraction
-    left: Fraction
-    others: int
-    previous: tuple[ReleaseKey, R] | None
-
-
-def circumstances(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> Circumstances[R]:
+def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
     """Return the context of a measured release.
 
     Args:
@@ -57,7 +30,7 @@ def circumstances(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str,
     balance = ledger.balance(data_set, key.period, until)
     before = [other for other in ledger.published(until) if other.release == key.release and other.period < key.period]
     previous = None if not before else _opened(kind, max(before), releases)
-    return Circumstances(balance.period, balance.cap, balance.left, balance.releases - 1, previous)
+    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous)
 
 
 def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey, R] | None:
@@ -69,7 +42,10 @@ def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey,
     except (OdError, OSError, ValueError, KeyError, TypeError):
         raise OdError(
             "OD-PREVIOUS-ABSENT",
-            f"the bundle of {key}, which this release is compared with, is missing or damaged",
-            next_step=f"restore it, or remove what is left of it and run {key.release} {key.period}: the same bytes",
-            spent="what was set aside before stays charged",
+            f"the bundle of {key}, with which this release is compared, is missing or damaged",
+            next_step=(
+                f"restore it, or remove its remains and run {key.release} {key.period} again, which gives the same"
+                " bytes"
+            ),
+            spent=STAYS_CHARGED,
         ) from None

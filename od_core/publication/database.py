@@ -14,12 +14,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import PlannedRelease
 from od_core.publication.database_comments import describe
-from od_core.publication.kind import Certified
 from od_core.publication.tables import areas_table
 
 _SHARED = """
@@ -101,7 +101,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
         _into_the_file(connection, database)
 
 
-def release_facts(release: Certified, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
+def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
     """Return the columns that releases of all kinds have in the table of their kind."""
     return {
         "release": str(key),
@@ -132,33 +132,30 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
     connection.execute("DROP TABLE kept")
 
 
-def differing_entry(
-    database: Path,
-    key: ReleaseKey,
-    facts_table: str,
-    facts: Mapping[str, Any],
-    checks: Sequence[Mapping[str, Any]],
-    geographies: Sequence[Geography] = (),
-) -> Iterator[str]:
-    """Yield how the database differs from the bundle of a release, apart from its figures."""
+def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[str]:
+    """Yield how the database differs from the bundle of a release, apart from what follows from public facts."""
     with opened(database, read_only=True) as connection:
 
         def found(columns: str, table: str) -> list[tuple[Any, ...]]:
             query = f"SELECT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
             return connection.execute(query, [str(key)]).fetchall()
 
-        (stored,) = found(", ".join(facts), facts_table) or [(None,) * len(facts)]
+        facts = contents.facts
+        (stored,) = found(", ".join(facts), contents.facts_table) or [(None,) * len(facts)]
         if stored != tuple(facts.values()):
-            yield "it says something else of the release than the certificate"
-        stated = sorted((check["subject"], check["check"], check["passed"]) for check in checks)
+            yield "its facts of the release differ from the certificate"
+        stated = sorted((check["subject"], check["check"], check["passed"]) for check in contents.checks)
         if sorted(found('subject, "check", passed', "checks")) != stated:
-            yield "it holds other checks"
-        for geography in geographies:
+            yield "its checks differ"
+        for geography in contents.geographies:
             columns = "level, level_name, area, parent, position"  # no coordinates, which another series may have set
             areas = areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
-                yield "it holds other areas"
+                yield "its areas differ"
+        for table, rows in contents.tables.items():
+            if _differs(connection, key, table, rows):
+                yield f"its {table} differ"
 
 
 def stored_releases(database: Path) -> list[ReleaseKey]:
@@ -195,14 +192,6 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
     return bool(connection.execute(query, [str(key)]).fetchall())
 
 
-def differing_tables(
-    database: Path, key: ReleaseKey, tables: Mapping[str, pa.Table | pa.RecordBatchReader]
-) -> list[str]:
-    """Return the names of the tables that hold other rows under the name of a release."""
-    with opened(database, read_only=True) as connection:
-        return [table for table, rows in tables.items() if _differs(connection, key, table, rows)]
-
-
 def _refuse_other(
     connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
 ) -> None:
@@ -210,9 +199,9 @@ def _refuse_other(
     if _differs(connection, key, table, rows):
         raise OdError(
             "OD-RELEASE-CHANGED",
-            f"the database holds other {table} under the name {key}",
-            next_step="restore the ledger and the measurements that it was published from",
-            spent="what was set aside before stays charged",
+            f"the database already holds different {table} with the name {key}",
+            next_step="restore the ledger and the measurements from which it was published",
+            spent=STAYS_CHARGED,
         )
 
 
@@ -268,15 +257,17 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
             if not any(words in str(error) for words in _HELD):
                 raise OdError(
                     "OD-DATABASE-BROKEN",
-                    f"{database.name} is no release database, or cannot be written",
-                    next_step="restore it, or remove it and run the releases again: nothing is drawn anew",
+                    f"{database.name} is not a release database or cannot be written",
+                    next_step="restore it, or remove it and run the releases again, which draws no new noise",
                     spent="nothing more was spent",
                 ) from None
             if time.monotonic() > deadline:
                 raise OdError(
                     "OD-DATABASE-LOCKED",
-                    f"{database.name} is held by another process, or open elsewhere in this one",
-                    next_step="close the programs that have it open, then run the release again: nothing is drawn anew",
+                    f"{database.name} is open in another process or elsewhere in this process",
+                    next_step=(
+                        "close the programs that have it open, then run the release again, which draws no new noise"
+                    ),
                     spent="nothing more was spent",
                 ) from None
             time.sleep(0.2)
@@ -322,8 +313,8 @@ def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> Non
     except duckdb.Error:
         raise OdError(
             "OD-DISK-WRITE",
-            f"{database.name} cannot be written as a whole",
-            next_step="make room on its disk, then run the release again: nothing is drawn anew",
+            f"{database.name} cannot be written completely",
+            next_step="free space on its disk, then run the release again, which draws no new noise",
             spent="nothing more was spent",
         ) from None
 

@@ -29,18 +29,18 @@ def _of(text: str, listed: Iterable[Column], **more: str) -> Described:
     return Described(text, {**more, **{column.name: column.description for column in listed}})
 
 
-_RELEASE = "Key of the release: series, period, revision, as us_flights/2001-06/r1."
+_RELEASE = "Key of the release: series, period and revision, such as us_flights/2001-06/r1."
 _OF_ALL_KINDS = {
     "release": _RELEASE,
     "series": "Name of the release series.",
     "period": columns.PERIOD.description,
-    "revision": "1 or more; a later one corrects an earlier one.",
-    "mechanism": "Name of the mechanism that made it.",
+    "revision": "Number of the revision, from 1; a later revision corrects an earlier one.",
+    "mechanism": "Name of the mechanism that made the release.",
     "unit": "What is protected: trip, user or user_period.",
-    "neighbours": "bounded: one unit is replaced by another; unbounded: one is added or removed.",
+    "neighbours": "bounded: one unit is replaced by another; unbounded: one unit is added or removed.",
     "epsilon": "Privacy loss at delta, rounded up.",
-    "measured_at": "When it was measured, in UTC.",
-    "certificate": "Its certificate, as JSON.",
+    "measured_at": "Time of the measurement, in UTC.",
+    "certificate": "Certificate of the release, as JSON.",
 }
 _AREAS = {column.name: column.description for column in columns.LOCATED_AREAS.columns}
 _FLOW = (columns.ORIGIN, columns.DESTINATION, columns.TRIPS)
@@ -55,8 +55,8 @@ DATABASE = {
         {
             "release": _RELEASE,
             "subject": "What was checked.",
-            "check": "What was asked of it.",
-            "passed": "Whether it was so.",
+            "check": "Name of the check.",
+            "passed": "Whether it passed.",
         },
     ),
     "releases": Described(
@@ -64,58 +64,65 @@ DATABASE = {
         {
             **_OF_ALL_KINDS,
             "rho": "Privacy loss in zero-concentrated differential privacy, rounded up.",
-            "delta": "The delta that epsilon is stated at.",
-            "trips": "Sum of its flows.",
-            "origin_geography": "Geography of the origins, as in areas.",
-            "destination_geography": "Geography of the destinations, as in areas.",
+            "delta": "The delta for which epsilon is stated.",
+            "trips": "Sum of the flows of the release.",
+            "origin_geography": "Geography of the origins; see areas.",
+            "destination_geography": "Geography of the destinations; see areas.",
         },
     ),
     "flows": _of(f"The trips between two zones. {_UNLISTED}", _FLOW, release=_RELEASE),
     "flows_by_level": _of(
-        f"The trips between two areas of any pair of levels, summed from the zones. {_UNLISTED} Never add rows of"
-        " different pairs of levels: each has all trips once.",
+        f"The trips between two areas of any pair of levels, summed from the zones. {_UNLISTED} Do not add rows"
+        " of different pairs of levels, because each pair of levels contains all trips.",
         _AT_LEVELS,
         release=_RELEASE,
     ),
     "flow_intervals": _of(
-        "The trips between two areas with their interval: every pair of the pairs of levels that are there, those of 0"
-        " trips too. Larger pairs of levels have their intervals in the bundle.",
+        "The trips between two areas, with their interval. All pairs of areas of the listed pairs of levels are"
+        " included, even with 0 trips. For larger pairs of levels, the bundle contains the intervals.",
         (*_AT_LEVELS, columns.LOWER, columns.UPPER),
         release=_RELEASE,
     ),
     "zone_areas": Described(
-        "A zone and an area that it lies in, itself and the whole space among them.",
+        "A zone and an area that contains it, including the zone itself and the whole space.",
         {**{name: _AREAS[name] for name in ("geography", "level", "level_name", "area")}, "zone": "Code of the zone."},
     ),
     "measurements": _of(
         _MEASUREMENTS.row,
         (*_MEASUREMENTS.columns[1:],),
         release=_RELEASE,
-        level="Number of the level of the flow tree; expected_error says which levels it joins.",
+        level=(
+            "Number of the level of the flow tree; expected_error states the level of the origins and of the"
+            " destinations."
+        ),
     ),
     "expected_error": _of(
-        "A level of the flow tree, with the error to expect there, from public facts alone.",
+        "A level of the flow tree with its expected error, which is computed from public facts only.",
         (columns.ORIGIN_LEVEL, columns.DESTINATION_LEVEL),
         release=_RELEASE,
-        level="Number of the level of the flow tree; 0 is the whole space to itself.",
-        root_mean_square_error="Root of the mean squared error to expect over all pairs, where nothing is cut at 0.",
+        level="Number of the level of the flow tree; 0 is the root, from the whole space to itself.",
+        root_mean_square_error="Root of the expected mean squared error over all pairs, if no estimate were cut at 0.",
     ),
     "group_size_releases": Described(
         "A release of group sizes.",
-        {**_OF_ALL_KINDS, "groups": "Public number of groups.", "geography": "Geography, as in areas."},
+        {**_OF_ALL_KINDS, "groups": "Public number of groups.", "geography": "Geography; see areas."},
     ),
     "group_sizes": _of(columns.HISTOGRAM.row, columns.HISTOGRAM.columns, release=_RELEASE),
     "group_size_measurements": _of(_GROUPS.row, _GROUPS.columns, release=_RELEASE),
     "stops_releases": Described(
         "A release of trips with stops.",
-        {**_OF_ALL_KINDS, "trips": "Sum of its boxes.", "grid": "Cells of the grid in each dimension."},
+        {
+            **_OF_ALL_KINDS,
+            "trips": "Sum of the boxes of the release.",
+            "grid": "Number of cells of the grid in each dimension.",
+        },
     ),
     "stops_boxes": _of(
         "A box of the grid, with its trips; the boxes fill the grid and do not overlap.",
         (columns.COUNT, columns.NOISY),
         release=_RELEASE,
         lower="First cell of the box in each dimension, from 0.",
-        upper="Last cell of the box in each dimension, itself included.",
+        upper="Last cell of the box in each dimension (inclusive).",
     ),
 }
 """Descriptions by table or view."""

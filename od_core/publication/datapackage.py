@@ -9,10 +9,10 @@ from typing import Any
 from od_core.files.checked_file import Written
 from od_core.publication.certificate import promise
 from od_core.publication.columns import Table
-from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
+from od_core.publication.tables import BundleFile
 
-LICENCE = {"name": "notspecified", "title": "Not stated here: ask the publisher of the release"}
+LICENCE = {"name": "notspecified", "title": "Not stated here; ask the publisher of the release"}
 """Entry for an unstated licence, with the name from the Open Definition's list of licences."""
 
 _MEDIA = {
@@ -61,7 +61,7 @@ def _resource(file: BundleFile, written: Written) -> dict[str, Any]:
     if tabular:
         facts |= {"scheme": "file", "profile": "tabular-data-resource", "encoding": "utf-8"}
     if file.table is not None:
-        facts |= {"description": f"One row is: {file.table.row} {file.table.absent}", "schema": _schema(file.table)}
+        facts |= {"description": f"Each row is: {file.table.row} {file.table.absent}", "schema": _schema(file.table)}
     return facts
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 
 
 def refuse_unreadable(path: Path) -> None:
@@ -27,9 +27,9 @@ def refuse_unreadable(path: Path) -> None:
     if not opens(path):
         raise OdError(
             "OD-FILE-DAMAGED",
-            f"{path.name} was written, but cannot be read again",
-            next_step="see to the disk and to the memory of the machine, then run the release again",
-            spent="what was set aside before stays charged",
+            f"{path.name} was written, but cannot be read back",
+            next_step="check the disk and the memory of the machine, then run the release again",
+            spent=STAYS_CHARGED,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
@@ -12,7 +14,23 @@ import pyarrow.parquet as pq
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
 from od_core.publication.columns import AREAS, LOCATED_AREAS, Table
-from od_core.publication.kind import BundleFile
+
+
+@dataclass(frozen=True)
+class BundleFile:
+    """A file of a bundle.
+
+    Attributes:
+        name: name of the file.
+        description: description in one line.
+        write: writes the whole content to an open file; every call writes the same bytes.
+        table: the table that the file holds, or None if it holds none.
+    """
+
+    name: str
+    description: str
+    write: Callable[[BinaryIO], object]
+    table: Table | None = None
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
@@ -68,3 +86,25 @@ def areas_table(geography: Geography) -> pa.Table:
     for name, degrees in zip(COORDINATES, np.concatenate([none, geography.coordinates]).T, strict=True):
         table = table.append_column(name, pa.array(degrees, from_pandas=True))
     return table
+
+
+def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
+    """Return the geography with that digest, from published tables as :func:`areas_table` returns them."""
+    mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
+    codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
+    names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))
+    parents = [np.empty(0, dtype=np.int32)]
+    for above, (_, level) in zip(codes, list(mine.groupby("level"))[1:], strict=False):
+        parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
+    coordinates = None
+    if set(COORDINATES) <= set(mine.columns):
+        degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
+        coordinates = None if np.isnan(degrees).all() else degrees
+    return Geography(
+        levels=names[1:],
+        codes=codes,
+        parents=tuple(parents),
+        unknown=unknown,
+        coordinates=coordinates,
+        version=version,
+    )

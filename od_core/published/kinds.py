@@ -21,6 +21,6 @@ def kind_of(certificate: dict[str, Any]) -> Kind[Any]:
             return kind
     raise OdError(
         "OD-CERTIFICATE-FORMAT",
-        f"the certificate says of itself {str(stated)[:60]!r}, which this version does not read",
+        f"the certificate states the format {str(stated)[:60]!r}, which this version does not read",
         next_step="use the version of the software that the certificate names",
     )

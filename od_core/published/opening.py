@@ -7,17 +7,23 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from od_core.errors import OdError
-from od_core.flows.publishing.read_bundle import ANY, Asked, absent, open_flows
+from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_integrity import CERTIFICATE
+from od_core.publication.read_back import absent
+
+if TYPE_CHECKING:
+    from od_core.flows.release import Release
+    from od_core.group_sizes.release import GroupSizeRelease
+    from od_core.stops.release import StopsRelease
 
 
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
-) -> Any:
+) -> Release | GroupSizeRelease | StopsRelease:
     """Return a published release: from a bundle (a folder or a .zip file) or from ``release.duckdb``.
 
     Args:
@@ -28,9 +34,7 @@ def open_release(
         revision: by default the newest.
 
     Returns:
-        A :class:`od_core.flows.release.Release`; for bundles of other kinds, a
-        :class:`od_core.group_sizes.release.GroupSizeRelease` or a :class:`od_core.stops.release.StopsRelease`. All of
-        it is in memory.
+        The release, all of it in memory. Its type is that of its kind.
 
     Raises:
         OdError: there is no such file or release (the message lists published ones); there are several series to choose
@@ -42,7 +46,7 @@ def open_release(
     return open_flows(place, release, period, revision)
 
 
-def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Any]:
+def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Release | GroupSizeRelease | StopsRelease]:
     """Return the name and the release of a bundle, a folder or a .zip file. Raises OdError as :func:`open_release`."""
     if not _is_zip(place):
         return _from_bundle(place, asked)
@@ -56,7 +60,7 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
         certificate: dict[str, Any] = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise absent(f"{bundle.name} is not a whole bundle: it has no {CERTIFICATE} that can be read") from None
+        raise absent(f"{bundle.name} is not a complete bundle: it lacks a {CERTIFICATE} that can be read") from None
     return certificate
 
 
@@ -88,8 +92,8 @@ def _unpacked(file: Path, folder: Path) -> Path:
         with zipfile.ZipFile(file) as packed:
             packed.extractall(folder)
     except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
-        raise absent(f"{file.name} is not a whole .zip file") from None
+        raise absent(f"{file.name} is not a complete .zip file") from None
     bundle = next((path.parent for path in sorted(folder.rglob(CERTIFICATE))), None)
     if bundle is None:
-        raise absent(f"{file.name} holds no bundle: it has no {CERTIFICATE}")
+        raise absent(f"{file.name} does not hold a bundle: it lacks {CERTIFICATE}")
     return bundle

@@ -19,13 +19,13 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
-from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.context import circumstances
-from od_core.publication.kind import Certified, Kind, Look
+from od_core.publication.context import context_of
+from od_core.publication.kind import Examination, Kind
 from od_core.published.kinds import kind_of
 
 
@@ -83,35 +83,35 @@ def verify_release(published: Published) -> list[Finding]:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         kind = kind_of(stated)
         public = kind.open(published.bundle)
-        rebuilt, looks_of_its_kind = kind.made_anew(public, stated)
+        rebuilt, own_examinations = kind.recomputed(public, stated)
     except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
         return [files, Finding("bundle", _line(error))]
-    looks: dict[str, Look] = {
-        **looks_of_its_kind,
+    examinations: dict[str, Examination] = {
+        **own_examinations,
         "bundle": lambda: _bundle(published, kind, rebuilt, stated),
         "measurements": lambda: _measurements(published, kind.measured(public)),
         "ledger": lambda: _ledger(published, public, stated),
-        "database": lambda: kind.stored(published.database, public, published.key, stated),
+        "database": lambda: kind.differing(published.database, public, published.key, stated),
     }
-    return [files, *(Finding(part, _fault(look)) for part, look in looks.items())]
+    return [files, *(Finding(part, _fault(examine)) for part, examine in examinations.items())]
 
 
-def _fault(look: Look) -> str | None:
+def _fault(examine: Examination) -> str | None:
     try:
-        return "; ".join(look()) or None
+        return "; ".join(examine()) or None
     except Exception as error:  # noqa: BLE001  # whatever may be wrong with a damaged file is a finding
         return _line(error)
 
 
 def _line(error: Exception) -> str:
-    return str(error) if isinstance(error, OdError) else f"missing, or cannot be read ({type(error).__name__})"
+    return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
 def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[str, Any]) -> Iterator[str]:
     """Yield the files of the bundle whose bytes differ when rewritten from measurements and ledger."""
     checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in stated["checks"]]
     if not all(check.passed for check in checks):
-        yield "a check had failed"
+        yield "a check failed before publication"
     ledger = published.ledger
     facts = certificate(
         kind,
@@ -124,22 +124,22 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
         intervals=stated.get("interval") is not None,
     )
     facts = as_published(facts, published.bundle, ledger.published_certificate(published.key))
-    around = circumstances(kind, ledger, published.key, stated["data_set"], published.releases)
+    context = context_of(kind, ledger, published.key, stated["data_set"], published.releases)
     with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, around), Path(name))
+        write_bundle(kind, rebuilt, facts, kind.report(rebuilt, facts, context), Path(name))
         for file in differing_files(Path(name), published.bundle):
-            yield f"{file} is not what measurements and ledger give"
+            yield f"{file} differs from the file that the measurements and the ledger give"
 
 
-def _measurements(published: Published, measured: Iterable[tuple[PlannedStep, NoisyVector]]) -> Iterator[str]:
+def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
     """Yield a fault for public measurements that differ from the write-once files, whose digests the ledger has."""
     kept = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
         if not np.array_equal(kept.read(step).values(), noisy.values()):
-            yield f"the public measurements of level {step.level} are not those that were drawn"
+            yield f"the public measurements of level {step.level} differ from those that were drawn"
 
 
-def _ledger(published: Published, public: Certified, stated: dict[str, Any]) -> Iterator[str]:
+def _ledger(published: Published, public: PlannedRelease, stated: dict[str, Any]) -> Iterator[str]:
     """Yield the ways in which the ledger disagrees with the release.
 
     The chain must be unbroken, and the release reserved, charged, drawn and published as it states.
@@ -152,15 +152,15 @@ def _ledger(published: Published, public: Certified, stated: dict[str, Any]) -> 
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
     digest = ledger.published_certificate(key)
     if digest is None:
-        yield "the ledger does not have it as published"
+        yield "the ledger does not record its publication"
     elif digest != certificate_digest(stated):
-        yield "its certificate is not the one that it was published with"
+        yield "its certificate differs from the one that was published"
     if ledger.published_exactly(key) != stated["exact"]:
-        yield "the ledger has other exact numbers"
+        yield "the ledger records other exact numbers"
     if ledger.spent(key, public.plan) != public.spent:
-        yield "it was charged something else"
+        yield "the ledger records another charge"
     if ledger.noise(key) != public.noise:
-        yield "it was drawn by another backend"
+        yield "the ledger records another noise backend"
     record = ledger.record(key)
     if stated.get("ledger") != {"entry": record.entry.number, "hash": record.entry.hash}:
-        yield "its certificate names another entry"
+        yield "its certificate names another ledger entry"

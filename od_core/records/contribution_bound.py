@@ -72,7 +72,9 @@ def secret_table(key: bytes, period: str) -> pa.Table:
     """
     if not 32 <= len(key) <= _BLOCK:
         raise OdError(
-            "OD-KEY-LENGTH", "users' trips are cut by a key of 32 to 64 bytes", next_step="use ConfidentialFolder.key()"
+            "OD-KEY-LENGTH",
+            "the key that selects users' trips must have 32 to 64 bytes",
+            next_step="use ConfidentialFolder.key()",
         )
     padded = key.ljust(_BLOCK, b"\0")
     inner, outer = (bytes(byte ^ mask for byte in padded) for mask in (0x36, 0x5C))
@@ -122,7 +124,9 @@ def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[
     names = [str(name) for name in flows.columns]
     check_user_column(str(unit.column), unit, names)
     if names.count(str(unit.column)) > 1:
-        raise OdError("OD-TRIPS-COLUMN", f"the records have column {unit.column!r} twice", next_step="keep one of them")
+        raise OdError(
+            "OD-TRIPS-COLUMN", f"the records have column {unit.column!r} more than once", next_step="keep one of them"
+        )
     column = flows[unit.column]
     if pd.api.types.is_integer_dtype(column.dtype):
         ids = pa.array(column).cast(pa.large_string())
@@ -151,7 +155,7 @@ def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
         raise OdError(
             "OD-TRIPS-WEIGHTS",
             f"column 'trips' gives records a weight, but under unit {unit.kind!r} one record counts 1",
-            next_step="give one row a trip, without the column 'trips'",
+            next_step="give one row per trip, without the column 'trips'",
         )
 
 

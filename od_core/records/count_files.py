@@ -153,7 +153,7 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
     for number, (rank, trips) in enumerate(_cut(batches)):
         name = f"{stem}{number:06d}.parquet"
         if not store.create_if_absent(name, _parquet(rank, trips)):
-            raise OdError("OD-COUNTS-TWICE", "a file of counts was there already", next_step="count into a new folder")
+            raise OdError("OD-COUNTS-TWICE", "a file of counts exists already", next_step="count into a new folder")
         written.append(CountFile(name, int(rank[0]), int(rank[-1]), len(rank), int(trips.sum())))
     return written
 

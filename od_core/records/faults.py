@@ -10,7 +10,7 @@ from od_core.errors import OdError
 
 MAX_COUNT = 1 << 53
 
-MISSING = "a missing or not-a-number value"
+MISSING = "a missing value or NaN"
 NEGATIVE = "a negative number"
 TOO_LARGE = "a number above 2^53 or infinite"
 FRACTION = "a fraction"
@@ -28,7 +28,7 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
         "OD-TRIPS-COUNT",
         f"column 'trips' holds {what}",
         next_step=(
-            "give whole numbers of trips; weights of single records have a column 'weight' and a declared max_weight"
+            "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
             if what == FRACTION
             else "give every row a whole number of trips, from 0 to 2^53"
         ),
@@ -65,8 +65,8 @@ def refuse_too_many_faults(
         return
     raise OdError(
         "OD-TRIPS-FAULTS",
-        f"more than {float(fault_threshold):.3%} of the trips are of another period, have no user id or weight where it"
-        " is needed, or have an origin or destination that is not in the zone list (missing, misspelt, other case,"
+        f"more than {float(fault_threshold):.3%} of the trips are of another period, lack a user id or weight that is"
+        " needed, or have an origin or destination that is not in the zone list (missing, misspelt, different case,"
         " spaces, or lost leading zeros)" + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
         next_step="correct the records or the zone list, or raise the operator's fault threshold",
         confidential_detail=f"{faulty} of {trips} trips",
@@ -77,7 +77,7 @@ def not_counted(error: Exception) -> OdError:
     """Return the error for records that DuckDB could not count; DuckDB's own message may quote a value."""
     return OdError(
         "OD-TRIPS-NOT-COUNTED",
-        "the loaded records cannot be read, or do not fit memory and disk while they are counted",
-        next_step="make room on the disk of the confidential folder, then run the release again",
+        "the loaded records cannot be read, or counting them needs more memory or disk space than there is",
+        next_step="free space on the disk of the confidential folder, then run the release again",
         confidential_detail=str(error),
     )

@@ -50,12 +50,12 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
     message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
     next_step = "correct the file of records"
     if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
-        message += ": it is cut short or damaged"
-        next_step = "fetch the file anew"
+        message += ": it is truncated or damaged"
+        next_step = "download the file again"
     elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
-        message += ": it holds a sign that this encoding has not"
+        message += ": it contains bytes that are invalid in this encoding"
         if "encoding" in form.takes and form.encoding is None:
-            next_step = "write encoding: latin-1 beside the path of the files if they are Latin-1, or correct the file"
+            next_step = "write encoding: latin-1 next to the path of the files if they are Latin-1, or correct the file"
     return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step, detail=said)
 
 
@@ -64,13 +64,13 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
 # read.
 
 
-_PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed by gzip"
+_PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed with gzip"
 _MARKS = {b"PAR1": _PARQUET, b"\x1f\x8b": _GZIP, b"PK\3\4": "a zip archive"}
 _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
 
 _WHAT_TO_DO = {
     _PARQUET: "give it a name that ends in .parquet",
-    _DUCKDB: "write table: and the name of its table beside the path of the files",
+    _DUCKDB: "write table: and the name of its table next to the path of the files",
     _GZIP: "give it a name that ends in .gz",
 }
 
@@ -110,7 +110,9 @@ def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
 
 def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str | None) -> OdError:
     message = f"is not {wanted}" if found is None else f"is {found}"
-    next_step = _WHAT_TO_DO.get(str(found), "correct its name, or how it is read" if found is None else "unpack it")
+    next_step = _WHAT_TO_DO.get(
+        str(found), "correct its name, or the reader in the declaration" if found is None else "unpack it"
+    )
     if form.container != "named" and found != _GZIP:
         next_step = "use the file as it is published, or reader: table"
     return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)
@@ -125,9 +127,13 @@ def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> No
     wanted = form.text_encoding
     if mark == wanted or (mark is None and wanted != "utf-16"):
         return
-    found = "has no mark of little-endian UTF-16 at its start" if mark is None else f"is {mark.upper()} by its mark"
-    next_step = "write the file anew in UTF-8"
+    found = (
+        "does not begin with the byte order mark of little-endian UTF-16"
+        if mark is None
+        else f"has the byte order mark of {mark.upper()}"
+    )
+    next_step = "save the file as UTF-8"
     if mark in ("utf-8", "utf-16") and "encoding" in form.takes:
-        next_step = f"write encoding: {mark} beside the path of the files"
-    message = f"{found}, and is read as {wanted.upper()}"
+        next_step = f"write encoding: {mark} next to the path of the files"
+    message = f"{found}, but is read as {wanted.upper()}"
     raise file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)

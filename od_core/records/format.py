@@ -65,10 +65,10 @@ class RecordColumns:
     def row(self) -> str:
         """Description of what a row is."""
         if self.counts_rows:
-            return "one row a trip"
+            return "one row per trip"
         if self.trips is None:
-            return f"one row a trip, and column {self.weight!r} holds its weight"
-        return f"column {shown(self.trips)} holds the trips"
+            return f"one row per trip, and column {self.weight!r} holds its weight"
+        return f"column {shown(self.trips)} holds the number of trips"
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
@@ -89,7 +89,7 @@ def shown(name: ColumnName) -> str:
     """Return a column's name for a message; of several published names, the first three."""
     if isinstance(name, str):
         return repr(name)
-    return " or ".join(map(repr, name[:3])) + (", or as it is published elsewhere" if len(name) > 3 else "")
+    return " or ".join(map(repr, name[:3])) + (", or another published name" if len(name) > 3 else "")
 
 
 Container = Literal["named", "csv", "parquet", "lines"]
@@ -148,22 +148,24 @@ class RecordFormat:
         stated = [option for option in get_args(Option) if getattr(self, option) is not None]
         for option in stated:
             if option not in self.takes:
-                raise _fault(f"reader {self.name!r} takes no {option}: its files are always written in one way")
+                raise _fault(
+                    f"reader {self.name!r} does not take the option {option}: its files always have the same format"
+                )
         if "table" in stated and len(stated) > 1:
-            raise _fault(f"a table of a DuckDB file has no {stated[0]}")
+            raise _fault(f"the option {stated[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
-            raise _fault(f"the delimiter {self.delimiter!r} is not one sign between fields")
+            raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
         if self.encoding is not None and self.encoding not in get_args(Encoding):
             raise _fault(f"there is no encoding {self.encoding!r} ({nearest_known(self.encoding, get_args(Encoding))})")
         if self.outside_period not in get_args(OutsidePeriod):
             known = nearest_known(self.outside_period, get_args(OutsidePeriod))
-            raise _fault(f"records outside the period cannot be treated by {self.outside_period!r} ({known})")
+            raise _fault(f"outside_period cannot be {self.outside_period!r} ({known})")
         chosen = [column for column, _ in self.categories]
         if len(set(chosen)) < len(chosen):
-            raise _fault(f"reader {self.name!r} itself chooses the rows by one of the columns in categories")
+            raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")
         for column, values in self.categories:
             if not values:
-                raise _fault(f"no row has one of no values: categories name none for column {column!r}")
+                raise _fault(f"categories list no values for column {column!r}, so no row would be selected")
 
     @property
     def text_encoding(self) -> Encoding:
@@ -187,7 +189,7 @@ class RecordFormat:
         """Raise OdError for a delimiter or an encoding if the file is Parquet by its name."""
         stated = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
         if stated and self.container_of(source) == "parquet":
-            raise _fault(f"Parquet files, as {source.name} is by its name, have no {stated[0]}")
+            raise _fault(f"the option {stated[0]} does not apply to Parquet files such as {source.name}")
 
     def declared(
         self,
@@ -232,8 +234,8 @@ class RecordFormat:
     def refuse_estimates(self, columns: RecordColumns) -> None:
         """Raise OdError if the column of trips is one of estimates."""
         if columns.trips in self.estimates:
-            raise _fault(f"column {columns.trips!r} of reader {self.name!r} holds estimates, in fractions, not counts")
+            raise _fault(f"column {columns.trips!r} of reader {self.name!r} holds fractional estimates, not counts")
 
 
 def _fault(message: str) -> OdError:
-    return OdError("OD-READER-OPTIONS", message, next_step="correct what is declared of the records")
+    return OdError("OD-READER-OPTIONS", message, next_step="correct the declaration of the records")

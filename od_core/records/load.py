@@ -79,7 +79,7 @@ def load_records(
                 raise OdError(
                     "OD-DISK-WRITE",
                     "the confidential folder cannot be written",
-                    next_step="make room on its disk, then run the release again",
+                    next_step="free space on its disk, then run the release again",
                     confidential_detail=str(error),
                 ) from None
             raise unreadable(source, form, error) from None
@@ -93,5 +93,5 @@ def _check_time_zone(connection: duckdb.DuckDBPyConnection, name: str | None) ->
         raise OdError(
             "OD-TIME-ZONE",
             f"there is no time zone {name!r}{nearest_only(name, known)}",
-            next_step="write it as Europe/Rome or America/New_York",
+            next_step="use a name such as Europe/Rome or America/New_York",
         )

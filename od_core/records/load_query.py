@@ -97,7 +97,7 @@ class RecordQuery:
             return f"CASE WHEN NOT isnan({code}) THEN {whole} END"
         raise self._fault(
             "OD-TRIPS-NOT-TEXT",
-            f"column {column!r} holds {kind}; zone codes are text, numbers lose leading zeros",
+            f"column {column!r} holds {kind}; zone codes must be text, because numbers lose leading zeros",
         )
 
     def _date(self, name: ColumnName) -> tuple[str, str]:
@@ -118,7 +118,7 @@ class RecordQuery:
         raise self._fault(
             "OD-TRIPS-DATE",
             f"column {name!r} holds {kind}, not dates or local times without a zone",
-            "say in which time_zone days begin, or give local times" if kind == _ZONED_TIME else CORRECT,
+            "declare the time_zone in which days begin, or give local times" if kind == _ZONED_TIME else CORRECT,
         )
 
     def _count(self, name: ColumnName) -> str:

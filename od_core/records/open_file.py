@@ -77,13 +77,13 @@ class OpenFile(NamedTuple):
 
     def _no_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         source, form = self.source, self.form
-        message = f"has no column {shown(name)}: its first line has none of the columns that are expected"
-        next_step = "name the columns in its first line, or correct the columns named in the configuration"
+        message = f"has no column {shown(name)}: its first line contains none of the expected columns"
+        next_step = "add a header line with the column names, or correct the columns named in the configuration"
         other = next((one for one in _DELIMITERS if _has_any(expected, _first_line(source, form, one))), None)
         if other is not None:
-            message += f", but has with {other!r} between the fields"
+            message += f", but it does if {other!r} separates the fields"
             next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which YAML reads, also for a tab
-            next_step += " beside the path of the files" if "delimiter" in form.takes else " with reader: table"
+            next_step += " next to the path of the files" if "delimiter" in form.takes else " with reader: table"
         detail = f"first line: {self.relation.columns!r}"
         return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
 
@@ -136,7 +136,7 @@ def _csv_query(source: Path, form: RecordFormat) -> str:
     """
     names = _first_line(source, form, form.text_delimiter)
     if not names or len({name.lower() for name in names}) < len(names):  # DuckDB ignores case
-        what = "has a column twice, in whatever case" if names else "is empty, without even a header line"
+        what = "has a column more than once (case is ignored)" if names else "is empty and has no header line"
         raise file_fault(source, form, "OD-FILE-UNREADABLE", what, next_step="correct the file of records")
     columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)
     fields = f"header = true, delim = {quoted_text(form.text_delimiter)}, quote = '\"', escape = '\"'"
@@ -174,7 +174,7 @@ def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordForm
     ).fetchall()
     tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
     if form.table not in tables:
-        known = nearest_known(form.table, tuple(tables)) if tables else "it has none"
+        known = nearest_known(form.table, tuple(tables)) if tables else "it has no tables"
         raise file_fault(source, form, "OD-TRIPS-TABLE", f"has no table {form.table!r} ({known})")
     schema, name = tables[form.table]
     return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted

@@ -111,8 +111,8 @@ def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> No
         more = f" (and {len(columns) - 1} more)" if len(columns) > 1 else ""
         raise OdError(
             "OD-TRIPS-ROWS",
-            f"{table}: column {columns[0]!r}{more} may hold the trips of a row, by its name or as a column of numbers;"
-            " nothing says whether a row is one trip",
+            f"{table}: column {columns[0]!r}{more} may hold the number of trips of a row, judging by its name or its"
+            " numbers; nothing says whether a row is one trip",
             next_step=next_step,
         )
 
@@ -145,8 +145,8 @@ def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: Reco
 def refuse_unclear(columns: list[str], table: str) -> None:
     """Raise OdError if the list of :func:`unnamed_columns` is not empty."""
     name = columns[0] if columns else ""
-    step = f"write columns: {{trips: {name}}} if it holds the trips of a row, or one_row_a_trip: true,"
-    refuse_unclear_columns(columns, table, f"{step} beside the path of the files")
+    step = f"write columns: {{trips: {name}}} if it holds the number of trips of a row, or one_row_a_trip: true,"
+    refuse_unclear_columns(columns, table, f"{step} next to the path of the files")
 
 
 def refuse_unclear_rows(file: OpenFile, columns: RecordColumns) -> None:

@@ -238,7 +238,9 @@ def _check_columns(flows: pd.DataFrame) -> None:
     names = [str(name) for name in flows.columns]
     for column in ("origin", "destination", "trips", "in_period"):
         if names.count(column) > 1:
-            raise OdError("OD-TRIPS-COLUMN", f"the records have column {column!r} twice", next_step="keep one of them")
+            raise OdError(
+                "OD-TRIPS-COLUMN", f"the records have column {column!r} more than once", next_step="keep one of them"
+            )
     for column in ("origin", "destination"):
         if column not in names:
             raise OdError(
@@ -249,7 +251,7 @@ def _check_columns(flows: pd.DataFrame) -> None:
         if len(flows) and pd.api.types.is_numeric_dtype(flows[column].dtype) and flows[column].notna().any():
             raise OdError(
                 "OD-TRIPS-NOT-TEXT",
-                f"column {column!r} holds numbers; zone codes are text, and numbers lose their leading zeros",
+                f"column {column!r} holds numbers; zone codes must be text, because numbers lose leading zeros",
                 next_step=f"read column {column!r} as text (dtype=str)",
             )
 
@@ -264,7 +266,7 @@ def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
         for name, dtype in flows.dtypes.items()
     }
     read = ("origin", "destination", "in_period", str(unit.column))
-    step = "call it trips if it holds the trips of a row; else leave it out, or give one_row_a_trip=True"
+    step = "name it trips if it holds the number of trips of a row; otherwise leave it out, or give one_row_a_trip=True"
     refuse_unclear_columns(unclear_columns(is_number, read), "the records", step)
 
 

@@ -48,7 +48,9 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
         OdError: the column occurs twice, or holds neither numbers nor text.
     """
     if list(map(str, flows.columns)).count(WEIGHT) > 1:
-        raise OdError("OD-TRIPS-COLUMN", f"the records have column {WEIGHT!r} twice", next_step="keep one of them")
+        raise OdError(
+            "OD-TRIPS-COLUMN", f"the records have column {WEIGHT!r} more than once", next_step="keep one of them"
+        )
     column = flows[WEIGHT]
     kind = pd.api.types
     if kind.is_numeric_dtype(column.dtype) and not (
@@ -84,14 +86,14 @@ def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
         if WEIGHT in names:
             raise OdError(
                 "OD-TRIPS-WEIGHTS",
-                f"column {WEIGHT!r} gives records a weight, but no bound is declared, and one record counts 1",
+                f"column {WEIGHT!r} gives records a weight, but no max_weight is declared, so each record counts 1",
                 next_step="declare the unit's max_weight, or leave the column out",
             )
         return
     if WEIGHT not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",
-            f"the records have no column {WEIGHT!r}, and max_weight is declared{nearest_only(WEIGHT, tuple(names))}",
+            f"max_weight is declared, but the records have no column {WEIGHT!r}{nearest_only(WEIGHT, tuple(names))}",
             next_step="name the column of the weights, or leave out max_weight",
         )
     if "trips" in names:
@@ -102,8 +104,8 @@ def trips_and_weights() -> OdError:
     """Return the error for rows with both a number of trips and a weight: a weight belongs to a single record."""
     return OdError(
         "OD-TRIPS-WEIGHTS",
-        f"records have columns 'trips' and {WEIGHT!r}: a row of several trips is no single record with a weight",
-        next_step="give one row a record and its weight, or the number of trips alone",
+        f"the records have columns 'trips' and {WEIGHT!r}, but only a row that is a single record can have a weight",
+        next_step="give one row per record with its weight, or only the number of trips",
     )
 
 

@@ -57,14 +57,16 @@ class ZoneList:
         check_joined(self.joined)
         strange = [level for level in self.joined if level not in self.levels]
         if strange:
-            raise _declared(f"{strange[0]!r} is joined of several columns, and is no level")
+            raise _declared(f"{strange[0]!r} is declared as joined from several columns, but is not a level")
         both = [level for level in self.joined if level in self.prefixes]
         if both:
-            raise _declared(f"level {both[0]!r} is both the beginning of a code and joined of several columns")
+            raise _declared(
+                f"level {both[0]!r} is declared both as a prefix of a code and as joined from several columns"
+            )
         if self.parents is not None and (self.prefixes or self.joined or self.coordinates):
-            raise _declared("a list of areas and their parents has no prefixes, no joined levels and no coordinates")
+            raise _declared("a list of areas and their parents cannot have prefixes, joined levels or coordinates")
         if self.unknown is not None and self.unknown_area is not None:
-            raise _declared("a listed zone and an added area for unknown places exclude each other")
+            raise _declared("declare either a listed zone or an added area for unknown places, not both")
         for name in ("unknown_area", "version"):
             if getattr(self, name) is not None:
                 check_codes([getattr(self, name)], name)
@@ -155,10 +157,10 @@ def read_zones(path: Path) -> pd.DataFrame:
         return table[1:].set_axis(list(table.iloc[0]), axis="columns").reset_index(drop=True)
     except UnicodeDecodeError:
         raise _fault(
-            "OD-FILE-NOT-UTF8", f"{path.name} is not UTF-8 text, but perhaps Windows-1252 or ISO 8859-1"
+            "OD-FILE-NOT-UTF8", f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1"
         ) from None
     except GZIP_ERRORS:
-        raise _fault("OD-FILE-UNREADABLE", f"{path.name} is not a whole gzip file") from None
+        raise _fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file") from None
     except (ValueError, pa.ArrowException) as error:
         raise _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table", str(error)) from None
 

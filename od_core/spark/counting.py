@@ -193,7 +193,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
         raise OdError(
             _TASK_FAILED,
             "a task of Spark could not write the counts of its part",
-            next_step="read the newest file in errors of the confidential store, then run the release again",
+            next_step="read the newest file in the errors folder of the confidential store, then run the release again",
         )
     files, tally = [], Tally()
     for name in summaries:
@@ -229,6 +229,6 @@ def _spark_errors_stay_inside() -> Iterator[None]:
         raise OdError(
             "OD-SPARK-FAILED",
             "Spark cannot read or count the records",
-            next_step="see that the source is there and may be read, and that executors have this package installed",
+            next_step="check that the source exists and is readable, and that the executors have this package",
             confidential_detail=str(error),
         ) from None

@@ -101,7 +101,7 @@ class SparkQuery:
 
         code, found, kind = self._column(name)
         if kind != _TEXT:
-            message = f"column {found!r} holds {base_name(kind)}; zone codes are text, of no collation"
+            message = f"column {found!r} holds {base_name(kind)}; zone codes must be text without a collation"
             raise _fault("OD-TRIPS-NOT-TEXT", message)
         if geography.unknown is None:
             return code
@@ -125,7 +125,9 @@ class SparkQuery:
         elif kind in ("date", "timestamp_ntz"):
             day = column.try_cast("date")
         else:
-            next_step = "say in which time_zone days begin, or give local times" if kind == "timestamp" else _CORRECT
+            next_step = (
+                "declare the time_zone in which days begin, or give local times" if kind == "timestamp" else _CORRECT
+            )
             message = f"column {found!r} holds {base_name(kind)}, not dates or local times without a zone"
             raise _fault("OD-TRIPS-DATE", message, next_step)
         return (day >= F.lit(period.first)) & (day < F.lit(period.end))

@@ -139,8 +139,8 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
     if not remote and SparkSession.getActiveSession() is not None:
         raise OdError(
             "OD-SPARK-SESSION",
-            "this process has a session of Spark already, with settings of its own",
-            next_step="stop it, or hand it to SparkWorkers",
+            "this process already has a Spark session with other settings",
+            next_step="stop that session, or pass it to SparkWorkers",
         )
     try:
         if remote:
@@ -152,8 +152,8 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
             "OD-SPARK-SESSION",
-            f"no session of Spark at {address.partition(';')[0]}",  # what follows may be a token
-            next_step="see that it runs and is reached; a master needs Java 17 or later on this machine",
+            f"cannot open a Spark session at {address.partition(';')[0]}",  # what follows may be a token
+            next_step="check that Spark runs and is reachable; a master needs Java 17 or later on this machine",
             confidential_detail=f"{type(error).__name__}: {error}",
         ) from None
 
@@ -186,13 +186,13 @@ def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
     if (setting("spark.speculation") or "false").lower() != "false":
         raise OdError(
             "OD-SPARK-SPECULATION",
-            "this session starts tasks a second time while the first still runs",
+            "this session starts a task a second time while the first attempt still runs",
             next_step="set spark.speculation to false for the application or cluster",
         )
     if (attempts := _attempts(setting)) > 1:
         raise OdError(
             "OD-SPARK-RETRIES",
-            f"this session tries a task that failed again, up to {attempts} times in all",
+            f"this session retries a failed task, up to {attempts} attempts in total",
             next_step="set spark.task.maxFailures to 1 for the application or cluster",
         )
 

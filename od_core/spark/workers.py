@@ -91,8 +91,8 @@ def _outcome(task: Task, descriptor: str) -> pa.Scalar:
 def _failed_job(detail: str) -> OdError:
     return OdError(
         "OD-SPARK-JOB",
-        "Spark did not bring the job to its end",
-        next_step="see that every executor has this package installed and reaches the store, then run it again",
-        spent="what was set aside before stays charged; what was kept is kept",
+        "Spark did not complete the job",
+        next_step="check that every executor has this package and reaches the store, then run the job again",
+        spent="budget reserved earlier stays charged; stored measurements are kept",
         confidential_detail=detail,
     )

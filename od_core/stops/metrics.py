@@ -54,7 +54,7 @@ def evaluate_stops(
     sizes = [int(last) + 1 for last in upper.max(axis=0)]
     queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
     if not len(queries):
-        raise _fault("there is no query to take the mean error of")
+        raise _fault("the mean error needs at least one query")
     floors = headline_floors(len(cells)) if floors is None else floors
     true, index = true_answers(cells, queries), BoxIndex.of(lower, upper)
     answered = {name: index.answers(boxes[name].to_numpy(), queries) for name in ("noisy", "count")}
@@ -82,7 +82,7 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
         OdError: The floor is not above 0.
     """
     if not floor > 0:
-        raise _fault("a floor is above 0")
+        raise _fault("the floor must be above 0")
     return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))
 
 
@@ -104,7 +104,7 @@ def _checked_points(points: ArrayLike, sizes: Sequence[int]) -> Points:
     if not is_shaped or (cells < 0).any() or (cells >= np.array(sizes)).any():
         raise OdError(
             "OD-STOPS-POINTS",
-            f"trips are not cells of the space of the release, {' x '.join(map(str, sizes))}",
+            f"the trips are not cells of the space of the release, {' x '.join(map(str, sizes))}",
             next_step="give the trips that were released",
         )
     return np.ascontiguousarray(cells, dtype=np.int32)

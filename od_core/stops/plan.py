@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 
-from od_core.errors import OdError
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, SpentDirectly
+from od_core.privacy.budget import Budget
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
+from od_core.privacy.plan import Plan, Step, plan_defect
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid
-from od_core.stops.mechanisms import mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.mechanism import StopsMechanism
 
 
 @dataclass(frozen=True)
-class StopsStep:
+class StopsStep(Step):
     """The draw of the whole tree of boxes. Every path through the tree costs epsilon, and a trip is on one path only.
 
     Attributes:
+        level: 1; there is no other step.
         sensitivity: largest total change of the counts of one depth by a trip.
         epsilon: the charge, exact.
         scales: scales of the noise that is drawn for all trips alike, by purpose; see
@@ -38,33 +37,28 @@ class StopsStep:
     scales: tuple[tuple[str, Fraction], ...]
 
     @property
-    def level(self) -> int:
-        """Number of the step in the release; there is no other."""
-        return 1
-
-    @property
     def charge(self) -> Charge:
-        """Charge that the ledger reserves for the draw."""
+        """See :attr:`od_core.privacy.plan.Step.charge`."""
         return Charge(epsilon=self.epsilon)
 
     @property
-    def widest(self) -> Fraction:
+    def largest_variance(self) -> Fraction:
         """Upper bound of the variance of the noise that is drawn for all trips alike."""
         return 2 * max(scale for _, scale in self.scales) ** 2
 
     @property
-    def law(self) -> dict[str, int | str]:
-        """Distribution of the noise, as public facts ready for JSON."""
+    def noise_facts(self) -> dict[str, int | str]:
+        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
         return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
 
 
 @dataclass(frozen=True, eq=False)
-class StopsPlan:
+class StopsPlan(Plan):
     """The single step of a release, with the public facts that determine it.
 
     Attributes:
         grid, unit, budget, mechanism: see :func:`plan_stops`.
-        step: the single draw.
+        steps: the single draw.
         map: map of the grid; None if the dimensions are not places on a map.
         acceptance: see :func:`plan_stops`.
 
@@ -76,57 +70,30 @@ class StopsPlan:
     unit: PrivacyUnit
     budget: Budget
     mechanism: StopsMechanism
-    step: StopsStep
+    steps: tuple[StopsStep, ...]
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
     def __post_init__(self) -> None:
-        if self.budget.epsilon is None or self.step != _step(self.unit, self.budget.epsilon, self.mechanism):
-            raise _defect("the step is not that of the unit, the budget and the mechanism")
+        if self.budget.epsilon is None or self.steps != (_step(self.unit, self.budget.epsilon, self.mechanism),):
+            raise plan_defect("the step does not match the unit, the budget and the mechanism")
 
     @property
-    def steps(self) -> tuple[StopsStep, ...]:
+    def step(self) -> StopsStep:
         """The single step."""
-        return (self.step,)
-
-    @property
-    def spent(self) -> SpentDirectly:
-        """Privacy loss of a release that is drawn once."""
-        return self.spent_on((self.step.charge.as_rho,))
-
-    @property
-    def charge(self) -> Charge:
-        """See :attr:`od_core.ledger.protocols.Planned.charge`."""
-        return self.step.charge
-
-    def spent_on(self, levels: tuple[Fraction, ...]) -> SpentDirectly:
-        """Return what was spent, given the rho charged to the step over all its draws, lost draws included."""
-        (rho,) = levels
-        return SpentDirectly(levels, Fraction(0), promise=rho / self.step.charge.as_rho * self.step.epsilon)
+        return self.steps[0]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the scales of the noise that is drawn for all trips alike, one row per purpose."""
         return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
 
-    def facts(self) -> dict[str, Any]:
-        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
+    def _own_facts(self) -> dict[str, Any]:
         return {
-            "unit": self.unit.kind,
-            "neighbours": self.unit.neighbours,
-            "acceptance": self.acceptance.facts(),
-            "mechanism": self.mechanism.name,
-            "mechanism_options": self.mechanism.options,
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
             "grid": list(self.grid.sizes),
             **({} if self.map is None else {"map": self.map.facts()}),
-            "steps": [{"level": self.step.level, **self.step.law, "epsilon": str(self.step.epsilon)}],
         }
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the facts."""
-        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
 
 def plan_stops(
@@ -160,15 +127,15 @@ def plan_stops(
     on_map = grid if isinstance(grid, MapGrid) else None
     of_space = grid.grid if isinstance(grid, MapGrid) else grid
     space = of_space if isinstance(of_space, Grid) else Grid(of_space)
-    used = mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
+    used = MECHANISMS.make(mechanism)
     used.refuse(space)
-    return StopsPlan(space, unit, budget, used, _step(unit, epsilon, used), on_map, acceptance)
+    return StopsPlan(space, unit, budget, used, (_step(unit, epsilon, used),), on_map, acceptance)
 
 
 def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> StopsStep:
     """Return the single draw of a mechanism. Raises OdError if its noise would cost more than its charge."""
     sensitivity = _sensitivity(unit)
-    return StopsStep(sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
+    return StopsStep(1, sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
 
 
 def _sensitivity(unit: PrivacyUnit) -> int:
@@ -177,7 +144,3 @@ def _sensitivity(unit: PrivacyUnit) -> int:
     A trip that is replaced leaves one box and enters another.
     """
     return 2 if unit.neighbours == "bounded" else 1
-
-
-def _defect(message: str) -> OdError:
-    return OdError("OD-PLAN-INVALID", message, next_step="make plans with plan_stops; if you did, report this")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,72 +12,173 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_core.errors import OdError
-from od_core.ledger.measurements import NoisyVector
-from od_core.ledger.release_key import ReleaseKey
+from od_core.geography.geography import Geography
+from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.noise.sources import NoiseSource
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.plan import Step
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.certificate import pure_sentences
 from od_core.publication.columns import boxes_table
-from od_core.publication.database import Contents, differing_entry, differing_tables, release_facts, store
-from od_core.publication.kind import BundleFile, Kind, Look
+from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markdown import in_markdown
-from od_core.publication.tables import public_files
+from od_core.publication.markup import Markup
+from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
+from od_core.publication.tables import BundleFile, public_files
 from od_core.stops.geometry.boxes import fill_the_grid
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid
-from od_core.stops.mechanisms import mechanism_named
-from od_core.stops.plan import StopsPlan, plan_stops
-from od_core.stops.release import StopsRelease, estimated, flat_boxes
+from od_core.stops.mechanisms import MECHANISMS
+from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
+from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
 from od_core.stops.report import stops_pictures, stops_report
+from od_core.stops.staging import StagedStops
+from od_core.stops.trajectories import Trajectories
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS stops_releases (
+    release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
+    neighbours VARCHAR, epsilon DOUBLE, trips BIGINT, grid BIGINT[], measured_at VARCHAR, certificate VARCHAR);
+CREATE TABLE IF NOT EXISTS stops_boxes (
+    release VARCHAR, lower INTEGER[], upper INTEGER[], "count" BIGINT, noisy BIGINT);
+"""
 
 
-def stops_facts(release: StopsRelease) -> dict[str, Any]:
-    """Return the facts of a certificate that only trips with stops have."""
-    step = release.plan.step
-    return {
-        "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
-        "levels": [
-            {
-                "level": step.level,
-                "sensitivity": step.sensitivity,
-                "epsilon_exact": str(step.epsilon),
-                "scales": {name: float_above(scale) for name, scale in step.scales},
-                "measured_cells": len(release.measured),
-            }
-        ],
-        "invariants": ["the grid"],
-    }
+class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
+    """Trips with stops, whose counts are computed again from the boxes as drawn whenever they are read."""
 
+    contents = "boxes"
+    format = "od-release stops certificate 1"
+    schema = _SCHEMA
+    facts_table = "stops_releases"
+    staging = StagedStops
 
-def stops_sentences(plan: StopsPlan, spent: Spent) -> dict[str, str]:
-    """Return what is protected, against whom, and what is not, in sentences whose numbers are rounded up."""
-    return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
+    def facts(self, release: StopsRelease) -> dict[str, Any]:
+        """See :meth:`od_core.publication.kind.Kind.facts`."""
+        step = release.plan.step
+        return {
+            "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
+            "levels": [
+                {
+                    "level": step.level,
+                    "sensitivity": step.sensitivity,
+                    "epsilon_exact": str(step.epsilon),
+                    "scales": {name: float_above(scale) for name, scale in step.scales},
+                    "measured_cells": len(release.measured),
+                }
+            ],
+            "invariants": ["the grid"],
+        }
 
+    def guarantee(self, plan: StopsPlan, spent: Spent) -> dict[str, str]:
+        """See :meth:`od_core.publication.kind.Kind.guarantee`."""
+        return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
 
-def stops_files(release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
-    """Return the files of the boxes, with a GeoJSON file if the grid is a map."""
-    on_map = release.plan.map
-    table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
-    files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
-    if on_map is None:
-        return files
-    name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
-    return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map))]
+    def summary(self, release: StopsRelease) -> pd.DataFrame:
+        """Return the boxes, the trips, and the noise of each kind of measurement."""
+        boxes, plan = release.measured, release.plan
+        sides = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
+        return pd.DataFrame(
+            [
+                {
+                    "level": plan.step.level,
+                    "dimensions": plan.grid.dimensions,
+                    "boxes": len(boxes),
+                    "boxes_with_trips": int((release.counts > 0).sum()),
+                    "trips": int(release.counts.sum()),
+                    "median_cells_of_a_box": float(np.median(sides)),
+                    **{f"scale_of_{name}": round(float(scale), 3) for name, scale in plan.step.scales},
+                }
+            ]
+        )
 
+    def files(self, release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
+        """Return the files of the boxes, with a GeoJSON file if the grid is a map."""
+        on_map = release.plan.map
+        table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
+        files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
+        if on_map is None:
+            return files
+        name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
+        return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map))]
 
-def stops_notes(release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
-    """Return what a user of the files must know, apart from their columns."""
-    if (on_map := release.plan.map) is None:
+    def notes(self, release: StopsRelease, _certificate: dict[str, Any]) -> list[str]:
+        """See :meth:`od_core.publication.kind.Kind.notes`."""
+        if (on_map := release.plan.map) is None:
+            return []
+        return [
+            f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to"
+            f" {on_map.north} degrees of latitude, each divided into {on_map.side:,} cells of equal width. Each"
+            " trip has the"
+            f" places {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first"
+            " degree."
+        ]
+
+    def report(self, release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
+        """See :meth:`od_core.publication.kind.Kind.report`."""
+        return stops_report(release, certificate, context)
+
+    def pictures(self, release: StopsRelease, certificate: dict[str, Any]) -> Mapping[str, Markup]:
+        """See :meth:`od_core.publication.kind.Kind.pictures`."""
+        return stops_pictures(release, certificate)
+
+    def open(self, bundle: Path) -> StopsRelease:
+        """See :meth:`od_core.publication.kind.Kind.open`."""
+        return open_stops(bundle)
+
+    def measure(
+        self, plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements
+    ) -> Sequence[tuple[Step, NoisyVector]]:
+        """See :meth:`od_core.publication.kind.TableKind.measure`."""
+        return measure_plan(plan, counted, noise, measurements)
+
+    def estimate(
+        self,
+        plan: StopsPlan,
+        measured: Sequence[tuple[StopsStep, NoisyVector]],
+        *,
+        spent: Spent,
+        noise: str | None,
+    ) -> StopsRelease:
+        """See :meth:`od_core.publication.kind.TableKind.estimate`."""
+        return estimated(plan, measured, spent=spent, noise=noise)
+
+    def measured(self, release: StopsRelease) -> list[tuple[Step, NoisyVector]]:
+        """See :meth:`od_core.publication.kind.Kind.measured`."""
+        return [(release.plan.step, flat_boxes(release.measured))]
+
+    def invariants(self, release: StopsRelease) -> Iterator[str]:
+        """Check that the boxes fill the grid, and that the counts are at least 0 and keep the noisy total.
+
+        If the noisy total is negative, the counts sum to 0.
+        """
+        boxes, counts = release.measured, release.counts
+        if not fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
+            yield "the boxes overlap or do not cover the grid"
+        if (counts < 0).any():
+            yield "a count is below 0"
+        if int(counts.sum()) != max(0, int(boxes.noisy.sum())):
+            yield "the counts do not sum to the noisy total"
+
+    def row(self, release: StopsRelease) -> dict[str, Any]:
+        """See :meth:`od_core.publication.kind.Kind.row`."""
+        return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
+
+    def geographies(self, _release: StopsRelease) -> list[Geography]:
+        """Return none: the boxes name no areas."""
         return []
-    return [
-        f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to {on_map.north}"
-        f" degrees of latitude, each cut into {on_map.side:,} cells of one width. Each trip has the places"
-        f" {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first degree."
-    ]
+
+    def tables(self, release: StopsRelease, _certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
+        """See :meth:`od_core.publication.kind.Kind.tables`."""
+        boxes = release.measured
+        lists = {"lower": list(boxes.lower), "upper": list(boxes.upper)}
+        columns = {name: pa.array(values, pa.list_(pa.int32())) for name, values in lists.items()}
+        return {"stops_boxes": pa.table({**columns, "count": release.counts, "noisy": boxes.noisy})}
+
+
+STOPS = StopsKind()
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> None:
@@ -109,25 +209,17 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     Raises:
         OdError: The folder is not a bundle of such a release, or its files do not fit its certificate.
     """
-    folder = Path(bundle)
-    try:
-        stated = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-        boxes = pd.read_parquet(folder / "boxes.parquet")
-    except (OSError, ValueError):
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"{folder.name} is not a whole bundle of trips with stops",
-            next_step="name a published release",
-        ) from None
+    stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
     plan = _plan(stated["plan"])
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
     if [*ends, "count", "noisy"] != list(boxes.columns):
-        raise _changed("boxes")
+        raise changed("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
-    levels = tuple(Fraction(rho) for rho in stated["spent"]["rho_by_level_exact"])
-    release = estimated(plan, NoisyVector.in_memory([flat]), spent=plan.spent_on(levels), noise=stated["noise"])
+    release = estimated(
+        plan, [(plan.step, NoisyVector.in_memory([flat]))], spent=stated_spent(plan, stated), noise=stated["noise"]
+    )
     if not np.array_equal(release.counts, boxes["count"]) or stated["contents"]["boxes"] != len(boxes):
-        raise _changed("boxes")
+        raise changed("boxes")
     return release
 
 
@@ -137,130 +229,8 @@ def _plan(facts: dict[str, Any]) -> StopsPlan:
         Grid(tuple(facts["grid"])) if on_map is None else MapGrid.from_facts(on_map),
         unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
         budget=Budget(facts["epsilon"]),
-        mechanism=mechanism_named(facts["mechanism"], **facts["mechanism_options"]),
+        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
         acceptance=Acceptance.from_facts(facts["acceptance"]),
     )
-    if json.loads(json.dumps(plan.facts())) != facts:
-        raise _changed("plan")
+    refuse_other_plan(plan, facts)
     return plan
-
-
-def _changed(what: str) -> OdError:
-    return OdError(
-        "OD-BUNDLE-CHANGED",
-        f"the published {what} are not those that the certificate describes",
-        next_step="restore the release, or read it with the software that the certificate names",
-    )
-
-
-# The release database.
-
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS stops_releases (
-    release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
-    neighbours VARCHAR, epsilon DOUBLE, trips BIGINT, grid BIGINT[], measured_at VARCHAR, certificate VARCHAR);
-CREATE TABLE IF NOT EXISTS stops_boxes (
-    release VARCHAR, lower INTEGER[], upper INTEGER[], "count" BIGINT, noisy BIGINT);
-"""
-
-
-def store_stops(database: Path, release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-    """Add checked boxes to the database, in one transaction. Adding the same release again changes nothing.
-
-    Raises:
-        OdError: as :func:`od_core.publication.database.store`.
-    """
-    contents = Contents(
-        schema=_SCHEMA,
-        facts_table="stops_releases",
-        facts=_row(release, key, certificate),
-        geographies=(),
-        tables=_tables(release),
-        checks=certificate["checks"],
-    )
-    store(database, key, contents)
-
-
-def differing_stops(
-    database: Path, release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]
-) -> Iterator[str]:
-    """Yield how the database differs from the bundle of a release."""
-    row = _row(release, key, certificate)
-    yield from differing_entry(database, key, "stops_releases", row, certificate["checks"])
-    yield from (f"it holds other {table}" for table in differing_tables(database, key, _tables(release)))
-
-
-def _tables(release: StopsRelease) -> dict[str, pa.Table]:
-    boxes = release.measured
-    lists = {"lower": list(boxes.lower), "upper": list(boxes.upper)}
-    columns = {name: pa.array(values, pa.list_(pa.int32())) for name, values in lists.items()}
-    return {"stops_boxes": pa.table({**columns, "count": release.counts, "noisy": boxes.noisy})}
-
-
-def _row(release: StopsRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a release in the table of releases."""
-    return {
-        **release_facts(release, key, certificate),
-        "trips": int(release.counts.sum()),
-        "grid": list(release.plan.grid.sizes),
-    }
-
-
-# The kind of release.
-
-
-def _made_anew(public: StopsRelease, _stated: dict[str, Any]) -> tuple[StopsRelease, Mapping[str, Look]]:
-    """Return the release unchanged: reading a bundle computes its counts again, and refuses one that differs."""
-    return public, {"invariants": lambda: _invariants(public)}
-
-
-def _invariants(public: StopsRelease) -> Iterator[str]:
-    """Check that the boxes fill the grid, and that the counts are at least 0 and keep the noisy total.
-
-    If the noisy total is negative, the counts sum to 0.
-    """
-    boxes, counts = public.measured, public.counts
-    if not fill_the_grid(boxes.lower, boxes.upper, public.plan.grid):
-        yield "the boxes leave a gap or overlap"
-    if (counts < 0).any():
-        yield "a count is below 0"
-    if int(counts.sum()) != max(0, int(boxes.noisy.sum())):
-        yield "the counts do not sum to the noisy total"
-
-
-def _summary(release: StopsRelease) -> pd.DataFrame:
-    """Return the boxes, the trips, and the noise of each kind of measurement."""
-    boxes, plan = release.measured, release.plan
-    sides = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
-    return pd.DataFrame(
-        [
-            {
-                "level": plan.step.level,
-                "dimensions": plan.grid.dimensions,
-                "boxes": len(boxes),
-                "boxes_with_trips": int((release.counts > 0).sum()),
-                "trips": int(release.counts.sum()),
-                "median_cells_of_a_box": float(np.median(sides)),
-                **{f"scale_of_{name}": round(float(scale), 3) for name, scale in plan.step.scales},
-            }
-        ]
-    )
-
-
-STOPS: Kind[StopsRelease] = Kind(
-    contents="boxes",
-    format="od-release stops certificate 1",
-    guarantee=stops_sentences,
-    summary=_summary,
-    facts=stops_facts,
-    files=stops_files,
-    notes=stops_notes,
-    report=stops_report,
-    pictures=stops_pictures,
-    store=store_stops,
-    open=open_stops,
-    measured=lambda release: [(release.plan.step, flat_boxes(release.measured))],
-    made_anew=_made_anew,
-    stored=differing_stops,
-)

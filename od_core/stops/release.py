@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.charging import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid
@@ -23,33 +24,21 @@ from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.geometry.queries import BoxIndex, Range, checked_ranges, origin_destination
 from od_core.stops.mechanisms.mechanism import Drawn, StopsMechanism
 from od_core.stops.mechanisms.path import Path
-from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.trajectories import Trajectories
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StopsRelease:
+class StopsRelease(PlannedRelease):
     """Released boxes that partition the grid, with their counts.
 
     Attributes:
-        plan: the plan, made before any trip was read.
+        plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         measured: the boxes and their noisy counts, as drawn.
-        spent: what was spent.
-        noise: name of the noise backend; None for a test double, whose release carries no guarantee.
     """
 
     plan: StopsPlan
     measured: Boxes
-    spent: Spent
-    noise: str | None
-
-    def __repr__(self) -> str:
-        return f"StopsRelease({self.plan.mechanism.name}, epsilon {self.plan.budget.epsilon})"
-
-    @property
-    def has_guarantee(self) -> bool:
-        """True if the noise came from a backend of this library."""
-        return self.noise is not None
 
     @cached_property
     def counts(self) -> Counts:
@@ -134,16 +123,23 @@ def release_stops(
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
     trips = points if isinstance(points, Trajectories) else Trajectories.from_cells(points, plan.grid)
     if trips.grid != plan.grid:
-        raise OdError("OD-STOPS-GRID", "the trips are points of another grid", next_step="give the grid of the trips")
-    refuse_too_wide(source, [plan.step.widest])
+        raise OdError("OD-STOPS-GRID", "the trips belong to another grid", next_step="give the grid of the trips")
+    refuse_too_wide(source, [plan.step.largest_variance])
     charged = charged_to(ledger, release_id, source)
     return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
     """Draw the boxes, at most once, and return the release."""
-    measured = measurements.once(plan.step, partial(measure, plan, trips, noise))
+    measured = measure_plan(plan, trips, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+
+
+def measure_plan(
+    plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements
+) -> list[tuple[StopsStep, NoisyVector]]:
+    """Draw the boxes, at most once. The trips are confidential, the result is public."""
+    return [(plan.step, measurements.once(plan.step, partial(measure, plan, trips, noise)))]
 
 
 def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
@@ -176,34 +172,36 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         raise OdError(
             "OD-STOPS-CHARGE",
-            f"a path of {plan.mechanism.name} has not spent epsilon {plan.step.epsilon}, all of it and no more",
+            f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}",
             next_step="report this defect",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
 
 
-def estimated(plan: StopsPlan, measured: NoisyVector, *, spent: Spent, noise: str | None) -> StopsRelease:
+def estimated(
+    plan: StopsPlan, measured: Sequence[tuple[StopsStep, NoisyVector]], *, spent: Spent, noise: str | None
+) -> StopsRelease:
     """Return the release of a plan that is measured, a function of public values alone.
 
     Raises:
         OdError: The values are not boxes of the grid.
     """
-    dimensions = plan.grid.dimensions
-    if len(measured) == 0 or len(measured) % (2 * dimensions + 1):
+    ((_, noisy),), dimensions = measured, plan.grid.dimensions
+    if len(noisy) == 0 or len(noisy) % (2 * dimensions + 1):
         raise _no_boxes()
-    values = measured.values().reshape(-1, 2 * dimensions + 1)
+    values = noisy.values().reshape(-1, 2 * dimensions + 1)
     if (values[:, dimensions : 2 * dimensions] >= plan.grid.sizes).any():
         raise _no_boxes()
     lower, upper = (np.ascontiguousarray(part, dtype=np.int32) for part in np.hsplit(values[:, :-1], 2))
-    return StopsRelease(plan, Boxes(lower, upper, values[:, -1].copy()), spent, noise)
+    return StopsRelease(plan, spent, noise, Boxes(lower, upper, values[:, -1].copy()))
 
 
 def _no_boxes() -> OdError:
     return OdError(
         "OD-STOPS-BOXES",
-        "the measurement is no list of boxes of this grid",
-        next_step="read it with the plan that it was made with",
-        spent="what was set aside before stays charged",
+        "the measurement is not a list of boxes of this grid",
+        next_step="read it with the plan of its release",
+        spent=STAYS_CHARGED,
     )
 
 
@@ -232,9 +230,9 @@ def whole_counts(noisy: Counts) -> Counts:
     if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _LIMIT:
         raise OdError(
             "OD-STOPS-OVERFLOW",
-            "the noisy counts sum to more than 64-bit arithmetic holds",
+            "the sum of the noisy counts exceeds 64-bit arithmetic",
             next_step="raise epsilon",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
     counts = np.maximum(noisy, 0)
     excess = int(counts.sum()) - int(noisy.sum())  # more than the sum of the counts if the total is negative

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     SHADES,
@@ -21,6 +20,7 @@ from od_core.publication.html.report_page import (
     rounded,
     table,
 )
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 from od_core.stops.geometry.boxes import Bounds
 from od_core.stops.geometry.map_grid import MapGrid
@@ -35,15 +35,15 @@ _PIXELS = 64
 _WIDTH, _PIECE = 480, 1 << 16
 
 
-def stops_report(release: StopsRelease, certificate: dict[str, Any], around: Circumstances[StopsRelease]) -> str:
+def stops_report(release: StopsRelease, certificate: dict[str, Any], context: ReleaseContext[StopsRelease]) -> str:
     """Return the report as HTML; see ``Kind.report``."""
     grid, on_map = release.plan.grid, release.plan.map
     sections = [
         ("What is protected", protected(certificate)),
-        *([("Where trips are", _maps(release, on_map))] if on_map is not None else []),
+        *([("Locations of trips", _maps(release, on_map))] if on_map is not None else []),
         ("The largest boxes", _largest(release)),
-        ("Error to expect", _errors(release)),
-        *common_sections(certificate, around),
+        ("Expected error", _errors(release)),
+        *common_sections(certificate, context),
     ]
     figures: list[tuple[str, object]] = [
         ("trips", number(release.counts.sum())),
@@ -104,9 +104,9 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
     ]
     return joined(
         paragraph(
-            "Every box of the release lies in all places of a trip at once. Here its trips are spread evenly over its"
-            f" part of each map, and summed by its {number(pixels)} \u00d7 {number(pixels)} fields: the darker"
-            " a field, the more trips. North is up; no coast or border is drawn."
+            "Every box of the release covers a range of each place of a trip. Here, the trips of a box are spread"
+            f" evenly over its part of each map and summed in {number(pixels)} \u00d7 {number(pixels)} fields. A"
+            " darker field has more trips. North is up; the map has no coast or border."
         ),
         element("div", *figures, class_="maps"),
         _scale(densities).key("trips"),
@@ -210,10 +210,10 @@ def _errors(release: StopsRelease) -> Markup:
     ]
     return joined(
         paragraph(
-            "The noise of each measurement, from the plan alone; nothing here was found by comparing this release with"
-            " its input. A range of the map that cuts a box takes the same part of its trips as of its space, which is"
-            " a further error."
+            "The noise of each measurement, computed from the plan, not by comparing this release with its input. A"
+            " range of the map that cuts a box counts the trips of the box in proportion to the part of the box in"
+            " the range, which adds a further error."
         ),
-        table("Noise that is drawn, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
-        paragraph("How errors of range queries were measured: see docs/explanation/stops.md of od-release.", note=True),
+        table("Noise, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
+        paragraph("For measured errors of range queries, see docs/explanation/stops.md of od-release.", note=True),
     )

@@ -1,43 +1,32 @@
-"""Keep the files of a release of trips with stops between its steps, in its confidential folder."""
+"""Keep the cells of the trips and the boxes of a release of trips with stops between its steps."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.files.durable import write_durably
-from od_core.flows.staging import StagedFiles
-from od_core.stops.geometry.grid import Grid
+from od_core.ledger.staged_files import StagedTable
+from od_core.stops.plan import StopsPlan
 from od_core.stops.release import StopsRelease
 from od_core.stops.trajectories import Trajectories
 
-_POINTS, _BOXES = "points", "boxes"
 
-
-class StagedStops(StagedFiles):
+class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
     """True cells of the trips, and unpublished boxes, of one release."""
 
-    def save_trips(self, trips: Trajectories) -> None:
-        """Keep the cells of all trips, one column per dimension."""
-        columns = {f"cell_{i + 1}": trips.points[:, i] for i in range(trips.grid.dimensions)}
-        path = self.folder / f"{_POINTS}.parquet"
-        write_durably(path, lambda file: pq.write_table(pa.table(columns), file))
+    counted_name = "points"
+    table_name = "boxes"
 
-    def trips(self, grid: Grid) -> Trajectories:
-        """Return the cells of all trips. Raises OdError if they are absent."""
-        columns = [np.asarray(column) for column in pq.read_table(self.path(_POINTS)).columns]
-        return Trajectories(np.column_stack(columns), grid)
+    def counted(self, plan: StopsPlan) -> Trajectories:
+        """Return the cells of all trips; see :meth:`StagedTable.counted`."""
+        columns = [np.asarray(column) for column in pq.read_table(self.path(self.counted_name)).columns]
+        return Trajectories(np.column_stack(columns), plan.grid)
 
-    def save_boxes(self, release: StopsRelease) -> Path:
-        """Keep the boxes with their counts as they will be published, and return their file."""
-        path = self.folder / f"{_BOXES}.parquet"
-        table = pa.Table.from_pandas(release.boxes, preserve_index=False)
-        write_durably(path, lambda file: pq.write_table(table, file))
-        return path
+    def counted_table(self, counted: Trajectories) -> pa.Table:
+        """Return one row per trip and one column per dimension; see :meth:`StagedTable.counted_table`."""
+        return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
 
-    def boxes(self) -> pa.Table:
-        """Return the boxes as stored. Raises OdError if they are absent."""
-        return pq.read_table(self.path(_BOXES))
+    def table_of(self, release: StopsRelease) -> pa.Table:
+        """Return the boxes with their counts as they will be published; see :meth:`StagedTable.table_of`."""
+        return pa.Table.from_pandas(release.boxes, preserve_index=False)

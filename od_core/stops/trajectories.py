@@ -49,7 +49,7 @@ class Trajectories:
         return len(self.points)
 
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """Yield the sorted cells, for any order of the trips; see :class:`od_core.ledger.protocols.Counted`."""
+        """Yield the sorted cells, for any order of the trips; see :class:`od_core.ledger.identity.Counted`."""
         words = keys(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]
@@ -68,7 +68,7 @@ class Trajectories:
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not np.issubdtype(table.dtype, np.integer):
-            raise _fault("OD-STOPS-CELL", "a cell is missing or is no whole number")
+            raise _fault("OD-STOPS-CELL", "a cell is missing or is not a whole number")
         if not _on_grid(table, grid):
             raise _off_grid()
         return cls(np.ascontiguousarray(table, dtype=np.int32), grid)
@@ -91,12 +91,12 @@ class Trajectories:
         limits = np.array(bounds, dtype=np.float64)
         one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
         if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
-            raise _fault("OD-STOPS-BOUNDS", "there is not one pair of bounds, ascending, for each dimension")
+            raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
         table = _table(coordinates, grid)
         if len(table) == 0:
             return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
-            raise _fault("OD-STOPS-COORDINATE", "a coordinate is no number")
+            raise _fault("OD-STOPS-COORDINATE", "a coordinate is not a number")
         values = table.astype(np.float64)
         if not np.isfinite(values).all():
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
@@ -122,9 +122,11 @@ class Trajectories:
         """
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
         if not number or len(number) < len(zones):
-            raise _fault("OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has one that is no text")
+            raise _fault(
+                "OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has a zone that is not text"
+            )
         if not len(trips.columns):
-            raise _fault("OD-STOPS-DIMENSIONS", "trips need one column a place")
+            raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
         numbered = trips.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
@@ -165,7 +167,7 @@ def _on_grid(points: NDArray[np.generic], grid: Grid) -> bool:
 
 
 def _dimensions(grid: Grid) -> OdError:
-    return _fault("OD-STOPS-DIMENSIONS", f"trips are not rows of {grid.dimensions} whole numbers, one a dimension")
+    return _fault("OD-STOPS-DIMENSIONS", f"trips must be rows of {grid.dimensions} whole numbers, one per dimension")
 
 
 def _off_grid() -> OdError:

@@ -80,7 +80,7 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
 def test_too_many_boxes_are_a_dash_or_a_star(label, monkeypatch):
     monkeypatch.setattr(equal_grid, "MAX_BOXES", 50)
     rows = errors(CASE, "0.1", BY_LABEL[label], 2, small=True)
-    assert all("50 is the most" in row["refused"] for row in rows)
+    assert all("at most 50 are allowed" in row["refused"] for row in rows)
     assert all(row["whole_one"] is None for row in rows)
     assert all((row["noisy_one"] is None) == (label == "mkm") for row in rows)
     text = markdown({"scale": [], "errors": rows})

@@ -15,12 +15,12 @@ REPORT = (
     "differentially private",
     "The largest flows",
     "90 % interval",
-    "Between the upper areas",
+    "Flows between large areas",
     "Where the largest flows go",
-    "Error to expect, by level",
+    "Expected error by level",
     "No earlier period",
     "blocking checks passed",
-    "What was spent, and what is left",
+    "Spent and remaining budget",
     "How to cite",
 )
 

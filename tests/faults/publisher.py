@@ -14,7 +14,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from od_core.publication import database as store
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.context import circumstances
+from od_core.publication.context import context_of
 from tests.faults.worker import R1, die, released
 from tests.od_core.ledger.ledger_rows import FLOWS
 
@@ -78,8 +78,8 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             [CheckResult("flows", "sum to n", True)],
             record=ledger.record(key),
         )
-        around = circumstances(FLOW_KIND, ledger, key, "commuters", folder / "releases")
-        report = FLOW_KIND.report(release, facts, around)
+        context = context_of(FLOW_KIND, ledger, key, "commuters", folder / "releases")
+        report = FLOW_KIND.report(release, facts, context)
         with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place):
             reached("before the store")
             database.store_release(folder / "release.duckdb", release, key, facts)

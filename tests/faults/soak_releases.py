@@ -35,7 +35,7 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.context import circumstances
+from od_core.publication.context import context_of
 from od_core.published.verification import Published
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.trip_counts import count_trips
@@ -133,7 +133,7 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
     )
     published = ledger.published_certificate(key)
     facts = as_published(facts, place.bundle, published)
-    report = published_as.report(release, facts, circumstances(published_as, ledger, key, kind, place.releases))
+    report = published_as.report(release, facts, context_of(published_as, ledger, key, kind, place.releases))
     with staged_folder(
         lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle, published
     ):
@@ -152,7 +152,7 @@ def published_place(root: Path, kind: str, period: str, ledger: Ledger) -> Publi
 def marked(seed: str) -> None:
     """From now on every draw is marked in the log, and the noise of the tables follows from a seed.
 
-    ``draw 3`` and ``drawn 3`` stand around the draw of level 3, of a part ``3.1``; ``DRAWING 3`` and ``MEASURED 3``
+    ``draw 3`` and ``drawn 3`` stand context the draw of level 3, of a part ``3.1``; ``DRAWING 3`` and ``MEASURED 3``
     follow on entries of the ledger; ``noise`` stands at each request for random bits.
     """
 

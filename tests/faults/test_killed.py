@@ -47,7 +47,7 @@ def test_a_lost_draw_that_the_cap_does_not_allow_again_stays_lost(tmp_path, star
     for _ in range(2):
         with pytest.raises(OdError, match="OD-LEDGER-CAP: drawing a lost level again") as refused:
             released(Ledger(ledger.path))
-        assert "0 is left" in str(refused.value)
+        assert "0 remains" in str(refused.value)
         assert (rows(ledger.path), measurement_files(tmp_path), drawn(tmp_path)) == (before, files, draws)
     declare(tmp_path, RHO + LEVEL_RHO, "one draw more after a power cut")
     assert_resumed(tmp_path, monkeypatch, lost=1)

@@ -183,9 +183,9 @@ def test_a_killed_process_loses_the_draw_and_ends_the_others(when, victim, start
             ask(worker, *what)
 
     monkeypatch.setattr(opendp_processes._Worker, "ask", kill_and_ask)
-    with pytest.raises(OdError, match=r"OD-NOISE-LOST.*ended before it was done: the draw is lost") as error:
+    with pytest.raises(OdError, match=r"OD-NOISE-LOST.*ended before it had finished: the draw is lost") as error:
         draw(20 * PIECE)
-    assert error.value.spent == "the level's charge stands"
+    assert error.value.spent == "the level stays charged"
     assert not any(is_alive(process.pid) for process in started)
 
 

@@ -49,8 +49,8 @@ def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project: P
     assert [key.partition("@")[0] for key in json.loads(first.cursor)] == [JANUARY]
     again = look(project, first.cursor)
     assert asked(again) == []
-    assert f"{JANUARY} was asked for" in again.skip_message
-    assert "trips/2001-02/r1 waits: there is no file 2001-02.csv" in again.skip_message
+    assert f"{JANUARY} was requested" in again.skip_message
+    assert "trips/2001-02/r1 is waiting: there is no file 2001-02.csv" in again.skip_message
     project.write_records(records().assign(origin="Z99"))
     os.utime(project.root / "2001-01.csv", (1, 1))  # another time of writing
     better = look(project, again.cursor)
@@ -65,7 +65,7 @@ def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(proj
     assert project.run(period="2001-02").success
     done = look(project)
     assert asked(done) == []
-    assert done.skip_message == "Every period of trips that has ended is published."
+    assert done.skip_message == "Every ended period of trips is published."
     project.write_records(records(1000))
     later = datetime.datetime.now().timestamp() + 10
     os.utime(project.root / "2001-01.csv", (later, later))
@@ -79,7 +79,7 @@ def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(proj
     assert "as revision 2, which is charged again" in failure_text(refused)
     by_hand = look(project, revision=2)
     assert asked(by_hand) == []
-    assert "trips/2001-02/r2, which is charged again, is run by hand" in by_hand.skip_message
+    assert "trips/2001-02/r2 is charged again, so run it by hand" in by_hand.skip_message
 
 
 def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
@@ -88,7 +88,7 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     assert "2001-01.csv changed less than 60 seconds ago" in look(project, arrivals={}).skip_message
     settings = project.component(arrivals={"complete": "{period}.done"}).settings()
     january, soon = Period("2001-01"), datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=61)
-    assert arrival(settings, january, soon).waits == "2001-01.csv is there, 2001-01.done is not"
+    assert arrival(settings, january, soon).waits == "2001-01.csv exists, but 2001-01.done does not"
     marker.touch()
     assert arrival(settings, january, soon).waits is None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -99,7 +99,7 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     with pytest.raises(OdError, match="OD-FILE-INCOMPLETE"):
         hold_to_marker(path, marker)
     refused = project.run(project.component(arrivals={"complete": "{period}.done"}))
-    assert "2001-01.csv is not the file whose SHA-256 2001-01.done states" in failure_text(refused)
+    assert "2001-01.csv does not have the SHA-256 that 2001-01.done states" in failure_text(refused)
 
 
 def test_one_file_of_all_periods_holds_those_that_it_was_written_after(project: Project) -> None:
@@ -115,7 +115,7 @@ def test_one_file_of_all_periods_holds_those_that_it_was_written_after(project: 
 def test_a_tick_releases_waits_and_leaves_what_is_published(project: Project) -> None:
     morning = datetime.datetime(2001, 3, 1, 6, tzinfo=datetime.UTC)
     waits = tick(project, morning)
-    assert waits.skip_message == "trips/2001-02/r1 waits: there is no file 2001-02.csv."
+    assert waits.skip_message == "trips/2001-02/r1 is waiting: there is no file 2001-02.csv."
     project.write_records(records().assign(date="2001-02-03"), "2001-02")
     arrived = tick(project, morning + datetime.timedelta(days=1))
     assert asked(arrived) == ["2001-02"]
@@ -132,7 +132,7 @@ def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(pro
     refused = project.run(project.component(name="others", domain__cap={"rho": "0.02", "reason": "for one release"}))
     assert not refused.success
     assert "OD-LEDGER-CAP" in failure_text(refused)
-    assert "the cap 0.02" in failure_text(refused)
+    assert "a cap of 0.02" in failure_text(refused)
     assert not (project.var / "releases" / "others").exists()
     small = project.group_sizes(privacy__epsilon="0.01", domain__cap={"rho": "0.02", "reason": "for one release"})
     assert project.run(small).success  # it asks for what is left

@@ -23,7 +23,7 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert Path(facts["bundle"]).is_dir()
     again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "0 of 8 levels were drawn now" in " ".join(again.stdout.split())
+    assert "This run drew 0 of 8 levels and read the others back." in " ".join(again.stdout.split())
     rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
     states = {row["release"]: row["state"] for row in rows}
     assert states["us_flights/2001-02/r1"] == "published"
@@ -41,7 +41,7 @@ def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Pa
     assert result.returncode == 1
     lines = [line for line in result.stdout.splitlines() if line.strip()]
     assert lines[0] == "us_flights/2001-02/r1 is not published."
-    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: meets_expectations, which asks:")
+    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: check meets_expectations failed. It requires:")
     assert len(lines) == 2
     assert "QQQQ" not in result.stdout + result.stderr
     assert not (tmp_path / "var" / "ledger.sqlite").exists() or "RESERVED" not in kinds_in_ledger(tmp_path / "var")

@@ -60,7 +60,9 @@ def log(project: Path) -> Iterator[Path]:
 
 
 def test_a_month_is_waited_for_and_released_once_its_file_is_there(project: Path, log: Path) -> None:
-    wait_until(lambda: "trips/2001-01/r1 waits: there is no file 2001-01.csv" in log.read_text(encoding="utf-8"), log)
+    wait_until(
+        lambda: "trips/2001-01/r1 is waiting: there is no file 2001-01.csv" in log.read_text(encoding="utf-8"), log
+    )
     records().to_csv(project / "2001-01.csv", index=False)
     certificate = project / "var" / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
     wait_until(certificate.exists, log)

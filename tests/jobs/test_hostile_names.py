@@ -88,7 +88,7 @@ def test_every_command_prints_names_as_they_are(root: Path, tmp_path: Path) -> N
     assert "published" in said("status")
     assert "1 of 1 releases verified" in said("verify")
     assert "trips" in said("ledger")
-    assert "whole" in said("ledger", "verify")
+    assert "intact" in said("ledger", "verify")
     changes = said("compare", "trips/2001-01/r1", bundle_of_another_month(root / "bundle"))
     assert f"{REGION} to {REGION}" in changes
     assert "[red]" in changes

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_assets.assets import stops as assets
 from od_assets.metadata import ALLOWED
 from od_assets.resources.verify import verified
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.stops import release as release_module
 from od_core.stops.publishing import open_stops
 from od_core.stops.release import StopsRelease
 from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
@@ -63,7 +63,7 @@ def test_a_draw_that_dies_is_charged_twice(mapped: Project, monkeypatch: pytest.
         raise MemoryError
 
     with monkeypatch.context() as context:
-        context.setattr(assets, "measure", dies)
+        context.setattr(release_module, "measure", dies)
         assert not mapped.run(mapped.stops()).success
     assert mapped.run(mapped.stops()).success
     assert Ledger(mapped.var / "ledger.sqlite").draws(KEY, 1) == 2

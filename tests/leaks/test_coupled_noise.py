@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.levels
-import od_assets.assets.stops
 import od_core.group_sizes.release
+import od_core.stops.release
 from od_assets.components import domain
 from od_assets.components.series import Series
 from od_core.group_sizes.groups import Frame, Query
@@ -218,7 +218,7 @@ def test_neighbouring_trips_with_stops_leave_the_same_traces(
         halves = [[0, 0, 0, 0, 7, 15, 15, 15, 5], [8, 0, 0, 0, 15, 15, 15, 15, -2]]
         return [np.array(halves, dtype=np.int64).ravel()]
 
-    monkeypatch.setattr(od_assets.assets.stops, "measure", injected_boxes)
+    monkeypatch.setattr(od_core.stops.release, "measure", injected_boxes)
     degrees = ZONES.assign(longitude=range(6), latitude=range(6))
     monkeypatch.setattr(f"{__name__}.ZONES", degrees)
     changes = {**DOMAINS[protected], "trips__columns": {"places": ["origin", "destination"], "date": "date"}}

@@ -22,6 +22,7 @@ import od_assets.components.od_release
 import od_assets.engines.steps
 from od_assets.cli.input_checks import inspected
 from od_assets.resources.notice_channels import Failed, Published
+from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -108,7 +109,7 @@ def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
     assert not refused.success
     assert found() == []
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.resources.warehouse.estimated", quoting)
+        context.setattr("od_core.group_sizes.publishing.estimated", quoting)
         kept_project.write_records(planted().drop(columns="trips"))
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(kept_project.group_sizes()))
     assert found() == []
@@ -123,7 +124,7 @@ def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
     stops = kept_project.stops(trips__columns={"places": ["origin", "destination"], "date": "date"})
     kept_project.write_records(planted().drop(columns="trips"))
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.assets.stops.place_records", quoting)
+        context.setattr("od_assets.series.stops_settings.place_records", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(stops))
     assert found() == []
     assert kept_project.run(stops).success
@@ -233,7 +234,7 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
         [finding] = inspected(component.settings(), "2001-01")
-        assert finding.fault == "it would be refused"
+        assert finding.fault == "the input would be refused"
         print(finding)
         assert found() == [], name
 
@@ -263,7 +264,7 @@ FAILING = [
     "od_assets.assets.loading.load_records",
     "od_assets.checks.asset_checks.records_meet_expectations",
     "od_assets.engines.steps.count_records",
-    "od_assets.resources.warehouse.begin_release",
+    "od_assets.resources.release_work.begin_release",
     "od_core.noise.opendp.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
     "od_assets.assets.levels.refine",
@@ -309,7 +310,7 @@ def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, fo
 
     @dg.asset(key=sound.key, partitions_def=partitions)
     def raw_trips(context, warehouse: Warehouse):  # without a type of what it returns, as the defect needs
-        target = warehouse.staged(settings.key(context.partition_key)).records
+        target = FlowWork(warehouse, settings, settings.key(context.partition_key)).staged.records
         load_records(settings.records_path("2001-01"), settings.columns, context.partition_key, target)
         return pd.read_parquet(target)
 

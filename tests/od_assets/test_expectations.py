@@ -15,6 +15,7 @@ import pytest
 
 from od_assets.checks.asset_checks import record_checks
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.lock import exclusive
 
@@ -29,7 +30,7 @@ CANARY = "CANARY77Q"
 def met(tmp_path: Path) -> Callable[..., dict[str, bool]]:
     """What is met by records; beside them nothing is left but the pages, which show no value."""
 
-    def look(frame: pd.DataFrame, threshold: Fraction = Fraction(1, 1000)) -> dict[str, bool]:
+    def count_violations(frame: pd.DataFrame, threshold: Fraction = Fraction(1, 1000)) -> dict[str, bool]:
         frame.to_parquet(tmp_path / "raw_trips.parquet", index=False)
         outcome = records_meet_expectations(tmp_path / "raw_trips.parquet", LISTED, threshold, tmp_path / "docs")
         assert {path.name for path in tmp_path.iterdir()} == {"raw_trips.parquet", "docs"}
@@ -38,7 +39,7 @@ def met(tmp_path: Path) -> Callable[..., dict[str, bool]]:
         assert not [page for page in pages if CANARY in page.read_text(encoding="utf-8")]
         return outcome
 
-    return look
+    return count_violations
 
 
 def loaded(number: int = 2000) -> pd.DataFrame:
@@ -126,7 +127,7 @@ def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> 
     look_now, found = record_checks(settings).look, list[dict[str, int]]()
     look_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
     look = threading.Thread(target=lambda: found.append(look_now(warehouse, "2001-01")))
-    with exclusive(warehouse.staged(settings.key("2001-01")).data_docs):
+    with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
         look.start()
         look.join(timeout=1.5)
         assert look.is_alive()
@@ -141,11 +142,11 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
     """Looked at before every step that Python takes with files: a kill may come between any two of them."""
     settings, warehouse = project.component().settings(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
-    docs = warehouse.staged(settings.key("2001-01")).data_docs
+    docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     shutil.rmtree(docs)  # of the check that has run
     seen, readable = set[Path](), set[Path]()
 
-    def look(event: str, _arguments: object) -> None:
+    def count_violations(event: str, _arguments: object) -> None:
         if event in FILES_CHANGE and docs.exists():
             for path in (docs, *docs.rglob("*")):
                 seen.add(path)
@@ -154,9 +155,9 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 
     umask = os.umask(0)
     try:
-        with audited(look):
-            assert record_checks(settings).look(warehouse, "2001-01") == {"meets_expectations": 0}
-        look("open", ())
+        with audited(count_violations):
+            assert record_checks(settings).count_violations(warehouse, "2001-01") == {"meets_expectations": 0}
+        count_violations("open", ())
     finally:
         os.umask(umask)
     assert len([path for path in seen if path.suffix == ".html"]) == 3
@@ -166,9 +167,9 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:
     settings, warehouse = project.component().settings(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
-    docs = warehouse.staged(settings.key("2001-01")).data_docs
+    docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     for path in (docs, *docs.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    record_checks(settings).look(warehouse, "2001-01")
+    record_checks(settings).count_violations(warehouse, "2001-01")
     assert {stat.S_IMODE(path.stat().st_mode) for path in docs.rglob("*") if path.is_file()} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.rglob("*")) if path.is_dir()} == {0o700}

@@ -72,7 +72,7 @@ def test_each_published_release_is_said_once_whatever_was_there_before(project: 
     reported(project, "2001-01", 2)
     reported(project, "2001-02", 1)  # two in one look
     reported(project, "2001-01", 2)  # read back: the same bytes
-    assert watch.look().skip_message == "Published since the last look: trips/2001-01/r2, trips/2001-02/r1."
+    assert watch.look().skip_message == "Published since the last evaluation: trips/2001-01/r2, trips/2001-02/r1."
     expected = [Published(release, {"rho": 0.5}) for release in ("trips/2001-01/r2", "trips/2001-02/r1")]
     assert expected == kept.said
     watch.look()
@@ -118,7 +118,9 @@ def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project
         ("trips", "2001-01", second.run_id),
     ]
     [checked], [stepped] = (notice.causes for notice in kept.said)
-    assert checked.startswith("OD-CHECK-FAILED: trips/raw_trips: meets_expectations, which asks: Schema of the records")
+    assert checked.startswith(
+        "OD-CHECK-FAILED: trips/raw_trips: check meets_expectations failed. It requires: Records match the schema"
+    )
     assert stepped.startswith("trips__raw_trips: OD-FILE-MISSING: ")
     assert not any("NOWHERE" in str(notice) for notice in kept.said)
 
@@ -133,9 +135,11 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
     watch.look()
     job = project.definitions(project.component()).resolve_job_def("trips_release")
     run = project.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
-    project.instance.report_run_failed(run, message="The process of this run is gone; run the release again.")
+    project.instance.report_run_failed(run, message="The process of this run no longer exists; run the release again.")
     watch.look()
-    assert [notice.causes for notice in kept.said] == [("The process of this run is gone; run the release again.",)]
+    assert [notice.causes for notice in kept.said] == [
+        ("The process of this run no longer exists; run the release again.",)
+    ]
 
 
 def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

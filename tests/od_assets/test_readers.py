@@ -67,13 +67,13 @@ def test_a_reader_that_is_declared(project: Project, name: str) -> None:
     ("trips", "code", "said"),
     [
         ({"reader": "lode"}, "OD-READER-UNKNOWN", "did you mean 'lodes'?"),
-        ({"reader": "tlc", "delimiter": ";"}, "OD-READER-OPTIONS", "reader 'tlc' takes no delimiter"),
-        ({"files": "{period}.parquet", "encoding": "utf-8"}, "OD-READER-OPTIONS", "have no encoding"),
+        ({"reader": "tlc", "delimiter": ";"}, "OD-READER-OPTIONS", "reader 'tlc' does not take the option delimiter"),
+        ({"files": "{period}.parquet", "encoding": "utf-8"}, "OD-READER-OPTIONS", "the option encoding does not apply"),
         ({"encoding": "utf8"}, "OD-READER-OPTIONS", "did you mean 'utf-8'?"),
-        ({"table": "t", "delimiter": ";"}, "OD-READER-OPTIONS", "has no delimiter"),
+        ({"table": "t", "delimiter": ";"}, "OD-READER-OPTIONS", "the option delimiter does not apply"),
         ({"outside_period": "keep"}, "OD-READER-OPTIONS", "'keep'"),
-        ({"reader": "istat", "columns": {"trips": "estimate"}}, "OD-READER-OPTIONS", "holds estimates"),
-        ({"reader": "istat", "categories": {"record": ["L"]}}, "OD-READER-OPTIONS", "itself chooses"),
+        ({"reader": "istat", "columns": {"trips": "estimate"}}, "OD-READER-OPTIONS", "holds fractional estimates"),
+        ({"reader": "istat", "categories": {"record": ["L"]}}, "OD-READER-OPTIONS", "already selects"),
         ({"files": "all.csv.gz", "reader": "lodes"}, "OD-TRIPS-FILES", "{period}"),
     ],
 )
@@ -90,7 +90,7 @@ def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, 
 )
 def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, Any]) -> None:
     given = {name: value for name, value in trips.items() if name != "max_weight"}
-    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, and .*column"):
+    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, but .*column"):
         project.component(
             trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
         ).settings()

@@ -174,7 +174,7 @@ def _assert_a_changed_list_needs_a_revision(two: Project) -> None:
     inputs = ("geography", "raw_trips", "trip_counts")
     result = two.materialize(*inputs, period="2001-02", component=changed)
     assert not result.success
-    assert "OD-GEOGRAPHY-CHANGED: trips/2001-02/r1 is over other areas than trips/2001-01/r1" in failure_text(result)
+    assert "OD-GEOGRAPHY-CHANGED: trips/2001-02/r1 has different areas from trips/2001-01/r1" in failure_text(result)
     assert "set revision: 2" in failure_text(result)
     assert "destination geography" in failure_text(result)
     staged = two.var / "confidential" / "trips" / "2001-02" / "r1"
@@ -224,13 +224,13 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
 
     component = declared(two)
     assert two.materialize("geography", component=component).success
-    look = geography_checks(component.settings()).look
-    assert look(Warehouse(), "") == {"is_a_partition": 0}
+    violations = geography_checks(component.settings()).count_violations
+    assert violations(Warehouse(), "") == {"is_a_partition": 0}
     for name in ("trips.csv", "trips.destinations.csv"):
         path = two.var / "geographies" / name
         whole = path.read_text()
         path.write_text(whole + whole.splitlines()[1] + "\n")
-        assert look(Warehouse(), "") != {"is_a_partition": 0}
+        assert violations(Warehouse(), "") != {"is_a_partition": 0}
         path.write_text(whole)
 
 
@@ -238,7 +238,7 @@ def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytes
     component = declared(two)
     monkeypatch.setattr("od_assets.components.declarations.declaration", lambda _name: component)
     text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips"]).stdout.split())
-    assert "of the origins county_2. Flows at such a level are those of the level above." in text
+    assert "of the origins county_2. Flows at such a level equal those at the level above." in text
     plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)
     assert [(step["origin_level"], step["destination_level"]) for step in plan["levels"]] == [
         pair for pair in LEVELS[1:] if pair != ("county", "town")
@@ -247,5 +247,5 @@ def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytes
 
 
 def test_true_is_no_length_of_a_code(two: Project) -> None:
-    with pytest.raises(ValidationError, match="true and false have no meaning"):
+    with pytest.raises(ValidationError, match="true and false are not valid"):
         two.component(geography={**ORIGINS, "prefixes": {"county": True}})

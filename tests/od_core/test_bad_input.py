@@ -181,7 +181,7 @@ BAD = [
     zones("missing column", "region,zon\na,01\n", "COLUMN", "'zone' (did you mean 'zon'?)"),
     zones("column in another case", "Region,zone\na,01\n", "COLUMN", "'region'", "did you mean 'Region'?"),
     zones("padded column", "region, zone\na,01\n", "COLUMN", "'zone'", "did you mean ' zone'?"),
-    zones("column twice", "region,zone,zone\na,01,01\n", "COLUMN", "has a column twice", detail="'zone'"),
+    zones("column twice", "region,zone,zone\na,01,01\n", "COLUMN", "has a column more than once", detail="'zone'"),
     zones("no header", "a,01\nb,02\n", "COLUMN", "'region'", detail="['a', '01']"),
     zones("no rows", "region,zone\n", "EMPTY"),
     call(
@@ -300,7 +300,7 @@ BAD = [
             (
                 f"{side}: two zones for unknown places",
                 "OD-GEOGRAPHY-LEVELS",
-                ("exclude each other",),
+                ("not both",),
                 {"unknown": "01", "unknown_area": "?"},
             ),
             (f"{side}: a version that could run", "OD-GEOGRAPHY-FORMULA", ("'version'",), {"version": "=1"}),
@@ -341,7 +341,7 @@ BAD = [
         for what, count, holds in [
             ("negative", -NUMBER, "negative"),
             ("fractional", NUMBER + 0.5, "fraction"),
-            ("NaN", float("nan"), "not-a-number"),
+            ("NaN", float("nan"), "NaN"),
             ("infinite", float("inf"), "infinite"),
             ("too large", 2**53 + 2, "above 2^53"),
         ]
@@ -501,7 +501,7 @@ BAD = [
     declared(
         "option of another reader",
         "OD-READER-OPTIONS",
-        "'tlc' takes no delimiter",
+        "'tlc' does not take the option delimiter",
         trips={"files": "{period}.parquet", "reader": "tlc", "delimiter": ";"},
     ),
     declared(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.synthetic_groups import departures
-from od_core.group_sizes.mechanisms import mechanism_named
+from od_core.group_sizes.mechanisms import MECHANISMS
 from tests.od_core.doubles import SeededLaplace
 from tests.od_core.group_sizes.test_chosen import FLIGHTS, UNBOUNDED, distances
 
@@ -30,7 +30,7 @@ PROTOTYPE = {
 @cache
 def ours(name: str, leaf: str, epsilon: str) -> np.ndarray:
     """Means of ten runs with seeds 0 to 9."""
-    mechanism = mechanism_named(name, **({"leaf": leaf} if leaf else {}))
+    mechanism = MECHANISMS.make(name, **({"leaf": leaf} if leaf else {}))
     noises = [SeededLaplace(seed) for seed in range(10)]
     return np.asarray(distances(departures(FLIGHTS, "2001-01"), mechanism, epsilon, UNBOUNDED, noises))
 

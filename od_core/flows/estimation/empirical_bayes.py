@@ -194,8 +194,8 @@ def _overflow() -> OdError:
     return OdError(
         "OD-REFINEMENT-OVERFLOW",
         "the noisy values are too large for empirical Bayes leaves",
-        next_step="release with leaves chebyshev, or with less noise",
-        spent="what was drawn stays charged",
+        next_step="use leaves: chebyshev, or less noise",
+        spent="draws already made stay charged",
     )
 
 

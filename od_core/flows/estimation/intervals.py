@@ -293,14 +293,15 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
     if plan.has_threshold:
         raise OdError(
             "OD-INTERVAL-MECHANISM",
-            f"mechanism {plan.mechanism.name!r} has no intervals: it says nothing of the pairs below its threshold",
-            next_step="ask for flows without intervals, or release with another mechanism",
+            f"mechanism {plan.mechanism.name!r} has no intervals, because it does not measure the pairs below its"
+            " threshold",
+            next_step="request flows without intervals, or release with another mechanism",
         )
     if largest > MOST_MEASURED:
         raise OdError(
             "OD-INTERVAL-SIZE",
-            f"a level has {largest:,} measured cells, and intervals are made for at most {MOST_MEASURED:,}",
-            next_step="ask for flows without intervals, or release coarser zones",
+            f"a level has {largest:,} measured cells, but intervals are computed for at most {MOST_MEASURED:,}",
+            next_step="request flows without intervals, or release coarser zones",
         )
 
 

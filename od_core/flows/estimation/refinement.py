@@ -296,7 +296,9 @@ def _nodes_above(measurement: Measurement) -> Pairs:
 
 def _disorder() -> OdError:
     return OdError(
-        "OD-MEASUREMENT-ORDER", "a measurement does not stand below the one above", next_step="report this defect"
+        "OD-MEASUREMENT-ORDER",
+        "a measurement does not follow the measurement of the level above",
+        next_step="report this defect",
     )
 
 
@@ -309,9 +311,9 @@ def _refuse_large(values: _Values, limit: int) -> None:
 def _overflow() -> OdError:
     return OdError(
         "OD-REFINEMENT-OVERFLOW",
-        "the noisy values are too large for sums of 64 bits",
-        next_step="release with mechanism inftda, or with less noise",
-        spent="what was drawn stays charged",
+        "the noisy values are too large for 64-bit sums",
+        next_step="use mechanism inftda, or less noise",
+        spent="draws already made stay charged",
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.plan import ReleasePlan, Step, ThresholdStep
+from od_core.flows.plan import GaussianStep, ReleasePlan, ThresholdStep
 from od_core.geography.flow_tree import Families, Nodes, Pairs
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
@@ -38,7 +38,7 @@ class Measurement:
         noisy: True count plus noise of each cell; shape (cells,).
     """
 
-    step: Step
+    step: GaussianStep
     parents: Pairs | None
     noisy: NoisyVector
 
@@ -74,10 +74,10 @@ class Measurement:
         if sum(map(len, families)) != len(self.noisy):
             raise OdError(
                 "OD-MEASUREMENT-LENGTH",
-                f"the measurement of level {self.step.level} has {len(self.noisy)} values, not one for each child of"
-                " the nodes above",
+                f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have one for"
+                " each child of the nodes above",
                 next_step="restore the measurement file from the archive",
-                spent="the level's charge stands",
+                spent="the level stays charged",
             )
         return zip(families, self.noisy.pieces(map(len, families)), strict=True)
 
@@ -95,7 +95,7 @@ def above_the_leaves(plan: ReleasePlan) -> Nodes:
 
 def run_levels(
     plan: ReleasePlan,
-    steps: Sequence[Step],
+    steps: Sequence[GaussianStep],
     parents: Nodes | None,
     trips: TripCounts,
     noise: NoiseSource,
@@ -137,7 +137,7 @@ def run_levels(
 
 def run_level(
     plan: ReleasePlan,
-    step: Step,
+    step: GaussianStep,
     parents: Nodes | None,
     trips: TripCounts,
     noise: NoiseSource,
@@ -177,7 +177,7 @@ def run_level(
 
 
 def measure(
-    plan: ReleasePlan, step: Step, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[NDArray[np.int64]]:
     """Return the true counts of all children of the released nodes, plus noise: confidential in, public out.
 
@@ -192,12 +192,14 @@ def measure(
     return in_order(partial(_measured, plan, step, trips, noise), plan.tree.families(parents))
 
 
-def estimate(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
+def estimate(plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
     """Return the whole estimate of a level, from its pieces; see :func:`estimate_pieces`."""
     return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
 
 
-def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
+def estimate_pieces(
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector
+) -> Iterator[Nodes]:
     """Return integers of at least 0 that sum to the level above; nodes of 0 are dropped with their branch.
 
     With ``all_leaves``, they are the measured values, which may be negative. If the plan keeps all nodes, nodes of 0
@@ -214,7 +216,7 @@ def estimate_pieces(plan: ReleasePlan, step: Step, parents: Nodes | None, noisy:
 
 
 def _measured(
-    plan: ReleasePlan, step: Step, trips: TripCounts, noise: NoiseSource, families: Families
+    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, families: Families
 ) -> NDArray[np.int64]:
     """Return one piece of a level, measured: confidential in, public out."""
     if isinstance(noise, NodeNoiseSource):
@@ -227,7 +229,9 @@ def _measured(
     return noisy
 
 
-def _estimated(plan: ReleasePlan, step: Step, parents: Nodes, families: Families, noisy: NDArray[np.int64]) -> Nodes:
+def _estimated(
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes, families: Families, noisy: NDArray[np.int64]
+) -> Nodes:
     """Return one piece of a level, estimated: public in, public out."""
     totals = parents.trips[families.parents]
     projected = plan.mechanism.project(noisy, totals, families.offsets)
@@ -240,7 +244,7 @@ def root_of(plan: ReleasePlan, total: int) -> Nodes:
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
-def at_step(step: Step, nodes: Nodes) -> Nodes:
+def at_step(step: GaussianStep, nodes: Nodes) -> Nodes:
     """Return estimated nodes at the level of their step, if each node of the levels in between has one child.
 
     Such a child has its parent's area numbers and trips, and both are in tree order.
@@ -248,7 +252,7 @@ def at_step(step: Step, nodes: Nodes) -> Nodes:
     return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
-def _drawn(noise: NoiseSource, step: Step, first: int, size: int) -> NDArray[np.int64]:
+def _drawn(noise: NoiseSource, step: GaussianStep, first: int, size: int) -> NDArray[np.int64]:
     """Return noise for one piece of a level, checked."""
     return checked_noise(noise, noise.draw(step.variance, step.level, first, size), size)
 

@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError
 from od_core.flows.mechanisms.mechanism import PaperMechanism
 from od_core.flows.projection.chebyshev import ORDERS, Order, project_children
+from od_core.registry import refuse_unknown
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,7 @@ class InfTDA(PaperMechanism):
     name: ClassVar[str] = "inftda"
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise OdError(
-                "OD-INTOPT-ORDER",
-                f"there is no order {self.order!r} ({nearest_known(str(self.order), ORDERS)})",
-                next_step="choose ascending or descending",
-            )
+        refuse_unknown("order", self.order, ORDERS, code="OD-INTOPT-ORDER", next_step="choose ascending or descending")
 
     @property
     def options(self) -> dict[str, str]:
@@ -89,15 +85,11 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise OdError(
                 "OD-MECHANISM-OPTION",
-                "keep_all_cap is a number of leaf pairs, a whole number of at least 0",
+                "keep_all_cap must be a whole number of leaf pairs, at least 0",
                 next_step="correct the option of the mechanism",
             )
-        if self.leaves not in LEAVES:
-            raise OdError(
-                "OD-MECHANISM-OPTION",
-                f"there are no leaves {self.leaves!r} ({nearest_known(str(self.leaves), LEAVES)})",
-                next_step="choose chebyshev or empirical_bayes",
-            )
+        step = "choose chebyshev or empirical_bayes"
+        refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
         object.__setattr__(self, "u", _dial(self.u))
 
     @property
@@ -125,7 +117,7 @@ def _dial(u: object) -> Fraction:
     if not _LEAST_U <= dial <= _MOST_U:
         raise OdError(
             "OD-MECHANISM-OPTION",
-            "u is a number of standard deviations from 1/10 to 100",
+            "u must be a number of standard deviations from 1/10 to 100",
             next_step="correct the option of the mechanism",
         )
     return dial

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.estimation.count_distribution import Posterior
 from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
 from od_core.flows.estimation.refinement import ChildSums, RisenLevel, descend, leaf_sums, projected_leaves, rise
@@ -30,7 +30,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.measurements import Draw, NoisyVector, write_noisy
 from od_core.ledger.object_store import Store, part_file
-from od_core.ledger.protocols import PlannedStep
+from od_core.privacy.plan import Step
 from od_core.records.count_files import CountFiles
 
 
@@ -195,7 +195,7 @@ class PartMeasurements:
     part: int
     rounds: Mapping[int, int]
 
-    def once(self, step: PlannedStep, draw: Draw) -> NoisyVector:
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values of a step: the stored ones, or else those drawn and stored now.
 
         Raises:
@@ -207,9 +207,9 @@ class PartMeasurements:
             if self.rounds[step.level] == 0:
                 raise OdError(
                     "OD-MEASUREMENT-ABSENT",
-                    f"level {step.level} of part {self.part} was measured, and is missing",
-                    next_step="restore the measurements of parts from a backup",
-                    spent="what was set aside before stays charged",
+                    f"level {step.level} of part {self.part} was measured, but its measurement is missing",
+                    next_step="restore the measurements of the parts from a backup",
+                    spent=STAYS_CHARGED,
                 )
             self._claim(step.level)
             sink = pa.BufferOutputStream()
@@ -224,9 +224,9 @@ class PartMeasurements:
                 return
         raise OdError(
             "OD-LOST-DRAW",
-            f"level {level} of part {self.part} was being drawn when its process ended, or still is",
-            next_step="run the release again: it asks the ledger for another round",
-            spent="the level's charge stands",
+            f"level {level} of part {self.part} was being drawn when its process ended, or is still being drawn",
+            next_step="run the release again, which requests another round from the ledger",
+            spent="the level stays charged",
         )
 
 

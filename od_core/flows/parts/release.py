@@ -105,7 +105,7 @@ def run_in_parts(
     root = published_root(plan, counts.total)
     measured, frontier = run_levels(plan, steps, root, coarse, noise, measurements)
     if frontier is None or len(plan.step_bands) == 1:
-        raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release it without bands")
+        raise OdError("OD-BANDS", "nothing is measured below the last cut", next_step="release without bands")
     work = Work.begun(plan, measurements.store, counts.folder, noise)
     bands, above = [], frontier
     for number, own in enumerate(plan.step_bands[1:], start=1):

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.parts.passes import claimed_rounds
 from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import Store, kept_digest, part_file, part_files
-from od_core.ledger.protocols import PlannedStep
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.plan import Step
 
 _MARK = "claims/begun"
 """File that marks the store in which the release was begun."""
 
 
 def granted_rounds(
-    ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, noise: str | None
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
     """Return the number of rounds in which each level of a band may be drawn: those that it was charged for.
 
@@ -48,9 +48,9 @@ def granted_rounds(
         if (state is None or state.kind == RESERVED) and (claimed or kept):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
-                f"level {level} of {key} has measurements of parts that the ledger knows nothing of",
-                next_step="restore the newest ledger; an older one has forgotten what was spent",
-                spent="what was set aside before stays charged",
+                f"level {level} of {key} has measurements of parts that the ledger does not record",
+                next_step="restore the newest ledger; an older one does not record all that was spent",
+                spent=STAYS_CHARGED,
             )
         if state is None or state.kind == RESERVED:
             rounds[level] = ledger.start_draw(key, level, noise)
@@ -68,21 +68,21 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
     if begun and not store.has(_MARK):
         raise OdError(
             "OD-STORE-OTHER",
-            f"the store of parts is not the one that {key} was begun in, or was emptied",
-            next_step="restore the store, or name the one that it was begun in",
-            spent="what was set aside before stays charged",
+            f"the store of parts is not the store in which {key} began, or it was emptied",
+            next_step="restore the store, or declare the store in which the release began",
+            spent=STAYS_CHARGED,
         )
     store.create_if_absent(_MARK, b"begun")
     if store.create_if_absent(_MARK, b"again"):
         raise OdError(
             "OD-STORE-UNSAFE",
-            "the store of parts creates a file that is there, so that two draws could be kept",
-            next_step="use a folder, or a newer driver of this storage",
+            "the store of parts replaces an existing file, so two draws could both be kept",
+            next_step="use a folder, or a newer driver for this storage",
         )
 
 
 def record_measured(
-    ledger: Ledger, key: ReleaseKey, steps: Sequence[PlannedStep], store: Store, rounds: Mapping[int, int]
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int]
 ) -> None:
     """Record that every part of a band's levels is stored, or check that the stored parts are those recorded before.
 
@@ -96,7 +96,7 @@ def record_measured(
         elif state.digest != digest:
             raise OdError(
                 "OD-MEASUREMENT-CHANGED",
-                f"the measurement of level {step.level} of {key} is changed",
-                next_step="restore the measurements of its parts from a backup",
-                spent="what was set aside before stays charged",
+                f"the measurement of level {step.level} of {key} has changed",
+                next_step="restore the measurements of the parts from a backup",
+                spent=STAYS_CHARGED,
             )

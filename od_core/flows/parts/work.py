@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import Store, keep_detail
@@ -116,9 +116,9 @@ def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, par
         raise OdError(
             "OD-PARTS-FAILED",
             f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_SAID])}",
-            next_step="read errors/ in the confidential store of parts, then run the release again; what is measured is"
-            " read back",
-            spent="what was set aside before stays charged",
+            next_step="read errors/ in the confidential store of parts, then run the release again; it reads stored"
+            " measurements back",
+            spent=STAYS_CHARGED,
         )
 
 
@@ -152,7 +152,11 @@ _PLANS: dict[str, ReleasePlan] = {}
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
     content = store.read(_plan_file(digest)).read_buffer()
     if hashlib.sha256(content).hexdigest() != digest:
-        raise OdError("OD-PART-PLAN", "the plan in the store is not the driver's", next_step="run the release again")
+        raise OdError(
+            "OD-PART-PLAN",
+            "the plan in the store differs from the plan of the driver",
+            next_step="run the release again",
+        )
     plan: ReleasePlan = pickle.loads(content)  # noqa: S301  # written by the driver, checked by its digest
     return plan
 
@@ -194,9 +198,9 @@ def load_arrays(store: Store, name: str) -> Arrays:
     except (pa.ArrowInvalid, OSError):
         raise OdError(
             "OD-STORE-CUT",
-            f"{name} in the store is not whole",
-            next_step="run the whole release again; its measurements are read back, nothing is drawn twice",
-            spent="what was set aside before stays charged",
+            f"{name} in the store is incomplete",
+            next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+            spent=STAYS_CHARGED,
         ) from None
     return {name: batch[name].flatten().to_numpy() for name in batch.schema.names}
 

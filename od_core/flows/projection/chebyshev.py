@@ -19,10 +19,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.errors import nearest_known
 from od_core.flows.projection.euclidean import least_threshold
 from od_core.flows.projection.parents import check_parents, empty, fault, negative, overflow
 from od_core.kernels import kernel
+from od_core.registry import refuse_unknown
 
 Order = Literal["ascending", "descending"]
 ORDERS: tuple[Order, ...] = ("ascending", "descending")
@@ -71,8 +71,7 @@ def project_children(
         OdError: If the order is unknown, if a parent has no children or a negative total, or if sums exceed 64-bit
             arithmetic.
     """
-    if order not in ORDERS:
-        raise fault("OD-INTOPT-ORDER", f"there is no order {order!r} ({nearest_known(str(order), ORDERS)})")
+    refuse_unknown("order", order, ORDERS, code="OD-INTOPT-ORDER", next_step="choose ascending or descending")
     check_parents(noisy, totals, offsets)
     projected = np.empty_like(noisy)
     _project_all(noisy, totals, offsets, order == "descending", projected)

@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from od_core.errors import OdError
 from od_core.flows.projection.parents import check_parents
 
-_INSTEAD = "use a mechanism that projects in whole numbers, such as inftda"
+_INSTEAD = "use a mechanism that projects onto whole numbers, such as inftda"
 
 _LIMIT = 1 << 29
 """Upper limit of sum |x| + c. HiGHS accepts a constraint that is off by up to 1e-7, whatever the size of the numbers.
@@ -43,7 +43,7 @@ def project_children_mixed_integer(
         if int(np.abs(noisy[children]).sum()) + total >= _LIMIT:
             raise _fault(
                 "OD-SOLVER-OVERFLOW",
-                "the values are too large for a solver in floating point",
+                "the values are too large for a floating-point solver",
                 next_step=_INSTEAD,
             )
     projected = np.empty_like(noisy)
@@ -88,11 +88,11 @@ def _verified(result: OptimizeResult, x: NDArray[np.int64], total: int) -> NDArr
     if y.min() < 0 or y.sum() != total or np.abs(x - y).max() != np.rint(result.mip_dual_bound):
         raise _fault(
             "OD-SOLVER-INEXACT",
-            "the solver's optimum does not hold in whole numbers",
+            "the solver's optimum is not valid in whole numbers",
             next_step=f"{_INSTEAD}, and report this",
         )
     return y
 
 
 def _fault(code: str, message: str, next_step: str) -> OdError:
-    return OdError(code, message, next_step=next_step, spent="what was drawn stays charged")
+    return OdError(code, message, next_step=next_step, spent="draws already made stay charged")

@@ -60,7 +60,7 @@ def fault(code: str, message: str) -> OdError:
 
 def empty() -> OdError:
     """Return the error for a parent without children."""
-    return fault("OD-INTOPT-EMPTY", "there are no children to share the total among")
+    return fault("OD-INTOPT-EMPTY", "there are no children among which to divide the total")
 
 
 def negative() -> OdError:
@@ -74,5 +74,5 @@ def overflow() -> OdError:
         "OD-INTOPT-OVERFLOW",
         "the values are too large for 64-bit sums",
         next_step="use smaller counts or less noise",
-        spent="what was drawn stays charged",
+        spent="draws already made stay charged",
     )

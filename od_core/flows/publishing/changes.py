@@ -137,6 +137,6 @@ def _named(areas: list[str]) -> str:
 def _other_areas(message: str) -> OdError:
     return OdError(
         "OD-CHANGES-GEOGRAPHY",
-        f"the two releases are not of the same areas: {message}",
-        next_step="compare releases over one geography",
+        f"the two releases have different areas: {message}",
+        next_step="compare releases that have the same geography",
     )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from od_core.flows.publishing.flow_tables import flows_table, measurement_batches
 from od_core.flows.release import MEASUREMENT_SCHEMA, Release
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import float_above
-from od_core.publication.database import Contents, differing_entry, differing_tables, opened, release_facts, store
 
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (
     release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
     neighbours VARCHAR, rho DOUBLE, epsilon DOUBLE, delta DOUBLE, trips BIGINT, origin_geography VARCHAR,
@@ -61,30 +56,13 @@ _INTERVALS = pa.schema(
 )
 
 
-def store_release(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> None:
-    """Add a checked release to the database, in one transaction. Adding the same release again changes nothing.
-
-    Raises:
-        OdError: as :func:`od_core.publication.database.store`.
-    """
-    tree = release.plan.tree
-    store(
-        database,
-        key,
-        Contents(
-            schema=_SCHEMA,
-            facts_table="releases",
-            facts=_row(release, key, certificate),
-            geographies=(tree.origin, tree.destination),
-            tables={
-                "flows": flows_table(release),
-                "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurement_batches(release)),
-                **_intervals(release, certificate),
-            },
-            derived={"expected_error": _expected_error(release)},
-            checks=certificate["checks"],
-        ),
-    )
+def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Table | pa.RecordBatchReader]:
+    """Return the flows, the measurements and, if there are any, the intervals of the smaller pairs of levels."""
+    return {
+        "flows": flows_table(release),
+        "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurement_batches(release)),
+        **_intervals(release, certificate),
+    }
 
 
 def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
@@ -109,7 +87,7 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
     return {"flow_intervals": pa.RecordBatchReader.from_batches(_INTERVALS, batches)}
 
 
-def _expected_error(release: Release) -> pa.Table:
+def expected_error_table(release: Release) -> pa.Table:
     """Return the expected error of every level of the flow tree, from public facts alone."""
     names, errors = release.levels, release.plan.expected_errors
     return pa.table(
@@ -120,30 +98,3 @@ def _expected_error(release: Release) -> pa.Table:
             "root_mean_square_error": errors,
         }
     )
-
-
-def _row(release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a release in the table of releases."""
-    tree, spent = release.plan.tree, certificate["spent"]
-    return {
-        **release_facts(release, key, certificate),
-        "rho": spent["rho"],
-        "delta": spent["delta"],
-        "trips": int(release.leaves.trips.sum()),
-        "origin_geography": tree.origin.digest,
-        "destination_geography": tree.destination.digest,
-    }
-
-
-def differing_facts(database: Path, release: Release, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
-    """Yield how the database differs from the bundle of a release, apart from its flows and noisy values."""
-    tree, row = release.plan.tree, _row(release, key, certificate)
-    areas = (tree.origin, tree.destination)
-    yield from differing_entry(database, key, "releases", row, certificate["checks"], areas)
-    variances = {step.level: float_above(step.variance) for step in release.plan.steps}
-    with opened(database, read_only=True) as connection:
-        query = "SELECT DISTINCT level, variance FROM measurements WHERE release = ?"
-        if not set(connection.execute(query, [str(key)]).fetchall()) <= set(variances.items()):
-            yield "it holds other variances"
-    for table in differing_tables(database, key, _intervals(release, certificate)):
-        yield f"it holds other {table}"

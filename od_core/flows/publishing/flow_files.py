@@ -16,9 +16,8 @@ from od_core.flows.release import MEASUREMENT_SCHEMA, Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import columns
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED
-from od_core.publication.kind import BundleFile
 from od_core.publication.markdown import in_markdown
-from od_core.publication.tables import areas_files, areas_table
+from od_core.publication.tables import BundleFile, areas_files, areas_table
 
 
 def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
@@ -30,7 +29,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
     key = ReleaseKey.parse(certificate["release"])
     return [
         BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, tables.table),
-        BundleFile("flows.parquet", "The same table.", tables.write_parquet, tables.table),
+        BundleFile("flows.parquet", "The same table as Parquet.", tables.write_parquet, tables.table),
         *_matrices(tables),
         BundleFile(
             "flows.sdmx.csv",
@@ -39,12 +38,12 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
         ),
         BundleFile(
             "flows.sdmx.json",
-            "Its structure as SDMX-JSON 2.0: code lists of the areas, concepts, data structure, dataflow.",
+            "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
             partial(write_structure, tables, certificate),
         ),
         BundleFile(
             "noisy_measurements.parquet",
-            "What was measured, with its noise: for those who make their own estimates.",
+            "Measurements with their noise, for users who make their own estimates.",
             partial(_write_measurements, release),
             columns.NOISY_MEASUREMENTS,
         ),
@@ -61,12 +60,12 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
         *(_unlisted(release) if interval else []),
         "OpenMatrix files (`.omx`, HDF5) have a matrix `trips` for each pair of levels, with a row for each origin and"
         f" a column for each destination; the lookups `origin` and `destination` hold the codes in UTF-8.{bounds}"
-        " A pair that is not listed in `flows.csv` is 0 there."
+        " A pair that is not listed in `flows.csv` is 0 in the matrix."
         + (f" Matrices of more than {MOST_CELLS:,} cells are left out: {', '.join(large)}." if large else ""),
-        "In `flows.sdmx.csv` an area is named by the number of its level and its code, as `L4_007`, since some readers"
-        " of SDMX take codes that look like numbers for numbers (`pysdmx` reads `007` back as 7). Every byte of a code"
-        " but letters, digits, `-` and `_` stands as `$` and two hexadecimal digits. The name of each identifier in"
-        " the code list of `flows.sdmx.json` is the code itself.",
+        "In `flows.sdmx.csv`, an area is identified by the number of its level and its code, such as `L4_007`,"
+        " because some readers of SDMX treat codes that look like numbers as numbers (`pysdmx` reads `007` back as"
+        " 7). Every byte of a code except letters, digits, `-` and `_` is written as `$` and two hexadecimal digits."
+        " In the code list of `flows.sdmx.json`, the name of each identifier is the code itself.",
     ]
 
 
@@ -80,8 +79,9 @@ def _larger(release: Release, most: int) -> list[tuple[str, str]]:
 def _unlisted(release: Release) -> list[str]:
     """Return sentences that bound the trips of unlisted pairs of areas, for pairs of levels that have too many."""
     return [
-        f"Of flows from {in_markdown(origin)} to {in_markdown(destination)}, a pair of areas that is not listed has"
-        f" {release.zero_bound(origin, destination):,} trips at most, with a probability of about {100 * CONFIDENCE} %."
+        f"In the flows from {in_markdown(origin)} to {in_markdown(destination)}, a pair of areas that is not listed"
+        f" has at most {release.zero_bound(origin, destination):,} trips, with a probability of about"
+        f" {100 * CONFIDENCE} %."
         for origin, destination in _larger(release, MOST_LISTED)
     ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, finish
-from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.ledger.measurements import NoisyVector
@@ -29,6 +27,8 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE
 from od_core.publication.bundle_integrity import CERTIFICATE
 from od_core.publication.database import CLOSED, named_releases
+from od_core.publication.read_back import absent, changed, refuse_other_plan, stated_spent
+from od_core.publication.tables import published_geography
 
 
 def open_flows(
@@ -43,7 +43,7 @@ def open_flows(
         return _release(*_from_bundle(place, asked))
     if place.is_file():
         return _release(*_from_database(place, asked))
-    raise absent(f"there is no bundle or database at {place.name}")
+    raise absent(f"{place.name} is not a bundle or database")
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Asked:
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
         if len(series) > 1:
-            raise absent(f"there are several series; name one of {', '.join(series)}")
+            raise absent(f"the database has several series; name one of {', '.join(series)}")
         if not matching:
-            raise absent(f"no such release; there are {', '.join(map(str, sorted(keys))) or 'none'}")
+            raise absent(f"there is no such release; published releases: {', '.join(map(str, sorted(keys))) or 'none'}")
         return max(matching)
 
 
@@ -93,12 +93,12 @@ _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:
     if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
-        raise absent(f"{folder.name} is a bundle without flows: of another kind of release, or not whole")
+        raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     missing = [
         name for name in (AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE) if not (folder / name).exists()
     ]
     if missing:
-        raise absent(f"{folder.name} is not a whole bundle: it has no {missing[0]}")
+        raise absent(f"{folder.name} is not a complete bundle: {missing[0]} is missing")
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
     areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
@@ -118,7 +118,7 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
             measured = connection.execute("SELECT * FROM measurements WHERE release = ? ORDER BY rowid", [key]).df()
     except duckdb.Error:
         raise absent(
-            f"{file.name} is not a release database, or is open elsewhere for writing or with other settings"
+            f"{file.name} is not a release database, or is open elsewhere for writing or with different settings"
         ) from None
     return json.loads(text), areas, flows, measured
 
@@ -134,8 +134,8 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
     if others and not any(map(asked.matches, flows)):
         raise OdError(
             "OD-RELEASE-KIND",
-            f"{max(others)} is not a release of flows, and those alone are opened from a database",
-            next_step="open its bundle, or look at its tables in the database with DuckDB",
+            f"{max(others)} is not a release of flows, and only flows can be opened from a database",
+            next_step="open its bundle, or read its tables in the database with DuckDB",
         )
     return asked.newest(flows)
 
@@ -154,7 +154,7 @@ def _release(
     order = np.argsort(tree.first_rank(leaves), kind="stable")
     trips = flows["trips"].to_numpy(dtype=np.int64)
     if certificate["contents"] != {"flows": len(trips), "trips": int(trips.sum())}:
-        raise _changed("flows")
+        raise changed("flows")
     measured = []
     for step, stated in zip(plan.steps, certificate["levels"], strict=True):
         rows = measurements[measurements["level"] == step.level]
@@ -165,15 +165,14 @@ def _release(
             NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]),
         )
         if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(rows):
-            raise _changed("measurements")
+            raise changed("measurements")
         measured.append(measurement)
-    levels = tuple(Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"])
     return finish(
         plan,
         Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order]),
         measured,
         noise=certificate["noise"],
-        spent=plan.spent_on(levels),
+        spent=stated_spent(plan, certificate),
     )
 
 
@@ -186,14 +185,14 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
         _area_numbers(tree.destination, d_level, table["destination"]),
     )
     if np.any(pairs.origin < 0) or np.any(pairs.destination < 0):
-        raise _changed("areas")
+        raise changed("areas")
     return pairs
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
     shares = facts["shares"]
     origin, destination = (
-        geography_of(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
+        published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in ("origin", "destination")
     )
     plan = plan_release(
@@ -218,45 +217,9 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
         acceptance=Acceptance.from_facts(facts["acceptance"]),
     )
-    if json.loads(json.dumps(plan.facts())) != facts:
-        raise _changed("plan")
+    refuse_other_plan(plan, facts)
     return plan
-
-
-def geography_of(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
-    """Return the geography with that digest, from the published areas."""
-    mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
-    codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
-    names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))
-    parents = [np.empty(0, dtype=np.int32)]
-    for above, (_, level) in zip(codes, list(mine.groupby("level"))[1:], strict=False):
-        parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
-    coordinates = None
-    if set(COORDINATES) <= set(mine.columns):
-        degrees = mine[mine["level"] == len(names) - 1][list(COORDINATES)].to_numpy(dtype=np.float64)
-        coordinates = None if np.isnan(degrees).all() else degrees
-    return Geography(
-        levels=names[1:],
-        codes=codes,
-        parents=tuple(parents),
-        unknown=unknown,
-        coordinates=coordinates,
-        version=version,
-    )
 
 
 def _area_numbers(geography: Geography, level: int, codes: pd.Series) -> Numbers:
     return pd.Index(geography.codes[level], dtype=object).get_indexer(pd.Index(codes.astype(object))).astype(np.int32)
-
-
-def _changed(what: str) -> OdError:
-    return OdError(
-        "OD-BUNDLE-CHANGED",
-        f"the published {what} are not those that the certificate describes",
-        next_step="restore the release, or read it with the software that the certificate names",
-    )
-
-
-def absent(message: str) -> OdError:
-    """Return the error for a release that does not exist."""
-    return OdError("OD-RELEASE-ABSENT", message, next_step="name a published release")

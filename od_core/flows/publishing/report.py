@@ -14,7 +14,6 @@ from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.report_map import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_certificate import common_sections, promise_figures, protected, under_title
 from od_core.publication.html.report_page import (
     bar,
@@ -30,6 +29,7 @@ from od_core.publication.html.report_page import (
     size_classes,
     table,
 )
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 
 LISTED = 20
@@ -39,7 +39,7 @@ _MOST_HEATED, _MOST_COMPARED = 12, 64
 """Largest numbers of areas on a side for the heat map and for the comparison with another period."""
 
 
-def flows_report(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> str:
+def flows_report(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
     """Return the report as HTML; see ``Kind.report``."""
     tree = release.plan.tree
     interval = confidence(certificate)
@@ -48,12 +48,12 @@ def flows_report(release: Release, certificate: dict[str, Any], around: Circumst
     sections = [
         ("What is protected", protected(certificate)),
         ("The largest flows", _largest(release, leaves, interval)),
-        ("Between the upper areas", _heat(release)),
+        ("Flows between large areas", _heat(release)),
         *_map(release, leaves),
-        ("How large flows are", _sizes(release)),
-        ("Error to expect, by level", _errors(release, interval)),
-        ("Change since the period before", _changes(release, certificate, around)),
-        *common_sections(certificate, around),
+        ("Sizes of flows", _sizes(release)),
+        ("Expected error by level", _errors(release, interval)),
+        ("Changes since the previous period", _changes(release, certificate, context)),
+        *common_sections(certificate, context),
     ]
     zones = number(len(tree.origin.zones))
     if tree.destination.digest != tree.origin.digest:
@@ -121,10 +121,10 @@ def _largest(release: Release, leaves: pd.DataFrame, interval: str | None) -> Ma
     )
     last = len(headers) - 1
     text = (
-        f"The interval of a flow holds the true number of counted trips with a confidence of {interval}; the dark line"
-        " over a bar shows it."
+        f"The interval of a flow contains the true number of counted trips with a confidence of {interval}; the dark"
+        " line over a bar shows the interval."
         if interval
-        else "This release has no intervals; the error to expect stands below."
+        else "This release has no intervals; see the expected error below."
     )
     return joined(
         paragraph(text),
@@ -159,7 +159,7 @@ def _heat(release: Release) -> Markup:
     )
     names = (tree.origin.level_names[levels[0]], tree.destination.level_names[levels[1]])
     heated = heat_table(
-        f"Trips from {names[0]} (rows) to {names[1]} (columns), the darker the more",
+        f"Trips from {names[0]} (rows) to {names[1]} (columns); darker means more trips",
         f"from {names[0]}, to {names[1]}",
         destinations,
         list(zip(origins, shown, every.sum(axis=1)[rows].tolist(), strict=True)),
@@ -167,7 +167,7 @@ def _heat(release: Release) -> Markup:
     )
     if every.size == len(rows) * len(columns):
         return heated
-    left_out = f"Only the {number(_MOST_HEATED)} areas of a side with the most trips are shown; the sums are of all."
+    left_out = f"Each side shows only the {number(_MOST_HEATED)} areas with the most trips; the sums include all areas."
     return joined(heated, paragraph(left_out, note=True))
 
 
@@ -178,7 +178,7 @@ def _busiest(trips: NDArray[np.int64]) -> list[int]:
 
 
 def _map_title(flows: int) -> str:
-    return f"Map of the {number(flows)} largest flows between two places"
+    return f"Map of the {number(flows)} largest flows between two different zones"
 
 
 def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
@@ -191,12 +191,13 @@ def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
         scrolled(title, flow_map(release.plan.tree, flows, title)),
         element(
             "figcaption",
-            f"{title}. The wider a line, the more trips; seen from its origin it bends to the left, so that both ways"
-            " of a pair are told apart. Faint dots are zones without a flow among these. No coast or border is drawn.",
+            f"{title}. A wider line means more trips. Seen from its origin, a line bends to the left, which"
+            " distinguishes the two directions. Faint dots are zones without one of these flows. The map has no coast"
+            " or border.",
         ),
     )
     if flows.head(LISTED).equals(leaves.nlargest(LISTED, "trips")):
-        listed = paragraph(f"The {number(min(LISTED, len(flows)))} largest of them are those of the table above.")
+        listed = paragraph(f"The {number(min(LISTED, len(flows)))} largest of them are listed in the table above.")
     else:
         interval = "lower" in flows
         listed = table(
@@ -239,12 +240,12 @@ def _sizes(release: Release) -> Markup:
     none = tree.cells(tree.depth) - len(trips)
     return joined(
         paragraph(
-            f"Of {number(tree.cells(tree.depth))} pairs of zones {number(none)} have 0 released trips. A released 0 is"
-            " not a statement that nobody travelled: the upper bound of its interval says how many may have."
+            f"Of {number(tree.cells(tree.depth))} pairs of zones {number(none)} have 0 released trips. A released 0"
+            " does not mean that nobody travelled: the upper end of its interval states how many trips there may be."
         ),
         table(
             "Pairs of zones by their released trips",
-            ("trips of a pair", "pairs", "", "trips in all", "of all trips"),
+            ("trips of a pair", "pairs", "", "trips in total", "of all trips"),
             rows,
             numbers={1, 3, 4},
             bars={2},
@@ -274,19 +275,19 @@ def _errors(release: Release, interval: str | None) -> Markup:
         )
     return joined(
         paragraph(
-            "How far a released number is from the true one, as the root of the mean squared error over all public"
-            " pairs of a level. It follows from the plan alone, before any record is read, and is nothing that was"
-            " found by comparing this release with its input. Where many pairs have no trips the error is smaller."
+            "The expected difference between a released number and the true number, as the root of the mean squared"
+            " error over all public pairs of a level. It is computed from the plan before any record is read, not by"
+            " comparing this release with its input. If many pairs have no trips, the error is smaller."
         ),
         table(
-            "Noise and error to expect, in trips",
+            "Noise and expected error, in trips",
             (
                 "level",
                 "from",
                 "to",
                 "public pairs",
                 "noise of one measurement (standard deviation)",
-                "error to expect",
+                "expected error",
                 "",
             ),
             rows,
@@ -294,27 +295,27 @@ def _errors(release: Release, interval: str | None) -> Markup:
             bars={6},
         ),
         paragraph(
-            f"How often {interval} intervals hold the truth was measured on synthetic and public data: see"
+            f"For how often {interval} intervals contain the true number, measured on synthetic and public data, see"
             if interval
-            else "How errors were measured on synthetic and public data: see",
-            " docs/explanation/uncertainty.md of od-release, which says it for every class of true size.",
+            else "For errors measured on synthetic and public data, see",
+            " docs/explanation/uncertainty.md of od-release, which lists every class of true size.",
             note=True,
         ),
     )
 
 
 def largest_changes(
-    release: Release, certificate: dict[str, Any], around: Circumstances[Release]
+    release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
     """Return the changes since the previous period, largest first; None if the two releases cannot be compared.
 
     Each side is compared at its finest level with at most ``_MOST_COMPARED`` areas. For the columns, see
     :func:`od_core.flows.publishing.changes.changes`.
     """
-    if around.previous is None or confidence(certificate) is None or not _same_areas(release, around.previous[1]):
+    if context.previous is None or confidence(certificate) is None or not _same_areas(release, context.previous[1]):
         return None
     try:
-        return changes(around.previous[1], release, *_compared_levels(release))
+        return changes(context.previous[1], release, *_compared_levels(release))
     except OdError as error:
         if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
             raise
@@ -334,15 +335,15 @@ def _same_areas(release: Release, before: Release) -> bool:
     return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
 
 
-def _changes(release: Release, certificate: dict[str, Any], around: Circumstances[Release]) -> Markup:
-    if around.previous is None:
+def _changes(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> Markup:
+    if context.previous is None:
         return paragraph("No earlier period of this series had been published when this release was measured.")
-    key, before = around.previous
+    key, before = context.previous
     if not _same_areas(release, before):
-        return paragraph(f"The release before, {key}, is of other areas, so that the two are not compared.")
-    found = largest_changes(release, certificate, around)
+        return paragraph(f"The previous release, {key}, has different areas, so the two are not compared.")
+    found = largest_changes(release, certificate, context)
     if found is None:
-        return paragraph("One of the two releases has no intervals, so that a change cannot be told from noise.")
+        return paragraph("One of the two releases has no intervals, so changes cannot be distinguished from noise.")
     levels, interval = _compared_levels(release), confidence(certificate)
     marked = int(found["significant"].sum())
     largest = found.head(LISTED)
@@ -360,13 +361,13 @@ def _changes(release: Release, certificate: dict[str, Any], around: Circumstance
     ]
     return joined(
         paragraph(
-            f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases carry noise of their own, so a change"
-            f" is marked (\u25cf) only where it is larger than its uncertainty: the {interval} intervals of the two"
-            " releases, which are independent, are put together into one interval of the change, and 0 lies outside."
+            f"Compared with {key}, from {levels[0]} to {levels[1]}. Both releases contain independent noise. A change"
+            f" is marked (\u25cf) only if it is larger than its uncertainty, that is, if 0 lies outside the interval of"
+            f" the change. That interval combines the {interval} intervals of the two releases."
         ),
         paragraph(
-            f"That is so for {number(marked)} of {number(len(found))} pairs. Of pairs that did not change up to one in"
-            " ten is marked all the same."
+            f"{number(marked)} of {number(len(found))} pairs are marked. Of the pairs that did not change, up to one in"
+            " ten is also marked."
         ),
         table(
             f"The largest changes since {key.period}",

@@ -114,7 +114,10 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
     return element(
         "svg",
         element("title", title),
-        element("desc", "A line for each flow, the wider the more trips; bent to the left as seen from the origin."),
+        element(
+            "desc",
+            "A line for each flow. A wider line means more trips. Seen from its origin, a line bends to the left.",
+        ),
         element("rect", width=_WIDTH, height=f"{frame.height:.1f}", fill=SHADES[0]),
         *faint,
         element("g", *lines, fill="none", stroke=ACCENT, stroke_opacity="0.5", stroke_linecap="round"),

@@ -119,7 +119,7 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     )
     scheme = ConceptScheme(
         **_maintained("conceptscheme.ConceptScheme", _CONCEPTS),
-        name="What flows consist of",
+        name="Concepts of flows",
         items=list(concepts.values()),
     )
     return [*lists, scheme, definition, flow]
@@ -142,7 +142,7 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
         Codelist(
             **_maintained("codelist.Codelist", f"CL_{side}_{series}"),
             name="Areas" if side == "AREA" else f"Areas of the {side.lower()}",
-            description="The number of an area's level, and its code, which is also the name.",
+            description="Each identifier is the number of the area's level and its code; the name is the code.",
             items=[
                 Code(identifier, name=code) for level in _identifiers(geography) for code, identifier in level.items()
             ],

@@ -101,7 +101,7 @@ def _truth_value(option: object) -> bool:
     values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
     if not isinstance(option, bool | str) or option not in values:
         raise OdError(
-            "OD-MECHANISM-OPTION", "area_totals is true or false", next_step="correct the option of the mechanism"
+            "OD-MECHANISM-OPTION", "area_totals must be true or false", next_step="correct the option of the mechanism"
         )
     return values[option]
 

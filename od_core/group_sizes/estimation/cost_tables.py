@@ -80,7 +80,7 @@ def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
             "OD-GROUPS-OVERFLOW",
             "the noisy numbers of groups are too large for 64-bit sums",
             next_step="use smaller counts or less noise",
-            spent="what was drawn stays charged",
+            spent="draws already made stay charged",
         )
 
 

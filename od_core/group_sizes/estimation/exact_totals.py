@@ -42,7 +42,7 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
                 "OD-SOLVER-FAILED",
                 f"the solver found no optimum: {result.message}",
                 next_step="report this",
-                spent="what was drawn stays charged",
+                spent="draws already made stay charged",
             )
         taken = np.rint(result.x).astype(np.int64)
         change = taken[: len(flat)] - taken[len(flat) :]
@@ -52,9 +52,9 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
         if np.any(conditions @ taken) or np.any(flat + change < 0):
             raise OdError(
                 "OD-SOLVER-INEXACT",
-                "the solver's optimum does not hold in whole numbers",
+                "the solver's optimum is not valid in whole numbers",
                 next_step="report this",
-                spent="what was drawn stays charged",
+                spent="draws already made stay charged",
             )
         flat = flat + change
 

@@ -51,9 +51,9 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
         if not np.array_equal(groups, frame.totals(level)):
             raise OdError(
                 "OD-GROUPS-TOTALS",
-                "an area has not its public number of groups before the merging",
+                "an area does not have its public number of groups before the merging",
                 next_step="correct the method of that level",
-                spent="what was drawn stays charged",
+                spent="draws already made stay charged",
             )
     merged = levels[0]
     for level, children in zip(frame.levels[:-1], levels[1:], strict=True):  # `merged` belongs to `level`
@@ -151,8 +151,8 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 31:
         raise OdError(
             "OD-GROUPS-SIZE",
-            "groups times levels, and the top code, must be below 2^31",
-            next_step="release parts of the geography by themselves, or choose a smaller top code",
+            "the number of groups times the number of levels, and the top code, must each be below 2^31",
+            next_step="release parts of the geography separately, or choose a smaller top code",
         )
     if len(noisy) != len(levels):
         raise _shape()
@@ -168,13 +168,13 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
                 "OD-GROUPS-OVERFLOW",
                 "the noisy values are too large for 64-bit sums",
                 next_step="use a larger share of the budget, or a smaller top code",
-                spent="what was drawn stays charged",
+                spent="draws already made stay charged",
             )
 
 
 def _shape() -> OdError:
     return OdError(
         "OD-GROUPS-SHAPE",
-        "the noisy values have not the shape of what the mechanism measures",
-        next_step="give whole numbers of 64 bits, one array a measured level, top first",
+        "the noisy values do not have the shape of what the mechanism measures",
+        next_step="give 64-bit whole numbers, with one array per measured level, top first",
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from od_core.errors import OdError
 from od_core.group_sizes.groups import Frame
@@ -15,19 +13,22 @@ from od_core.group_sizes.mechanisms.mechanism import GroupSizeMechanism
 from od_core.group_sizes.mechanisms.sizes import Sizes, SizesPosterior
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
-from od_core.registry import mechanism_of
+from od_core.registry import Registry
 
-MECHANISMS: dict[str, Callable[..., GroupSizeMechanism]] = {
-    "naive": Naive,
-    "sizes": Sizes,
-    "sizes_posterior": SizesPosterior,
-    "cumulative": Cumulative,
-    "bottom_up": BottomUp,
-    "bottom_up_posterior": BottomUpPosterior,
-    "histogram": Histogram,
-    "histogram_relaxed": HistogramRelaxed,
-    "cumulative_dp": CumulativeDP,
-}
+MECHANISMS: Registry[GroupSizeMechanism] = Registry(
+    "group sizes",
+    {
+        "naive": Naive,
+        "sizes": Sizes,
+        "sizes_posterior": SizesPosterior,
+        "cumulative": Cumulative,
+        "bottom_up": BottomUp,
+        "bottom_up_posterior": BottomUpPosterior,
+        "histogram": Histogram,
+        "histogram_relaxed": HistogramRelaxed,
+        "cumulative_dp": CumulativeDP,
+    },
+)
 
 BIASED = 150
 """Least s m / L^2 at which the biases of the leaf areas outweigh the noise of further levels; see :func:`chosen`."""
@@ -40,11 +41,6 @@ DENSE = 30
 
 VISIBLE = 2
 """Largest ratio of noise scale to step height at which a step in a leaf area's cumulative counts is found."""
-
-
-def mechanism_named(name: str, **options: Any) -> GroupSizeMechanism:
-    """Return the mechanism of that name with its options. Raises OdError if the name or an option is unknown."""
-    return mechanism_of(MECHANISMS, name, "group sizes", options)
 
 
 def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:
@@ -96,4 +92,4 @@ def mechanism_for(
     """Return the given mechanism, the one of that name, or the choice of :func:`chosen` if none is given."""
     if mechanism is None:
         return chosen(frame, unit, budget)
-    return mechanism_named(mechanism) if isinstance(mechanism, str) else mechanism
+    return MECHANISMS.make(mechanism)

@@ -9,13 +9,13 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from od_core.errors import OdError, nearest_known
 from od_core.group_sizes.estimation.merging import check_noisy
 from od_core.group_sizes.estimation.posterior import NoisyAreas
 from od_core.group_sizes.estimation.runs import tables
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms.cumulative import runs_of_cumulative
 from od_core.group_sizes.mechanisms.sizes import runs_of_sizes
+from od_core.registry import refuse_unknown
 
 Leaf = Literal["cumulative", "sizes"]
 
@@ -38,13 +38,8 @@ class BottomUp:
     keeps_totals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        known = get_args(Leaf)
-        if self.leaf not in known:
-            raise OdError(
-                "OD-GROUPS-LEAF",
-                f"there is no leaf method {self.leaf!r} ({nearest_known(self.leaf, known)})",
-                next_step="choose cumulative or sizes",
-            )
+        step = "choose cumulative or sizes"
+        refuse_unknown("leaf method", self.leaf, get_args(Leaf), code="OD-GROUPS-LEAF", next_step=step)
 
     @property
     def options(self) -> dict[str, str]:

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from od_core.errors import OdError, nearest_known
 from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
 from od_core.group_sizes.estimation.merging import check_noisy, merge
 from od_core.group_sizes.estimation.runs import Runs, tables
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.parallel import in_order
+from od_core.registry import refuse_unknown
 
 Regression = Literal["least_absolute", "least_squares"]
 
@@ -41,13 +41,8 @@ class Cumulative:
     keeps_totals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        known = get_args(Regression)
-        if self.regression not in known:
-            raise OdError(
-                "OD-GROUPS-REGRESSION",
-                f"there is no regression {self.regression!r} ({nearest_known(self.regression, known)})",
-                next_step="choose least_absolute or least_squares",
-            )
+        known, step = get_args(Regression), "choose least_absolute or least_squares"
+        refuse_unknown("regression", self.regression, known, code="OD-GROUPS-REGRESSION", next_step=step)
 
     @property
     def options(self) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import Any
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import text_above
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.context import Circumstances
 from od_core.publication.html.report_page import bar, number, paragraph, table
+from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 
 
@@ -20,9 +20,9 @@ def protected(certificate: dict[str, Any]) -> Markup:
         "protected": "Protected",
         "public": "Public",
         "not_protected": "Not protected",
-        "input": "What went in",
-        "contribution": "What is counted of one user",
-        "levels": "Levels that stand twice",
+        "input": "Accepted inputs",
+        "contribution": "Counted trips of a user",
+        "levels": "Repeated levels",
     }
     stated = certificate["guarantee"]
     facts = [
@@ -46,39 +46,44 @@ def checks(certificate: dict[str, Any]) -> Markup:
     ]
     return joined(
         paragraph(
-            f"{number(passed)} of {number(len(certificate['checks']))} blocking checks passed, the last time when the"
-            " release was made public. They look at inputs, at every level, and at the table as a whole."
+            f"{number(passed)} of {number(len(certificate['checks']))} blocking checks passed. They were last run"
+            " when the release was published. They cover the inputs, every level and the whole table."
         ),
-        table("Blocking checks", ("check", "how often", "passed"), rows, numbers={1, 2}),
+        table("Blocking checks", ("check", "runs", "passed"), rows, numbers={1, 2}),
     )
 
 
-def spending(certificate: dict[str, Any], around: Circumstances[Any]) -> Markup:
+def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Markup:
     """Return what was charged, and what remains of the cap."""
     spent = certificate["spent"]
     rho = Fraction(spent["rho_exact"])
-    rest = around.cap - around.left - rho
+    rest = context.cap - context.left - rho
     rows: list[tuple[object, ...]] = [
-        ("this release", _rho(rho), _part(rho, around.cap), bar(float(rho), float(around.cap))),
+        ("this release", _rho(rho), _part(rho, context.cap), bar(float(rho), float(context.cap))),
         (
-            f"other releases: {number(around.others)}",
+            f"other releases: {number(context.others)}",
             _rho(rest),
-            _part(rest, around.cap),
-            bar(float(rest), float(around.cap)),
+            _part(rest, context.cap),
+            bar(float(rest), float(context.cap)),
         ),
-        ("left", _rho(around.left), _part(around.left, around.cap), bar(float(around.left), float(around.cap))),
-        ("cap", _rho(around.cap), _part(around.cap, around.cap), ""),
+        (
+            "remaining",
+            _rho(context.left),
+            _part(context.left, context.cap),
+            bar(float(context.left), float(context.cap)),
+        ),
+        ("cap", _rho(context.cap), _part(context.cap, context.cap), ""),
     ]
     promise = f"epsilon {_short(spent['epsilon'])}" + (f" at delta {_short(spent['delta'])}" if spent["delta"] else "")
     lost = spent["lost_draws"]
     return joined(
         paragraph(
-            f"The release promises {promise}. It was charged rho {_rho(rho)} of data set {certificate['data_set']}"
-            f"{f', of which {number(lost)} lost draws were charged once more' if lost else ''}. Drawing it again is not"
-            " possible under this charge; making it again from its stored measurements costs nothing."
+            f"The release promises {promise}. It charged rho {_rho(rho)} to data set {certificate['data_set']}"
+            f"{f', including {number(lost)} lost draws' if lost else ''}. This charge does not"
+            " allow drawing the noise again. Rebuilding the release from its stored measurements costs no budget."
         ),
         table(
-            f"The cap of period {around.period}, right after this release was measured",
+            f"The cap of period {context.period}, right after this release was measured",
             ("", "rho", "of the cap", ""),
             rows,
             numbers={1, 2},
@@ -100,12 +105,14 @@ def citation(certificate: dict[str, Any]) -> Markup:
         f" {certificate_digest(certificate)[:16]}."
     )
     return joined(
-        paragraph("Cite the period and the revision: another revision has other noise, and other numbers."),
+        paragraph(
+            "Cite the period and the revision, because another revision has different noise and different numbers."
+        ),
         element("blockquote", named),
         paragraph(
             "The numbers behind this page are in the same folder, with ",
             element("code", "certificate.json"),
-            ", which has all facts of this page and more.",
+            ", which contains all facts on this page and more.",
         ),
     )
 
@@ -115,13 +122,13 @@ def limitations(certificate: dict[str, Any]) -> Markup:
     return element("ul", *(element("li", _sentence(line)) for line in certificate["known_limitations"]))
 
 
-def common_sections(certificate: dict[str, Any], around: Circumstances[Any]) -> list[tuple[str, Markup]]:
+def common_sections(certificate: dict[str, Any], context: ReleaseContext[Any]) -> list[tuple[str, Markup]]:
     """Return the last sections of the report of any release."""
     return [
         ("Checks", checks(certificate)),
-        ("What was spent, and what is left", spending(certificate, around)),
+        ("Spent and remaining budget", spending(certificate, context)),
         ("How to cite", citation(certificate)),
-        ("What is taken for granted", limitations(certificate)),
+        ("Assumptions and limitations", limitations(certificate)),
     ]
 
 
@@ -136,7 +143,7 @@ def under_title(certificate: dict[str, Any]) -> str:
     return (
         f"Revision {certificate['revision']}, measured {certificate['measured_at'][:10]} from data set"
         f" {certificate['data_set']}, with mechanism {certificate['mechanism']['name']}.{_versions(certificate)} All"
-        " numbers carry noise, but for those that are said to be exact."
+        " numbers contain noise, except those that are stated as exact."
     )
 
 

@@ -38,7 +38,7 @@ class Grid:
         if not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
             raise OdError(
                 "OD-STOPS-GRID",
-                "a grid is a tuple of whole numbers of cells, from 1 to 2^31, one for each of its dimensions",
+                "a grid must be a tuple with one whole number of cells, from 1 to 2^31, for each dimension",
                 next_step="correct the grid",
             )
 

@@ -37,12 +37,12 @@ class MapGrid:
     def __post_init__(self) -> None:
         numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
         if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
-            raise _fault("a map needs degrees of west below east and south below north")
+            raise _fault("in a map, west must be below east, and south below north")
         whole = isinstance(self.side, int) and not isinstance(self.side, bool)
         if not whole or not 1 <= self.side <= MAX_SIDE:
-            raise _fault("a side of the map has a whole number of cells, from 1 to 2^31")
+            raise _fault("each side of the map must have a whole number of cells from 1 to 2^31")
         if len(self.places) < 2 or len(set(self.places)) < len(self.places):
-            raise _fault("a trip has two places at least, each of another name")
+            raise _fault("a trip needs at least two places with different names")
 
     @property
     def edges(self) -> tuple[float, float, float, float]:

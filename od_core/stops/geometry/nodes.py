@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.kernels import kernel
 from od_core.stops.geometry.boxes import MAX_BOXES, Bounds, Boxes
 from od_core.stops.geometry.grid import Counts, Grid, Rows
@@ -77,9 +77,9 @@ def refuse_too_many(boxes: int) -> None:
     if boxes > MAX_BOXES:
         raise OdError(
             "OD-STOPS-TOO-MANY-BOXES",
-            f"the tree would have {boxes} boxes or more; at most {MAX_BOXES} are made",
+            f"the tree would have at least {boxes} boxes, but at most {MAX_BOXES} are allowed",
             next_step="lower epsilon, use a coarser grid, or choose another mechanism",
-            spent="what was set aside before stays charged",
+            spent=STAYS_CHARGED,
         )
 
 

@@ -63,10 +63,10 @@ def origin_destination(
     """
     space = _space(boxes_upper)
     if not isinstance(places, int) or places < 2 or len(space) % places:
-        raise _fault(f"{len(space)} dimensions are not those of {places} places, two at least")
+        raise _fault(f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)")
     of_a_place = len(space) // places
     if not len(origin) == len(destination) == of_a_place:
-        raise _fault(f"origin and destination have a range for each of a place's {of_a_place} dimensions")
+        raise _fault(f"origin and destination need a range for each of the {of_a_place} dimensions of a place")
     between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
     return float(answers(boxes_lower, boxes_upper, counts, [[*origin, *between, *destination]])[0])
 
@@ -90,12 +90,14 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     if given.shape[1:] != (len(sizes), 2):
         raise _misshapen(sizes)
     if not np.issubdtype(given.dtype, np.integer):
-        raise _fault("a query's cells must be whole numbers")
+        raise _fault("the cells of a query must be whole numbers")
     first, last = given[:, :, 0], given[:, :, 1]
     if (first > last).any():
         raise _fault("a query ends before it begins")
     if (first < 0).any() or (last >= np.array(sizes)).any():
-        raise _fault(f"a query leaves the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}")
+        raise _fault(
+            f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
+        )
     return np.ascontiguousarray(given, dtype=np.int64)
 
 
@@ -105,7 +107,7 @@ def _space(boxes_upper: Bounds) -> list[int]:
 
 
 def _misshapen(sizes: Sequence[int]) -> OdError:
-    return _fault(f"a query is a first and a last cell for each of the {len(sizes)} dimensions")
+    return _fault(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
 
 
 def _fault(message: str) -> OdError:

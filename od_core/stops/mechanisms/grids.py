@@ -22,7 +22,7 @@ TOTAL_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total, eps_0 in [shaham2022stops]."""
 
 NOTHING_SPENT = "nothing was spent"
-TOTAL_SPENT = "what was set aside stays charged: the noisy total was drawn"
+TOTAL_SPENT = "budget reserved earlier stays charged, because the noisy total was drawn"
 
 Parts = tuple[int, ...]
 """Number of parts of each dimension."""
@@ -85,7 +85,7 @@ def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
     if boxes > MAX_BOXES:
         raise OdError(
             "OD-STOPS-TOO-MANY-BOXES",
-            f"mechanism {name!r} would cut the space into {boxes:,} boxes, and {MAX_BOXES:,} is the most",
+            f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed",
             next_step="choose a coarser grid, or a mechanism whose boxes follow the trips",
             spent=spent,
         )

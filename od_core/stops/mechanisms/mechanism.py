@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
+from od_core.registry import refuse_unknown
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Counts, Grid, Points
 from od_core.stops.mechanisms.path import Path
@@ -119,10 +119,5 @@ def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
 
 def check_rounding(rounding: str) -> None:
     """Refuse an unknown rounding. Raises OdError with the nearest known one."""
-    known = get_args(Rounding)
-    if rounding not in known:
-        raise OdError(
-            "OD-STOPS-ROUNDING",
-            f"there is no rounding {rounding!r} ({nearest_known(str(rounding), known)})",
-            next_step="correct the mechanism's options",
-        )
+    step = "correct the mechanism's options"
+    refuse_unknown("rounding", rounding, get_args(Rounding), code="OD-STOPS-ROUNDING", next_step=step)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from od_core.errors import OdError
+from od_core.errors import STAYS_CHARGED, OdError
 from od_core.noise.sources import LaplaceSource, checked_noise
 from od_core.stops.geometry.grid import Counts
 
@@ -63,8 +63,8 @@ class Path:
         if not 0 < epsilon <= self.left:
             raise OdError(
                 "OD-STOPS-CHARGE",
-                f"a path is asked for epsilon {epsilon} and has {self.left} left",
+                f"a path needs epsilon {epsilon}, but {self.left} remains",
                 next_step="report this defect",
-                spent="what was set aside before stays charged",
+                spent=STAYS_CHARGED,
             )
         return replace(self, left=self.left - epsilon, spent=self.spent + epsilon)

@@ -57,7 +57,8 @@ class PrivTree:
         if not 0 < share < 1 or theta is None or abs(theta) > LARGEST_THETA:
             raise OdError(
                 "OD-STOPS-PRIVTREE",
-                "the share of the tree must be above 0 and below 1, and theta a whole number from -2^53 to 2^53",
+                "the share of the tree must be above 0 and below 1, and theta must be a whole number from -2^53 to"
+                " 2^53",
                 next_step="correct the mechanism's options",
             )
         object.__setattr__(self, "theta", theta)

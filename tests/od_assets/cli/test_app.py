@@ -71,7 +71,7 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
 
 def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
     component = project.component(periods={"first": "2001-01"})
-    with pytest.raises(OdError, match=r"'2150-06' is no period of trips that has ended \(2001-01 to ") as refused:
+    with pytest.raises(OdError, match=r"'2150-06' is not an ended period of trips \(2001-01 to ") as refused:
         chosen_periods(component, "2150-06", every=False)
     assert refused.value.code == "OD-PERIOD"
 
@@ -172,7 +172,7 @@ def test_every_mistake_in_a_declaration_is_named(
 
 def test_yaml_that_cannot_be_read_is_said_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "defs.yaml").write_text("type: x\nattributes:\n  name: trips\n   domain: trips\n", encoding="utf-8")
-    with pytest.raises(OdError, match=r"OD-CONFIG: \S+/defs.yaml is no YAML, by line 4 "):
+    with pytest.raises(OdError, match=r"OD-CONFIG: \S+/defs.yaml is not valid YAML \(line 4\) "):
         read_declaration(tmp_path / "defs.yaml", OdRelease)
 
 

@@ -71,7 +71,7 @@ def refused(*arguments: str) -> OdError:
 def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> None:
     absent = refused(OLD, "us_flights/2001-07/r1")
     assert absent.code == "OD-RELEASE-ABSENT"
-    assert f"published are {OLD}, {NEW}" in absent.message
+    assert f"published releases: {OLD}, {NEW}" in absent.message
     unknown = refused(OLD, NEW, "--level", "county")
     assert unknown.code == "OD-LEVEL-UNKNOWN"
     assert "all, region, division, state, airport" in unknown.message
@@ -86,5 +86,5 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> Non
 
 def test_where_nothing_is_published_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
-    assert "published are none" in refused(OLD, NEW).message
+    assert "published releases: none" in refused(OLD, NEW).message
     assert not list(tmp_path.iterdir())

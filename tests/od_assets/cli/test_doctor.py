@@ -49,7 +49,7 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: C
     project = declared()
     whole = of_declaration("trips")
     assert all(one.ok for one in whole)
-    assert whole[0].what.endswith(": one row a trip")
+    assert whole[0].what.endswith(": one row per trip")
     assert [one.what.partition(":")[0] for one in whole] == [
         "declaration trips, data set trips",
         "geography of trips",
@@ -103,8 +103,8 @@ def test_no_value_leaves_the_confidential_folder(
         with (project.root / "2001-01.csv").open("a") as file:
             file.write(f"{ZONE},{USER}\n")
     facts = {one["what"]: one for one in json.loads(result.stdout)}
-    assert facts["input of trips/2001-01/r1"]["fault"] == "it would be refused"
-    what = "declaration trips, data set trips: column 'trips' holds the trips"
+    assert facts["input of trips/2001-01/r1"]["fault"] == "the input would be refused"
+    what = "declaration trips, data set trips: column 'trips' holds the number of trips"
     assert facts[what] == {
         "what": what,
         "ok": True,

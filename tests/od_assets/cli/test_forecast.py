@@ -45,8 +45,11 @@ def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
 ) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
     text = " ".join(run().stdout.split())
-    assert "Nothing is published of data set 'us_flights' over these areas: a synthetic table is taken" in text
-    assert "Nothing was spent, and nothing confidential was read." in text
+    assert (
+        "Data set 'us_flights' has no published release of these areas, so a synthetic table serves as the true flows"
+        in text
+    )
+    assert "No budget was spent, and no confidential data was read." in text
     assert facts("--runs", "1")["is_synthetic"] is True
     assert not list(tmp_path.iterdir())
 
@@ -54,7 +57,7 @@ def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
 def test_the_newest_published_release_is_taken_and_named(var: Path) -> None:
     found = facts()
     assert (found["table"], found["is_synthetic"], found["runs"]) == (NEWEST, False, 5)
-    assert f"the flows of {NEWEST} as they are published" in found["source"]
+    assert f"The published flows of {NEWEST} serve as the true flows." in found["source"]
     errors = pd.DataFrame(found["forecast"])
     assert list(errors.columns) == ["epsilon", "rho", "declared", *COLUMNS]
     assert sorted(errors["epsilon"].unique()) == [0.1, 0.3, 1.0, 3.0, 10.0]
@@ -64,7 +67,7 @@ def test_the_newest_published_release_is_taken_and_named(var: Path) -> None:
     assert errors.loc[errors["declared"], "rho"].unique() == pytest.approx(0.019215, rel=3e-4)
     leaves = errors[(errors["level"] == 8) & (errors["size_class"] == "all")].set_index("epsilon")["mean_abs_error"]
     assert leaves.is_monotonic_decreasing
-    assert "Taken for the truth" in run("--runs", "1").stdout
+    assert "serve as the true flows" in run("--runs", "1").stdout
 
 
 def renamed(var: Path, change: dict[str, Any], *, period: str, series: str = "us_flights") -> None:

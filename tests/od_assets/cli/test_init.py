@@ -84,7 +84,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert data_set == {"name": "mine", "unit": "trip", "neighbours": "bounded", "elementary_period": "month"}
     plan = json.loads(CliRunner().invoke(app, ["plan", "mine", "--json"]).stdout)
     assert Fraction(plan["rho"]) * ROOM <= Fraction(cap["rho"]) < Fraction(plan["rho"]) * ROOM * Fraction(101, 100)
-    assert "a month at epsilon 1" in cap["reason"]
+    assert "per month at epsilon 1" in cap["reason"]
     assert "0.0961 a month" in " ".join(result.stdout.split())  # the plan is printed, with the cap
     assert "2001-01.csv has the columns date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in result.stdout
     assert "zones.csv has the columns region, zone." in result.stdout
@@ -184,7 +184,7 @@ def test_zones_that_are_the_records_are_not_shown(empty: Project) -> None:
     text = f"Z00,{ZONE}\nZ01,{ZONE}\n"
     (empty.root / "zones.csv").write_text(text)
     result = init(levels="zone")
-    assert "zones.csv has 2 columns; their names are shown once a level is one of them." in result.stdout
+    assert "zones.csv has 2 columns; their names are shown once one of them is named as a level." in result.stdout
     (empty.root / "zones.csv").write_text(f"region,zone\n{text}")
     refused = init()
     for each in (result, refused):
@@ -251,13 +251,16 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     if what != "of pairs":
         column = "count" if "called" in what else "antall"
         assert repr(column) in refused.message
-        assert f"What a row of the records is: column {column!r} holds the trips." in init(trips=column).stdout
+        assert (
+            f"Meaning of a row of the records: column {column!r} holds the number of trips."
+            in init(trips=column).stdout
+        )
         for name in written(empty):
             (empty.root / name).unlink()
         (empty.root / "defs" / "mine").rmdir()
     said = typed(one_row_a_trip="true")
     assert "nothing says whether a row is one trip." in said
-    assert "What a row of the records is: one row a trip." in said
+    assert "Meaning of a row of the records: one row per trip." in said
     assert declaration("mine").settings().record_format.one_row_a_trip
     assert "one_row_a_trip: true" in written(empty)["defs/mine/defs.yaml"]
 
@@ -282,7 +285,7 @@ def test_a_file_that_cannot_be_opened_is_said_with_what_to_write(empty: Project)
     (empty.root / "2001-01.csv").write_bytes(
         "date,origin,destination,hvor\n2001-01-03,Z00,Z01,Tromsø\n".encode("latin-1")
     )
-    assert "write encoding: latin-1 beside the path of the files" in init().stdout
+    assert "write encoding: latin-1 next to the path of the files" in init().stdout
 
 
 @pytest.mark.parametrize(
@@ -382,7 +385,7 @@ def test_the_error_is_that_of_plan(empty: Project, flags: dict[str, str], sectio
     error = CliRunner().invoke(app, ["plan", "mine"]).exception
     assert isinstance(error, OdError)
     assert (refused.code, refused.message) == (error.code, error.message)
-    assert refused.next_step == f"{error.next_step}; what init wrote is removed again"
+    assert refused.next_step == f"{error.next_step}; init has removed the files that it wrote"
 
 
 def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Project) -> None:

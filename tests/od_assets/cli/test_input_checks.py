@@ -55,7 +55,7 @@ def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, 
     assert input_of(project, allowed)[0].ok  # 2 of 2000 are a thousandth
     project.write_records(changed(3, column, value))
     finding, detail = input_of(project, allowed)
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert f"{kind}: 3 of 2000 records" in detail
     assert "row,date,origin,destination,in_period" in detail
     assert "  3," in detail
@@ -65,7 +65,7 @@ def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
     """Two of a kind are allowed, two of each of two kinds are not: the count of trips judges that."""
     project.write_records(pd.concat([changed(2, "origin", "Z99")[:2], changed(2, "destination", "Z99")]))
     finding, detail = input_of(project, project.component(trips__fault_threshold="1/1000"))
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert "OD-TRIPS-FAULTS" in detail
 
 
@@ -75,7 +75,7 @@ def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
     frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "01010", "1203"], "destination": "1203"})
     project.write_records(frame)
     finding, detail = input_of(project)
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert "origin_unlisted: 4 of 5 records" in detail
     assert "origin_that_lost_its_zeros: 2 of 4 records" in detail
 
@@ -83,7 +83,7 @@ def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
 def test_counts_that_are_none_are_refused(project: Project) -> None:
     project.write_records(records().assign(trips=-1))
     finding, detail = input_of(project, project.component(trips__columns={"date": "date", "trips": "trips"}))
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert "OD-TRIPS-COUNT" in detail
 
 
@@ -92,14 +92,14 @@ def test_rows_that_may_be_many_trips_are_found(project: Project) -> None:
     frame = records().assign(antall=range(7731, 9731))
     project.write_records(frame)
     finding, detail = input_of(project)
-    assert finding.fault == "a row may be many trips, and each would be counted as one"
+    assert finding.fault == "a row may stand for many trips, but would be counted as one"
     assert "'antall'" not in f"{finding.fault} {finding.next_step}"
     assert "column 'antall' holds numbers" in detail
     assert input_of(project, project.component(trips__one_row_a_trip=True))[0].ok
     assert input_of(project, project.component(trips__columns={"date": "date", "trips": "antall"}))[0].ok
     project.write_records(frame.rename(columns={"antall": "count"}))
     finding, detail = input_of(project)
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert "OD-TRIPS-ROWS" in detail
 
 
@@ -107,7 +107,7 @@ def test_users_without_an_id_are_counted(project: Project) -> None:
     project.write_records(changed(5, "user", "", records().assign(user="u1")))
     component = project.component(domain__unit="user_period", domain__column="user", max_trips=3)
     finding, detail = input_of(project, component)
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert "user_missing: 5 of 2000 records" in detail
     assert not (project.var / "confidential" / "hmac.key").exists()
 
@@ -123,16 +123,16 @@ def test_users_without_an_id_are_counted(project: Project) -> None:
 def test_a_file_that_cannot_be_read_is_refused(project: Project, write: Callable[[Path], Any], code: str) -> None:
     write(project.root / "2001-01.csv")
     finding, detail = input_of(project)
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert code in detail
 
 
 def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None:
     component = project.component(arrivals={"settled_seconds": 0, "complete": "{period}.sha256"})
-    assert input_of(project, component)[0].fault == "2001-01.csv is there, 2001-01.sha256 is not"
+    assert input_of(project, component)[0].fault == "2001-01.csv exists, but 2001-01.sha256 does not"
     (project.root / "2001-01.sha256").write_text(f"{'0' * 64}  2001-01.csv\n")
     finding, detail = input_of(project, component)
-    assert finding.fault == "it would be refused"
+    assert finding.fault == "the input would be refused"
     assert "OD-FILE-INCOMPLETE" in detail
     (project.root / "2001-01.csv").unlink()
     shutil.rmtree(project.var)
@@ -160,4 +160,4 @@ def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
         project.write_records(stops)
         assert input_of(project, component)[0].ok
         project.write_records(changed(3, "origin", "Z99", stops))
-        assert input_of(project, component)[0].fault == "it would be refused"
+        assert input_of(project, component)[0].fault == "the input would be refused"

@@ -83,7 +83,7 @@ def test_kernels_are_kept_and_give_what_they_should(tmp_path: Path, monkeypatch:
     installation.intopt(np.array([3, -1]), 2)  # compiled, if nothing has been yet
     assert only(installation.compiled_kernels(cache_folder())).ok
     assert "no folder" in str(only(installation.compiled_kernels(None)).fault)
-    assert "none are kept" in str(only(installation.compiled_kernels(tmp_path)).fault)
+    assert "none are compiled yet" in str(only(installation.compiled_kernels(tmp_path)).fault)
     monkeypatch.setattr(installation, "intopt", lambda noisy, total: np.array([1, 1]))
     assert "wrong numbers" in str(only(installation.compiled_kernels(cache_folder())).fault)
 
@@ -117,7 +117,7 @@ def test_dagsters_home_is_the_projects(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.iterdir())
     home = tmp_path / "dagster"
     home.mkdir()
-    assert "is not what the project sets" in str(only(installation.home_of_dagster(tmp_path)).fault)
+    assert "differs from the project's settings" in str(only(installation.home_of_dagster(tmp_path)).fault)
     shutil.copy(DAGSTER_SETTINGS, home)
     assert only(installation.home_of_dagster(tmp_path)).ok
     monkeypatch.setenv("DAGSTER_HOME", str(home))
@@ -252,7 +252,7 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
             holder.stdout.readline()
             until(lambda: installation._state(holder.pid) == "T")
             finding = only(installation.release_lock(tmp_path))
-            assert f"process {holder.pid}, which holds it, is stopped" in str(finding.fault)
+            assert f"process {holder.pid} holds it but is suspended" in str(finding.fault)
             assert only(installation.release_lock(other)) == Finding("release lock")
             os.kill(holder.pid, signal.SIGCONT)
             until(lambda: installation._state(holder.pid) != "T")
@@ -294,7 +294,7 @@ def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
         dead = {HOST_TAG: tags[HOST_TAG], PROCESS_TAG: f"{process}-1"}
         gone = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED, tags=dead)
     finding = only(installation.runs(tmp_path))
-    assert finding.fault == f"1 are taken for started: {gone.run_id}"
+    assert finding.fault == f"1 are listed as started: {gone.run_id}"
     assert "od-release ui" in str(finding.next_step)
 
 
@@ -311,7 +311,7 @@ def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> N
         assert "1 starting now" in finding.what
         long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
         instance.run_storage.handle_run_event(run.run_id, event, long_ago)
-    assert only(installation.runs(tmp_path)).fault == f"1 are taken for started: {run.run_id}"
+    assert only(installation.runs(tmp_path)).fault == f"1 are listed as started: {run.run_id}"
 
 
 def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

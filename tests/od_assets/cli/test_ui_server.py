@@ -13,7 +13,7 @@ from od_core.errors import OdError
 def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OdError, match=f"OD-UI-PORT: port {port} cannot be listened at"):
+        with pytest.raises(OdError, match=f"OD-UI-PORT: cannot listen on port {port}:"):
             serve(port, [])
 
 

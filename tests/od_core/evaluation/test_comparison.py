@@ -126,7 +126,7 @@ def test_runs_of_different_plans_make_no_table(tmp_path):
     other = Contender("inftda", "inftda", "bun_steinke")
     compare([Run("small binary", CONTENDERS[0], "1", 1)], tmp_path, SMALL, workers=1)
     compare([Run("small binary", other, "1", 2)], tmp_path, SMALL, workers=1)
-    with pytest.raises(OdError, match="inftda on small binary at epsilon 1 are not all of one plan") as caught:
+    with pytest.raises(OdError, match="inftda on small binary at epsilon 1 do not all have the same plan") as caught:
         table(tmp_path)
     assert caught.value.code == "OD-EVALUATION-MIXED"
 

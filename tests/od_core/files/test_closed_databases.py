@@ -14,7 +14,7 @@ import pytest
 
 from od_core import OdError, open_release
 from od_core.files.duckdb_session import parquet_rows, scratch_database, spill_folder
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.grouping import count_by_group
 from od_core.publication.database import is_stored
@@ -172,8 +172,8 @@ def test_a_view_of_a_source_reaches_no_other_file_of_the_confidential_folder(tmp
 
 def test_the_public_database_is_written_and_read_behind_closed_doors(tmp_path, probes):
     database = tmp_path / "release.duckdb"
-    store_release(database, release(), KEY, facts(release()))
-    store_release(database, release(), KEY, facts(release()))
+    FLOW_KIND.store(database, release(), KEY, facts(release()))
+    FLOW_KIND.store(database, release(), KEY, facts(release()))
     assert is_stored(database, KEY)
     pd.testing.assert_frame_equal(open_release(database).flows, release().flows)
     assert probes == [[]] * 6
@@ -193,9 +193,9 @@ def test_a_database_that_is_open_elsewhere_in_this_process_is_waited_for(tmp_pat
     """And not called broken: the operator would throw it away."""
     monkeypatch.setattr("od_core.publication.database._LOCK_SECONDS", 0.3)
     database = tmp_path / "release.duckdb"
-    store_release(database, release(), KEY, facts(release()))
+    FLOW_KIND.store(database, release(), KEY, facts(release()))
     with duckdb.connect(str(database), read_only=True), pytest.raises(OdError, match="OD-DATABASE-LOCKED"):
-        store_release(database, release(), KEY, facts(release()))
+        FLOW_KIND.store(database, release(), KEY, facts(release()))
 
 
 FOLDER = "origin=HACK"

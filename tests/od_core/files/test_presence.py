@@ -46,7 +46,7 @@ def test_what_is_no_file_is_said() -> None:
             for file in ("gone.csv", "dangling.csv"):
                 assert absence(folder / file) == f"there is no file {file}"
             for path in (folder / "locked.csv", folder / "closed" / "within.csv"):
-                assert absence(path) == f"{path.name} may not be read by the user of this process"
-                with pytest.raises(OdError, match="may not be read"):
+                assert absence(path) == f"{path.name} cannot be read: the user of this process lacks permission"
+                with pytest.raises(OdError, match="cannot be read"):
                     read_zones(path)
         (folder / "closed").chmod(0o700)

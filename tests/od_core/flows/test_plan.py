@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
 from od_core.flows.mechanisms.inftda import InfTDARefined
-from od_core.flows.plan import ReleasePlan, Step
+from od_core.flows.plan import GaussianStep, ReleasePlan
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -315,8 +315,8 @@ def test_a_plan_that_does_not_add_up_cannot_be_made(unit, level, data):
     at = data.draw(st.integers(0, len(plan.steps) - 1))
     step = plan.steps[at]
     with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-        Step(step.level, step.sensitivity_squared, step.variance, step.rho * Fraction(999, 1000))
-    cheaper = Step(step.level, step.sensitivity_squared, step.variance * 2, step.rho / 2)
+        GaussianStep(step.level, step.sensitivity_squared, step.variance, step.rho * Fraction(999, 1000))
+    cheaper = GaussianStep(step.level, step.sensitivity_squared, step.variance * 2, step.rho / 2)
     for steps in (
         (*plan.steps[:at], *plan.steps[at + 1 :]),
         (*plan.steps[:at], cheaper, *plan.steps[at + 1 :]),

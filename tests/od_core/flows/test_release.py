@@ -166,7 +166,7 @@ def test_noise_that_breaks_its_contract_is_refused_and_the_charge_stands(answer,
     unit = PrivacyUnit("trip", neighbours)
     with pytest.raises(OdError, match="OD-NOISE-CONTRACT") as error:
         release_flows(FLOWS, GEOGRAPHY, **USUAL | {"unit": unit}, noise=Returns(answer), fault_threshold=0)
-    assert error.value.spent == "the level's charge stands"
+    assert error.value.spent == "the level stays charged"
 
 
 def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():

@@ -8,7 +8,7 @@ import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.errors import OdError
-from od_core.flows.staging import StagedFiles
+from od_core.ledger.staged_files import StagedFiles
 from od_core.privacy.neighbours import NO_FAULTS
 
 

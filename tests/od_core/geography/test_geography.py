@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.flows.publishing.read_bundle import geography_of as published_geography
 from od_core.geography.codes import COORDINATES
-from od_core.publication.tables import areas_table
+from od_core.publication.tables import areas_table, published_geography
 from tests.od_core.oracles.inftda import below
 from tests.od_core.strategies import geography_of, level_names, zone_lists
 
@@ -375,7 +374,7 @@ def test_zones_in_some_areas_are_those_whose_path_goes_through_one(zones, data):
         ([2], "OD-AREA-UNKNOWN: level 'town' has no area '2'"),
         ([None], "OD-AREA-UNKNOWN: level 'town' has no area 'None'"),
         ([["02"]], "OD-AREA-UNKNOWN: level 'town' has no area"),
-        ("02", "OD-AREA-LIST: '02' is one text"),
+        ("02", "OD-AREA-LIST: '02' is a single text"),
     ],
 )
 def test_areas_that_a_level_lacks_are_named(codes, message):

@@ -77,13 +77,13 @@ def test_areas_are_the_zones_that_begin_alike(case: tuple[list[str], list[int]])
         (["county", "zone"], {"county": 5}, "a zone's code is shorter than the 5 characters of level 'county'"),
         (["county", "zone"], {"county": 0}, "'county' is not a whole number"),
         (["county", "zone"], {"county": True}, "'county' is not a whole number"),
-        (["county", "zone"], {"zone": 2}, "'zone' has a prefix, and is no level above the zones"),
+        (["county", "zone"], {"zone": 2}, "'zone' has a prefix, but is not a level above the zones"),
         (["county", "zone"], {"conty": 2}, "did you mean 'county'?"),
-        (["a", "b", "zone"], {"a": 3, "b": 2}, "prefixes do not nest: that of level 'b', 2"),
+        (["a", "b", "zone"], {"a": 3, "b": 2}, "prefixes do not nest: the prefix of level 'b' has 2"),
         (["a", "b", "zone"], {"a": 2, "b": 2}, "prefixes do not nest"),
         (["a", "state", "b", "zone"], {"a": 3, "b": 2}, "prefixes do not nest"),
-        (["state", "zone"], {"state": 2}, "level 'state' is a column of the zone list and the beginning"),
-        (["county", "zoen"], {"county": 2}, "no column 'zoen', nor any other of the columns that are expected"),
+        (["state", "zone"], {"state": 2}, "level 'state' is both a column of the zone list and a prefix"),
+        (["county", "zoen"], {"county": 2}, "no column 'zoen' and none of the other expected columns"),
     ],
 )
 def test_prefixes_that_make_no_level_are_refused(levels: list[str], prefixes: dict[str, int], named: str) -> None:
@@ -119,12 +119,15 @@ def test_joined_codes_tell_areas_apart_as_their_columns_do(rows: list[tuple[str,
 @pytest.mark.parametrize(
     ("joined", "named"),
     [
-        ({"area": ["borough"]}, "not joined of two columns"),
-        ({"area": "borough"}, "not joined of two columns"),
-        ({"area": ["borough", "borough"]}, "not joined of two columns"),
+        ({"area": ["borough"]}, "must be joined from at least two columns"),
+        ({"area": "borough"}, "must be joined from at least two columns"),
+        ({"area": ["borough", "borough"]}, "must be joined from at least two columns"),
         ({"area": ["borough", "kynd"]}, "no column 'kynd' (did you mean 'kind'?)"),
-        ({"kind": ["borough", "zone"]}, "level 'kind' is a column of the zone list and several columns joined"),
-        ({"area": ["borough", "bars"]}, "column 'bars': a code holds ' / '"),
+        (
+            {"kind": ["borough", "zone"]},
+            "level 'kind' is both a column of the zone list and a level joined from several columns",
+        ),
+        ({"area": ["borough", "bars"]}, "column 'bars' has a code that contains ' / '"),
         ({"area": ["borough", "blank"]}, "column 'blank' has a blank code"),
     ],
 )
@@ -154,7 +157,7 @@ def test_an_added_area_takes_what_is_nowhere_and_changes_no_other(zones: list[Ar
         assert np.isnan(places.pop("elsewhere")).all()
         assert places == {zone[-1]: [number, 1] for number, zone in enumerate(zones)}
     for taken in ("all", *zones[0]):
-        with pytest.raises(OdError, match=f"OD-GEOGRAPHY-UNKNOWN-ZONE.*'{taken}' already"):
+        with pytest.raises(OdError, match=f"OD-GEOGRAPHY-UNKNOWN-ZONE.*already has an area '{taken}'"):
             with_unknown_area(geography, taken)
     with pytest.raises(OdError, match="OD-GEOGRAPHY-UNKNOWN-ZONE"):
         with_unknown_area(added, "nowhere")

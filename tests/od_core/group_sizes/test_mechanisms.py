@@ -317,7 +317,7 @@ def test_noisy_values_whose_sums_leave_64_bits_are_refused(mechanism, far):
     noisy[-1].reshape(-1)[-1] = far
     with pytest.raises(OdError, match="OD-GROUPS-OVERFLOW") as error:
         mechanism.estimate(world.frame, noisy, Fraction(1))
-    assert error.value.spent == "what was drawn stays charged"
+    assert error.value.spent == "draws already made stay charged"
 
 
 def test_more_groups_than_weights_can_count_are_refused():

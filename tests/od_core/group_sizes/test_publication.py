@@ -120,7 +120,7 @@ def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, top_code):
 def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     _, certificate = published(tmp_path)
     sentences = certificate["guarantee"]
-    assert "one trip record was replaced by any other of the same period" in sentences["protected"]
+    assert "one trip record was replaced by any other record of the same period" in sentences["protected"]
     assert "the release is 1-differentially private" in sentences["protected"]
     assert "40 trips in the period: epsilon 40;" in sentences["not_protected"]
     assert "12 such periods, all released like this one: epsilon 12)" in sentences["not_protected"]

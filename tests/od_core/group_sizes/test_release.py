@@ -10,7 +10,7 @@ import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit
 from od_core.group_sizes import evaluate_group_sizes, release_group_sizes
-from od_core.group_sizes.mechanisms import MECHANISMS, mechanism_named
+from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -100,7 +100,7 @@ def test_every_mechanism_keeps_its_promises(name, unit):
 def test_errors_against_a_count_by_hand():
     """One group of 3 released as one of 1, and so on: distances, L1 and totals from their definitions."""
     given = pd.DataFrame({"group": [1, 2], "area": pd.Series(["01", "03"], dtype="str"), "size": [3, 2]})
-    release = released(given, mechanism=mechanism_named("bottom_up", leaf="sizes"), noise=ListedLaplace([-2, 4]))
+    release = released(given, mechanism=MECHANISMS.make("bottom_up", leaf="sizes"), noise=ListedLaplace([-2, 4]))
     errors = evaluate_group_sizes(release, given).set_index(["level", "area"])
     assert errors.loc[("zone", "01"), "earth_movers_distance"] == 2
     assert errors.loc[("zone", "03"), "earth_movers_distance"] == 4
@@ -177,5 +177,5 @@ def test_no_message_quotes_a_size():
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_options_that_were_written_down_make_the_same_mechanism(name):
-    mechanism = mechanism_named(name)
-    assert mechanism_named(name, **mechanism.options) == mechanism
+    mechanism = MECHANISMS.make(name)
+    assert MECHANISMS.make(name, **mechanism.options) == mechanism

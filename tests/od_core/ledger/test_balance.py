@@ -43,7 +43,7 @@ def test_a_trip_in_a_monthly_and_a_yearly_release_has_spent_twice(tmp_path):
     assert ledger.balance("commuters", "2001") == found["2001-06"]
     before = rows(ledger.path)
     for period in ("2001", "2001-06"):
-        with pytest.raises(OdError, match=r"asks for rho 0\.1 in 2001-06, .* cap 0\.25 .* 0\.2 is spent and 0\.05"):
+        with pytest.raises(OdError, match=r"needs rho 0\.1 in 2001-06, .* cap of 0\.25, .* 0\.2 is spent and 0\.05"):
             ledger.reserve(key(period, 2), "commuters", small_plan(TENTH))
     assert rows(ledger.path) == before
     ledger.reserve(key("2001-05"), "commuters", small_plan(TENTH))

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError, PrivacyUnit
-from od_core.ledger.ledger import Ledger, look_at_ledger
+from od_core.ledger.integrity import look_at_ledger
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap, Charge
 from tests.od_core.ledger.ledger_rows import (
@@ -93,7 +94,7 @@ class Claims:
 
 def cheaper(step: Any, **noise: Any) -> Claims:
     """The step at half its charge, or with other noise."""
-    return Claims(step, law=step.law | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
+    return Claims(step, law=step.noise_facts | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
 
 
 PLAN = small_plan()
@@ -187,7 +188,7 @@ def test_the_periods_of_a_revision_are_of_the_same_areas(ledger, key):
                 call(later, "commuters", plan)
             assert code_of(refused) == "OD-GEOGRAPHY-CHANGED"
             message = refused.value.message
-            assert message.startswith("commuters/2001-07/r1 is over other areas than commuters/2001-06/r1")
+            assert message.startswith("commuters/2001-07/r1 has different areas from commuters/2001-06/r1")
             assert f"2001-06 has geography {old.tree.origin.digest[:16]}" in message
             assert plan.tree.destination.digest[:16] in message
             assert refused.value.next_step.endswith("revision: 2")
@@ -197,7 +198,7 @@ def test_the_periods_of_a_revision_are_of_the_same_areas(ledger, key):
     ledger.reserve(ReleaseKey("commuters", "2001-07", 2), "commuters", new)
     with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*revision: 2"):
         ledger.reserve(latest, "commuters", new)
-    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*than commuters/2001-07/r2.*revision: 3"):
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*areas from commuters/2001-07/r2.*revision: 3"):
         ledger.reserve(ReleaseKey("commuters", "2001-08", 2), "commuters", old)
     third = small_plan(Fraction(1, 9), geography=Geography.from_frame(ZONES[:3], ["region", "zone"]))
     with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CHANGED.*revision: 3"):  # the second has yet another list
@@ -235,8 +236,8 @@ def test_the_cap_holds_to_the_last_digit(tmp_path, key):
         with pytest.raises(OdError) as refused:
             ledger.reserve(second, "commuters", small_plan(asked))
         assert code_of(refused) == "OD-LEDGER-CAP"
-        assert f"asks for rho {text} in 2001-06" in refused.value.message
-        assert "the cap 0.6 of data set 'commuters', 0.5 is spent and 0.1 is left" in refused.value.message
+        assert f"needs rho {text} in 2001-06" in refused.value.message
+        assert "data set 'commuters' has a cap of 0.6, of which 0.5 is spent and 0.1 remains" in refused.value.message
         assert refused.value.spent == "nothing was spent"
         assert rows(ledger.path) == before
         assert ledger.level_state(second, 1) is None
@@ -300,8 +301,8 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     with pytest.raises(OdError) as refused:
         ledger.start_draw(key, 2)
     assert code_of(refused) == "OD-LEDGER-CAP"
-    assert "asks for rho 0.025" in refused.value.message
-    assert "0.15 is spent and 0 is left" in refused.value.message
+    assert "needs rho 0.025" in refused.value.message
+    assert "0.15 is spent and 0 remains" in refused.value.message
     assert rows(ledger.path) == before
 
     ledger.declare(domain("0.2", "one more draw after the power cut"))

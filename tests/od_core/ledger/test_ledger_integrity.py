@@ -16,7 +16,8 @@ import pytest
 
 from od_core import OdError
 from od_core.ledger import chain as chain_module
-from od_core.ledger.ledger import Ledger, look_at_ledger
+from od_core.ledger.integrity import look_at_ledger
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, code_of, domain, finish, rows, small_plan
 from tests.od_core.ledger.processes import reserve_at_once

@@ -82,7 +82,7 @@ def test_no_noise_and_boundless_noise_are_refused_before_opendp_is_asked(varianc
     with pytest.raises(OdError, match="OD-NOISE-MAP") as error:
         OpenDPNoise().draw(variance, 1, 0, 3)
     assert asked.scales == []
-    assert error.value.spent == "the level's charge stands"
+    assert error.value.spent == "the level stays charged"
 
 
 @pytest.mark.parametrize("digits", [20, 60, 150, 300, 330, 400])

@@ -323,7 +323,7 @@ def test_no_noise_and_noise_too_wide_for_a_table_are_refused(variance, monkeypat
     monkeypatch.setattr(os, "urandom", lambda _: pytest.fail("a key was made"))
     with pytest.raises(OdError, match=r"OD-NOISE-TABLE.*opendp") as error:
         TableNoise().draw(variance, 1, 0, 3)
-    assert error.value.spent == "the level's charge stands"
+    assert error.value.spent == "the level stays charged"
 
 
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction(11_586), Fraction(2**100)])

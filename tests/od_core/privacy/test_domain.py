@@ -61,7 +61,7 @@ def test_a_release_charges_every_elementary_period_that_it_touches(unit, period,
 )
 def test_every_release_is_made_of_whole_elementary_periods(unit, period, elementary):
     """Else a trip of January may be replaced by one of February, and the exact n of January tells."""
-    with pytest.raises(OdError, match=r"OD-DOMAIN-PERIOD: a release of .* is not made of whole"):
+    with pytest.raises(OdError, match=r"OD-DOMAIN-PERIOD: a release of .* does not consist of whole"):
         charged_periods(Period(period), elementary, unit)
 
 

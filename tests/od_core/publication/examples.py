@@ -15,12 +15,13 @@ import pandas as pd
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
 from od_core.files.durable import file_digest
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.ledger import EntryName, ReleaseRecord
+from od_core.ledger.integrity import EntryName
+from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.bundle_integrity import CHECKSUMS, checksum_lines, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult, certificate
-from od_core.publication.context import Circumstances
+from od_core.publication.kind import ReleaseContext
 
 KEY = ReleaseKey("commuters", "2001-06")
 LEVELS = ["region", "county", "zone"]
@@ -122,18 +123,18 @@ def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tu
     return {pair: int(trips) for pair, trips in grouped.items()}
 
 
-AROUND = Circumstances("2001-06", Fraction(9), Fraction(7), 0, None)
+AROUND = ReleaseContext("2001-06", Fraction(9), Fraction(7), 0, None)
 
 
 def staged_bundle(
     release: Release,
     certificate: dict[str, Any],
     target: Path,
-    around: Circumstances[Release] = AROUND,
+    context: ReleaseContext[Release] = AROUND,
     published: str | None = None,
 ) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
-    report = FLOWS.report(release, certificate, around)
+    report = FLOWS.report(release, certificate, context)
     return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
 
 

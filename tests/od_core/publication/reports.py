@@ -14,8 +14,7 @@ from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.group_sizes.release import release_group_sizes
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate
-from od_core.publication.context import Circumstances
-from od_core.publication.kind import Kind
+from od_core.publication.kind import Kind, ReleaseContext
 from od_core.published.kinds import KINDS
 from od_core.stops import MapGrid, release_stops
 from tests.od_core.publication.examples import CHECKS, RECORD
@@ -46,11 +45,11 @@ class Reported:
     kind: Kind[Any]
     release: Any
     certificate: dict[str, Any]
-    around: Circumstances[Any]
+    context: ReleaseContext[Any]
 
     @property
     def text(self) -> str:
-        return self.kind.report(self.release, self.certificate, self.around)
+        return self.kind.report(self.release, self.certificate, self.context)
 
 
 def flows(seed: int = 1, size: int = 60, **changes: Any) -> Any:
@@ -90,7 +89,7 @@ def reported(release: Any, kind: Kind[Any], previous: Any = None) -> Reported:
     key = ReleaseKey("small", "2001-06")
     facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
     before = None if previous is None else (ReleaseKey("small", "2001-05"), previous)
-    return Reported(kind, release, facts, Circumstances("2001-06", Fraction(9), Fraction(5), 2, before))
+    return Reported(kind, release, facts, ReleaseContext("2001-06", Fraction(9), Fraction(5), 2, before))
 
 
 @functools.cache

@@ -21,7 +21,7 @@ import pytest
 import tables
 
 from od_core import OdError, open_release
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
 from od_core.publication.bundle import as_published, bundle_faults, differing_files
 from od_core.publication.certificate import certificate_digest
@@ -102,7 +102,7 @@ def test_the_same_measurements_give_the_same_bytes(tmp_path, kind):
     """Made anew, and made from what was read back from the bundle or the database."""
     made = release(kind)
     first = bundled(made, tmp_path / "one" / "r1")
-    store_release(tmp_path / "release.duckdb", made, KEY, facts(made))
+    FLOWS.store(tmp_path / "release.duckdb", made, KEY, facts(made))
     again = {
         "two": made,
         "from the bundle": open_release(first),
@@ -196,7 +196,7 @@ def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole,
     stated.update(bytes=len(damaged), hash=f"sha256:{hashlib.sha256(damaged).hexdigest()}")
     (copied / "datapackage.json").write_text(json.dumps(package, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     sealed_again(copied)
-    assert list(bundle_faults(copied)) == [f"{name} cannot be read, though it is what its checksum says"]
+    assert list(bundle_faults(copied)) == [f"{name} cannot be read, although it matches its checksum"]
     with staged_bundle(release(), facts(release()), copied):
         pass
     assert content(copied) == content(whole)
@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_read_again_is_not_published(tmp_path, monkeypatch
 def test_only_their_owner_may_write_what_is_public(tmp_path, mask):
     """And all may read it, whatever the umask."""
     with umask(mask), staged_bundle(release(), facts(release()), tmp_path / "releases" / "2001-06" / "r1"):
-        store_release(tmp_path / "public" / "release.duckdb", release(), KEY, facts(release()))
+        FLOWS.store(tmp_path / "public" / "release.duckdb", release(), KEY, facts(release()))
     modes = {path.relative_to(tmp_path): (path.is_dir(), path.stat().st_mode & 0o777) for path in tmp_path.rglob("*")}
     assert len(modes) > 20
     assert {path: mode for path, mode in modes.items() if mode not in ((True, 0o755), (False, 0o644))} == {}
@@ -437,7 +437,7 @@ def test_a_store_that_fails_leaves_no_bundle_and_no_row(tmp_path):
     with duckdb.connect(str(database)) as connection:
         connection.execute('CREATE TABLE checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed INTEGER[])')
     with pytest.raises(duckdb.Error), staged_bundle(made, facts(made), tmp_path / "r1"):
-        store_release(database, made, KEY, facts(made))
+        FLOWS.store(database, made, KEY, facts(made))
     assert [path.name for path in tmp_path.iterdir()] == ["release.duckdb"]
     with duckdb.connect(str(database), read_only=True) as connection:
         for table in ("releases", "areas", "flows", "measurements"):

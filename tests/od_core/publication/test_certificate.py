@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, open_release, plan_release, release_flows
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
@@ -22,7 +22,7 @@ from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.codebook import readme
 from od_core.publication.datapackage import datapackage
-from od_core.publication.kind import BundleFile
+from od_core.publication.tables import BundleFile
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
@@ -112,7 +112,7 @@ def test_it_says_what_was_released_and_how(kind):
     assert ("replaced by any other" if bounded else "added or removed") in said["protected"]
     assert ("which is published exactly" in said["not_protected"]) == bounded
     assert "one with 40 trips in the period: epsilon" in said["not_protected"]
-    assert "any of the trips was faulty" in said["input"]
+    assert "any of its trips is faulty" in said["input"]
 
 
 DELTA = Fraction(1, 3 * 10**8)
@@ -179,15 +179,15 @@ def test_a_year_of_epsilon_1_is_3_75():
 
 
 CHANGES = {
-    ("trip", "bounded"): "whether one trip record was replaced by any other of the same period:",
+    ("trip", "bounded"): "whether one trip record was replaced by any other record of the same period:",
     ("trip", "unbounded"): "whether one trip record was added or removed:",
     ("user", "bounded"): (
-        "whether all trips of one user, of which at most 3 are counted, were replaced by any of another user:"
+        "whether all trips of one user, of which at most 3 are counted, were replaced by any trips of another user:"
     ),
     ("user", "unbounded"): "whether all trips of one user, of which at most 3 are counted, were added or removed:",
     ("user_period", "bounded"): (
         "whether all trips of one user in one elementary period, of which at most 3 are counted, were replaced by any"
-        " of another user in the same period:"
+        " trips of another user in the same period:"
     ),
     ("user_period", "unbounded"): (
         "whether all trips of one user in one elementary period, of which at most 3 are counted, were added or removed:"
@@ -205,12 +205,12 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     assert CHANGES[kind, neighbours] in said["protected"]
     assert ("several user ids" in said["not_protected"]) == of_users
     assert ("one with 40 trips" in said["not_protected"]) == (not of_users)
-    assert ("those of all periods of the data set add up" in said["not_protected"]) == (kind == "user")
+    assert ("the losses of all periods of the data set add up" in said["not_protected"]) == (kind == "user")
     assert ("12 such periods" in said["not_protected"]) == (kind != "user")
     assert ("published exactly" in said["not_protected"]) == ((kind, neighbours) == ("trip", "bounded"))
     assert ("contribution" in said) == of_users
     if of_users:
-        assert "at most 3 trips are counted" in said["contribution"]
+        assert "At most 3 trips of each user are counted" in said["contribution"]
         assert "secret key" in said["contribution"]
         assert "without a user id are not counted" in said["contribution"]
 
@@ -223,13 +223,14 @@ def says_that_a_record_may_leave() -> None:
     """The sentences of a release that drops faulty records: they promise it, and publish no exact total."""
     release = release_flows(flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=BUDGET)
     said = facts(release)
-    assert "replaced by any other of the same period, counted in this release or not:" in said["guarantee"]["protected"]
+    assert (
+        "replaced by any other record of the same period, whether or not that record is counted in this release:"
+        in said["guarantee"]["protected"]
+    )
     assert "exactly" not in said["guarantee"]["not_protected"]
     assert "exactly" not in said["guarantee"]["public"]
     assert (said["invariants"], said["exact"]) == ([], {})
-    assert said["guarantee"]["input"].startswith(
-        "Inputs are refused in which more than 0.1 % of the trips were faulty;"
-    )
+    assert said["guarantee"]["input"].startswith("An input is refused if more than 0.1 % of its trips are faulty.")
 
 
 def test_a_release_that_drops_records_says_so():
@@ -320,7 +321,7 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     assert Fraction(spent["epsilon"]) >= digits_tight(Fraction("2.25"), Fraction("1e-8"))
     assert promise(certificate)[0] >= digits_tight(Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
     with staged_bundle(made, certificate, tmp_path / "r1"):
-        store_release(tmp_path / "release.duckdb", made, KEY, certificate)
+        FLOWS.store(tmp_path / "release.duckdb", made, KEY, certificate)
     for place in ("r1", "release.duckdb"):
         assert open_release(tmp_path / place).spent == made.spent != made.plan.spent
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])

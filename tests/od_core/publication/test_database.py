@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import database as store_module
 from tests.od_core.files.disks import room_for
@@ -39,7 +39,7 @@ def shelf(tmp_path_factory):
     database = tmp_path_factory.mktemp("shelf") / "release.duckdb"
     keys = {kind: ReleaseKey("commuters", "2001-06", number) for number, kind in enumerate(KINDS, start=1)}
     for kind, key in keys.items():
-        store_release(database, release(kind), key, facts(release(kind), key))
+        FLOWS.store(database, release(kind), key, facts(release(kind), key))
     return database, keys
 
 
@@ -48,8 +48,8 @@ def test_a_disk_that_refuses_a_part_of_the_database_is_told_of(tmp_path, room):
     """What was committed is kept in the log; but the file alone, as people copy it, would lack the release."""
     database = tmp_path / "release.duckdb"
     with pytest.raises(OdError, match="OD-DISK-WRITE"), room_for(room):
-        store_release(database, release(), KEY, facts(release()))
-    store_release(database, release(), KEY, facts(release()))
+        FLOWS.store(database, release(), KEY, facts(release()))
+    FLOWS.store(database, release(), KEY, facts(release()))
     assert [path.name for path in tmp_path.iterdir()] == ["release.duckdb"]
     assert len(contents(database)["releases"]) == 1
 
@@ -115,11 +115,11 @@ def test_a_release_stored_again_replaces_itself_alone(tmp_path):
     keys = [KEY, ReleaseKey("commuters", "2001-06", 2), ReleaseKey("pupils", "2002")]
     kinds = ["bounded", "unbounded", "other destinations"]
     for key, kind in zip(keys, kinds, strict=True):
-        store_release(database, release(kind), key, facts(release(kind), key))
+        FLOWS.store(database, release(kind), key, facts(release(kind), key))
     once = contents(database)
     assert {row[0] for row in once["flows"]} == set(map(str, keys))
     for place in (1, 1, 0, 2, 0):
-        store_release(database, release(kinds[place]), keys[place], facts(release(kinds[place]), keys[place]))
+        FLOWS.store(database, release(kinds[place]), keys[place], facts(release(kinds[place]), keys[place]))
         assert contents(database) == once
 
 
@@ -127,10 +127,10 @@ def test_a_release_stored_again_replaces_itself_alone(tmp_path):
 def test_what_is_public_under_a_name_stays_what_it_is(tmp_path, kind):
     """Other measurements under the same name, as after a lost ledger, are refused and change nothing."""
     database, other = tmp_path / "release.duckdb", release(kind, seed=5)
-    store_release(database, release(), KEY, facts(release()))
+    FLOWS.store(database, release(), KEY, facts(release()))
     before = contents(database)
     with pytest.raises(OdError) as refused:
-        store_release(database, other, KEY, facts(other))
+        FLOWS.store(database, other, KEY, facts(other))
     assert refused.value.code == "OD-RELEASE-CHANGED"
     assert str(KEY) in refused.value.message
     assert contents(database) == before
@@ -141,7 +141,7 @@ def test_what_is_no_database_is_refused_without_waiting_for_it(tmp_path, monkeyp
     database = tmp_path / "release.duckdb"
     database.write_bytes(b"no database" * 5000)
     with pytest.raises(OdError) as refused:
-        store_release(database, release(), KEY, facts(release()))
+        FLOWS.store(database, release(), KEY, facts(release()))
     assert refused.value.code == "OD-DATABASE-BROKEN"
     assert database.read_bytes() == b"no database" * 5000
 
@@ -149,22 +149,22 @@ def test_what_is_no_database_is_refused_without_waiting_for_it(tmp_path, monkeyp
 def test_a_reader_that_holds_the_file_is_waited_for(tmp_path, monkeypatch):
     """First for longer than the writer waits, then for less; a refused store changes nothing."""
     database = tmp_path / "release.duckdb"
-    store_release(database, release(), KEY, facts(release()))
+    FLOWS.store(database, release(), KEY, facts(release()))
     before, second = contents(database), ReleaseKey("commuters", "2001-06", 2)
     command = [sys.executable, str(Path(__file__).with_name("holder.py")), str(database)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout.readline() == "held\n"
         monkeypatch.setattr(store_module, "_LOCK_SECONDS", 0.5)
         with pytest.raises(OdError) as refused:
-            store_release(database, release(), second, facts(release(), second))
+            FLOWS.store(database, release(), second, facts(release(), second))
         assert refused.value.code == "OD-DATABASE-LOCKED"
-        assert "release.duckdb is held by another process" in refused.value.message
+        assert "release.duckdb is open in another process" in refused.value.message
         assert contents(database) == before
 
         monkeypatch.setattr(store_module, "_LOCK_SECONDS", 30.0)
         letting_go = threading.Timer(0.6, reader.stdin.close)
         letting_go.start()
-        store_release(database, release(), second, facts(release(), second))
+        FLOWS.store(database, release(), second, facts(release(), second))
         letting_go.join()
         assert reader.wait(timeout=300) == 0
     assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
@@ -174,8 +174,8 @@ def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
     """They were switched off, or it was certified before there were any; later ones have theirs beside it."""
     database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
     older = {name: fact for name, fact in facts(release()).items() if name != "interval"}
-    store_release(database, release(), KEY, older)
-    store_release(database, release(), second, facts(release(), second))
+    FLOWS.store(database, release(), KEY, older)
+    FLOWS.store(database, release(), second, facts(release(), second))
     with duckdb.connect(str(database), read_only=True) as connection:
         found = connection.execute("SELECT release, count(*) FROM flow_intervals GROUP BY ALL").fetchall()
     tree = release().plan.tree
@@ -185,7 +185,7 @@ def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
 
 def test_intervals_of_large_pairs_of_levels_are_left_to_the_bundle(tmp_path, monkeypatch):
     monkeypatch.setattr("od_core.flows.publishing.flow_database.MOST_STORED", 10)
-    store_release(tmp_path / "release.duckdb", release(), KEY, facts(release()))
+    FLOWS.store(tmp_path / "release.duckdb", release(), KEY, facts(release()))
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
         found = connection.execute("SELECT DISTINCT origin_level, destination_level FROM flow_intervals").fetchall()
     sizes = release().plan.tree.origin.area_counts

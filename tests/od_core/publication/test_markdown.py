@@ -107,7 +107,7 @@ def test_names_that_are_html_are_text_on_every_page_of_a_bundle(tmp_path, monkey
     shown = Tags(pages["codebook.md"]).text
     assert f"Flows from {LEVELS[0]} to {LEVELS[0]}, as OpenMatrix." in shown
     assert f"{LEVELS[1]} by {LEVELS[2]}" in shown.partition("cells are left out: ")[2]
-    assert f"Of flows from {LEVELS[2]} to {LEVELS[2]}, a pair" in shown
+    assert f"In the flows from {LEVELS[2]} to {LEVELS[2]}, a pair" in shown
     assert "version <u>|2024|." in shown
     assert all(level in Tags(pages["certificate.html"]).text for level in LEVELS)
 

@@ -25,7 +25,7 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate, certificate_digest
-from od_core.publication.context import circumstances
+from od_core.publication.context import context_of
 from od_core.publication.html.report_page import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from od_core.publication.markup import Markup, element
 from tests.od_core.publication.examples import CHECKS
@@ -182,7 +182,7 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     sizes = next(table for table in built.tables if table[0][0] == "trips of a pair")
     assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
     assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
-    before = example.around.previous[1].flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
+    before = example.context.previous[1].flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
     changed = next(table for table in built.tables if table[0][2] == "2001-05")
     for origin, destination, then, now, change, _, marked in changed[1:]:
         pair = (origin, destination)
@@ -203,11 +203,11 @@ def test_releases_that_cannot_be_compared_say_why():
     now = flows()
     other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
     assert "No earlier period" in Page(reported(now, FLOWS).text).text
-    assert "of other areas" in Page(reported(now, FLOWS, flows(geography=other)).text).text
+    assert "has different areas" in Page(reported(now, FLOWS, flows(geography=other)).text).text
     without = reported(now, FLOWS, flows(seed=2))
     silent = replace(without, certificate=without.certificate | {"interval": None})
     built = Page(silent.text)
-    assert "no intervals, so that a change" in built.text
+    assert "no intervals, so changes cannot" in built.text
     assert "90 %" not in built.text
     assert all("interval" not in cell for table in built.tables for cell in table[0])
 
@@ -296,10 +296,10 @@ def _measured(ledger: Ledger, key: ReleaseKey, seed: int):
 
 def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
     facts = certificate(FLOWS, release, key, key.release, CHECKS, record=ledger.record(key))
-    around = circumstances(FLOWS, ledger, key, key.release, root / "releases")
+    context = context_of(FLOWS, ledger, key, key.release, root / "releases")
     folder = root / "releases" / key.folder
     folder.mkdir(parents=True, exist_ok=True)
-    write_bundle(FLOWS, release, facts, report := FLOWS.report(release, facts, around), folder)
+    write_bundle(FLOWS, release, facts, report := FLOWS.report(release, facts, context), folder)
     ledger.publish(key, certificate_digest(facts), facts["exact"])
     return report
 
@@ -318,7 +318,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     second, third = (_publish(tmp_path, ledger, key, release) for key, release in zip(keys[1:], made[1:], strict=True))
 
     def around(key: ReleaseKey):
-        return circumstances(FLOWS, ledger, key, "small", tmp_path / "releases")
+        return context_of(FLOWS, ledger, key, "small", tmp_path / "releases")
 
     assert [around(key).previous and str(around(key).previous[0]) for key in keys] == [None, *["small/2001-04/r1"] * 2]
     again = ReleaseKey("small", "2001-05", 2)

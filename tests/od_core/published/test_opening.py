@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from od_core import OdError, Release, open_release
-from od_core.flows.publishing.flow_database import store_release
-from od_core.group_sizes.publishing import store_group_sizes
+from od_core.flows.publishing.kind import FLOWS
+from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication import columns
 from od_core.publication.bundle_integrity import zip_beside
@@ -33,16 +33,16 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of each kind, and a database with flows, group sizes and boxes."""
     root = tmp_path_factory.mktemp("shelf")
     with staged_bundle(release(), facts(release()), root / "flows"):
-        store_release(root / "release.duckdb", release(), KEY, facts(release()))
+        FLOWS.store(root / "release.duckdb", release(), KEY, facts(release()))
     made, certificate = group_sizes(root)
     group_bundle(made, certificate, root / "group_sizes")
     (root / "stops").mkdir()
     published = stops(root / "stops")
-    store_group_sizes(root / "release.duckdb", made, GROUPS_KEY, certificate)
-    store_group_sizes(root / "groups.duckdb", made, GROUPS_KEY, certificate)
+    GROUP_SIZES.store(root / "release.duckdb", made, GROUPS_KEY, certificate)
+    GROUP_SIZES.store(root / "groups.duckdb", made, GROUPS_KEY, certificate)
     boxes = open_release(published.bundle)
     STOPS.store(root / "release.duckdb", boxes, published.key, certificate_of(published.bundle))
-    store_release(root / "release.duckdb", release(), KEY, facts(release()))
+    FLOWS.store(root / "release.duckdb", release(), KEY, facts(release()))
     shutil.move(published.bundle, root / "boxes")
     return root
 
@@ -50,11 +50,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_database_of_before_is_described_when_a_release_is_added(tmp_path):
     """Also a table that was described, and has a column more since."""
     database = tmp_path / "release.duckdb"
-    store_release(database, release(), KEY, facts(release()))
+    FLOWS.store(database, release(), KEY, facts(release()))
     with duckdb.connect(str(database)) as connection:
         connection.execute("COMMENT ON COLUMN areas.latitude IS NULL; COMMENT ON TABLE flows IS NULL")
         connection.execute("COMMENT ON COLUMN flows.trips IS NULL")
-    store_release(database, release(), KEY, facts(release()))
+    FLOWS.store(database, release(), KEY, facts(release()))
     with duckdb.connect(str(database), read_only=True) as connection:
         query = "SELECT count(*) FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
         assert connection.execute(query).fetchall() == [(0,)]

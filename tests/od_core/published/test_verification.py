@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, release_flows
-from od_core.flows.publishing.flow_database import store_release
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
-from od_core.ledger.ledger import EntryName, Ledger
+from od_core.ledger.integrity import EntryName
+from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.context import circumstances
+from od_core.publication.context import context_of
 from od_core.published.verification import REPAIR, Published, verify_release
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import sealed_again, staged_bundle
@@ -49,9 +49,9 @@ def published(root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLO
     checks = [CheckResult("flows", "total_is_n", True)]
     facts = certificate(FLOW_KIND, release, KEY, "commuters", checks, record=ledger.record(KEY))
     bundle = root / "releases" / "commuters" / "2001-06" / "r1"
-    around = circumstances(FLOW_KIND, ledger, KEY, "commuters", root / "releases")
-    with staged_bundle(release, facts, bundle, around, ledger.published_certificate(KEY)):
-        store_release(root / "release.duckdb", release, KEY, facts)
+    context = context_of(FLOW_KIND, ledger, KEY, "commuters", root / "releases")
+    with staged_bundle(release, facts, bundle, context, ledger.published_certificate(KEY)):
+        FLOW_KIND.store(root / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts), facts["exact"])
     return Published(KEY, bundle, root / "release.duckdb", ledger, root / "confidential" / KEY.folder)
 

@@ -281,7 +281,7 @@ def test_weights_and_missing_columns_are_refused_before_anything_is_counted(tmp_
         with pytest.raises(OdError, match=code) as refused:
             count(records, TREES[0], **given_)
         assert "7731" not in "".join(traceback.format_exception(refused.value))
-    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*twice"):
+    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*more than once"):
         count_trips(
             pd.DataFrame([["01", "10", "u", "v"]], columns=["origin", "destination", "person", "person"]),
             TREES[0],

@@ -70,7 +70,7 @@ def test_the_fields_by_their_places(tmp_path, loaded):
 @pytest.mark.parametrize("columns", [RecordColumns("residence", "workplace", trips="estimate"), None])
 def test_estimates_are_never_trips(tmp_path, target, columns):
     (tmp_path / "matrix.txt").write_text(line("001001", "001002", 2, 7, "L") + "\n")
-    with pytest.raises(OdError, match=r"OD-READER-OPTIONS.*'estimate' of reader 'istat' holds estimates"):
+    with pytest.raises(OdError, match=r"OD-READER-OPTIONS.*'estimate' of reader 'istat' holds fractional estimates"):
         load_records(
             tmp_path / "matrix.txt",
             columns or ISTAT.columns_with(trips="estimate"),

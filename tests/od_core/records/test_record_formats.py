@@ -215,19 +215,19 @@ def test_lost_zeros_are_said_where_the_records_are_refused(tmp_path, loaded, tar
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("lodes", {"delimiter": ";"}, "takes no delimiter"),
-        ("tlc", {"encoding": "latin-1"}, "takes no encoding"),
-        ("istat", {"table": "t"}, "takes no table"),
-        ("nomis", {"delimiter": ","}, "takes no delimiter"),
-        ("table", {"table": "t", "delimiter": ";"}, "has no delimiter"),
-        ("table", {"delimiter": ";;"}, "not one sign"),
-        ("table", {"delimiter": '"'}, "not one sign"),
-        ("table", {"delimiter": ""}, "not one sign"),
+        ("lodes", {"delimiter": ";"}, "does not take the option delimiter"),
+        ("tlc", {"encoding": "latin-1"}, "does not take the option encoding"),
+        ("istat", {"table": "t"}, "does not take the option table"),
+        ("nomis", {"delimiter": ","}, "does not take the option delimiter"),
+        ("table", {"table": "t", "delimiter": ";"}, "the option delimiter does not apply"),
+        ("table", {"delimiter": ";;"}, "not a single character"),
+        ("table", {"delimiter": '"'}, "not a single character"),
+        ("table", {"delimiter": ""}, "not a single character"),
         ("table", {"encoding": "latin1"}, "did you mean 'latin-1'?"),
         ("table", {"outside_period": "dropp"}, "did you mean 'drop'?"),
         ("table", {"categories": (("a", ()),)}, "'a'"),
         ("table", {"categories": (("a", ("1",)), ("a", ("2",)))}, "'table'"),
-        ("istat", {"categories": (("record", ("L",)),)}, "itself chooses the rows"),
+        ("istat", {"categories": (("record", ("L",)),)}, "already selects rows"),
     ],
 )
 def test_options_that_a_reader_does_not_take(name, options, said):

@@ -70,7 +70,10 @@ def test_the_refusal_says_what_to_write(loaded, written):
     source = written([("origin", "destination", "age", "count", "n"), ("aa", "ba", "70", "7731", "1")])
     with pytest.raises(OdError, match="OD-TRIPS-ROWS") as error:
         loaded(source, RecordColumns())
-    assert "trips.csv (reader 'table'): column 'count' (and 1 more) may hold the trips of a row" in error.value.message
+    assert (
+        "trips.csv (reader 'table'): column 'count' (and 1 more) may hold the number of trips of a row"
+        in error.value.message
+    )
     assert "columns: {trips: count}" in error.value.next_step
     assert "one_row_a_trip: true" in error.value.next_step
     assert "7731" not in str(error.value)

@@ -120,7 +120,7 @@ def test_a_fault_is_one_record_whatever_the_others_weigh(unit: PrivacyUnit, tmp_
     ):
         with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as caught:
             count()
-        assert "no user id or weight" in str(caught.value)
+        assert "lack a user id or weight" in str(caught.value)
         assert caught.value.confidential_detail == "3 of 20 trips"
 
 
@@ -131,10 +131,15 @@ def frame(**columns: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("records", "unit", "code", "says"),
     [
-        (frame(weight=[2.0]), PrivacyUnit("trip"), "OD-TRIPS-WEIGHTS", "no bound is declared"),
-        (frame(weight=[2.0], u=["x"]), PrivacyUnit("user", column="u", max_trips=2), "OD-TRIPS-WEIGHTS", "no bound"),
+        (frame(weight=[2.0]), PrivacyUnit("trip"), "OD-TRIPS-WEIGHTS", "no max_weight is declared"),
+        (
+            frame(weight=[2.0], u=["x"]),
+            PrivacyUnit("user", column="u", max_trips=2),
+            "OD-TRIPS-WEIGHTS",
+            "no max_weight",
+        ),
         (frame(), BOUNDED, "OD-TRIPS-COLUMN", "no column 'weight'"),
-        (frame(weight=[2.0], trips=[3]), BOUNDED, "OD-TRIPS-WEIGHTS", "no single record"),
+        (frame(weight=[2.0], trips=[3]), BOUNDED, "OD-TRIPS-WEIGHTS", "only a row that is a single record"),
         (frame(weight=[True]), BOUNDED, "OD-TRIPS-WEIGHTS", "holds bool"),
         (frame(weight=pd.to_datetime(["2001-01-01"])), BOUNDED, "OD-TRIPS-WEIGHTS", "holds datetime"),
         (frame(trips=[0.5]), PrivacyUnit("trip"), "OD-TRIPS-COUNT", "a column 'weight' and a declared max_weight"),
@@ -161,7 +166,7 @@ def _count_file(folder: Path, unit: PrivacyUnit, names: dict[str, str]) -> None:
 
 def test_a_column_of_weights_stands_once() -> None:
     twice = pd.concat([frame(weight=[1.0]), frame(weight=[2.0])["weight"]], axis=1)
-    with pytest.raises(OdError, match="twice"):
+    with pytest.raises(OdError, match="more than once"):
         count_trips(twice, TREE, unit=BOUNDED)
 
 
@@ -201,12 +206,12 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     )
     sentences = guarantee_sentences(Neighbours(BOUNDED), plan.spent, [])
     assert (
-        "one trip record, which counts at most 5 trips, was replaced by any other of the same period"
+        "one trip record, which counts at most 5 trips, was replaced by any other record of the same period"
         in (sentences["protected"])
     )
-    assert "rounded to the nearest whole number (halves up), and at most 5" in sentences["contribution"]
+    assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
-    assert "0.1 % of the records were faulty; the promise" in sentences["input"]
+    assert "0.1 % of its records are faulty. The promise" in sentences["input"]
     assert "contribution" not in guarantee_sentences(Neighbours(PrivacyUnit("trip")), plan.spent, [])
 
 

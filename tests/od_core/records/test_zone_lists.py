@@ -254,14 +254,14 @@ def test_a_file_that_changed_is_read_anew(tmp_path):
     [
         ({"prefixes": {"zone": 2}}, "'zone' has a prefix"),
         ({"prefixes": {"county": 0}}, "'county' is not a whole number"),
-        ({"joined": {"area": ("a", "b")}}, "'area' is joined of several columns, and is no level"),
-        ({"joined": {"county": ("a",)}}, "not joined of two columns"),
-        ({"joined": {"county": ("a", "b")}, "prefixes": {"county": 2}}, "both the beginning of a code and joined"),
-        ({"parents": ("a", "b"), "prefixes": {"county": 2}}, "has no prefixes"),
-        ({"parents": ("a", "b"), "coordinates": ("x", "y")}, "no coordinates"),
-        ({"unknown": "x", "unknown_area": "y"}, "exclude each other"),
+        ({"joined": {"area": ("a", "b")}}, "'area' is declared as joined from several columns, but is not a level"),
+        ({"joined": {"county": ("a",)}}, "must be joined from at least two columns"),
+        ({"joined": {"county": ("a", "b")}, "prefixes": {"county": 2}}, "both as a prefix of a code and as joined"),
+        ({"parents": ("a", "b"), "prefixes": {"county": 2}}, "cannot have prefixes"),
+        ({"parents": ("a", "b"), "coordinates": ("x", "y")}, "or coordinates"),
+        ({"unknown": "x", "unknown_area": "y"}, "not both"),
         ({"unknown_area": ""}, "'unknown_area' has a blank code"),
-        ({"version": "=1"}, "'version' holds a code that could run"),
+        ({"version": "=1"}, "'version' contains a code that a spreadsheet could run"),
     ],
 )
 def test_lists_that_fit_together_in_no_way_cannot_be_declared(listed, named):

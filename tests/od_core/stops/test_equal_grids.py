@@ -219,7 +219,7 @@ def test_identity_refuses_by_the_grid_alone():
         Identity().draw(np.empty((0, 3), dtype=np.int32), grid, Path(noise, 1, Fraction(1)))
     assert noise.draws == []
     Identity().refuse(Grid((2**20, 8)))
-    with pytest.raises(OdError, match="8,388,609 boxes, and 8,388,608 is the most"):
+    with pytest.raises(OdError, match="8,388,609 boxes, but at most 8,388,608 are allowed"):
         Identity().refuse(Grid((2**23 + 1,)))
 
 

@@ -18,7 +18,7 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate, certificate_digest
-from od_core.publication.context import circumstances
+from od_core.publication.context import context_of
 from od_core.published.verification import Published, verify_release
 from od_core.stops import MapGrid, release_stops
 from od_core.stops.mechanisms import MECHANISMS
@@ -40,7 +40,7 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
     checks = [CheckResult("boxes", "fill_the_grid", True)]
     facts = certificate(STOPS, release, KEY, "journeys", checks, record=ledger.record(KEY))
     bundle = folder / "releases" / "journeys" / "2001-06" / "r1"
-    report = STOPS.report(release, facts, circumstances(STOPS, ledger, KEY, "journeys", folder / "releases"))
+    report = STOPS.report(release, facts, context_of(STOPS, ledger, KEY, "journeys", folder / "releases"))
     with staged_folder(lambda place: write_bundle(STOPS, release, facts, report, place), bundle):
         STOPS.store(folder / "release.duckdb", release, KEY, facts)
     ledger.publish(KEY, certificate_digest(facts), facts["exact"])

@@ -127,8 +127,8 @@ def test_more_dimensions_than_bits_of_a_key():
 @pytest.mark.parametrize(
     ("ranges", "said"),
     [
-        ([[(0, 4), (0, 5)]], "leaves the space, whose cells are numbered from 0 to [4, 4]"),
-        ([[(-1, 4), (0, 4)]], "leaves the space"),
+        ([[(0, 4), (0, 5)]], "extends beyond the space, whose cells are numbered from 0 to [4, 4]"),
+        ([[(-1, 4), (0, 4)]], "extends beyond the space"),
         ([[(0, 4), (3, 2)]], "ends before it begins"),
         ([[(0, 4)]], "for each of the 2 dimensions"),
         ([[(0, 4), (0, 4), (0, 4)]], "for each of the 2 dimensions"),
@@ -173,7 +173,7 @@ def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, pl
 @pytest.mark.parametrize("places", [0, 1, 4, -3, True, 2.0])
 def test_dimensions_of_other_places_are_refused(places):
     partition = cut((3, 3, 3, 3, 3, 3), 5, 1)
-    with pytest.raises(OdError, match="6 dimensions are not those of"):
+    with pytest.raises(OdError, match="the space has 6 dimensions, which does not fit"):
         origin_destination(partition.lower, partition.upper, partition.noisy, [(0, 1)] * 2, [(0, 1)] * 2, places)
 
 
@@ -181,7 +181,7 @@ def test_dimensions_of_other_places_are_refused(places):
 def test_a_place_has_its_own_dimensions(origin, destination):
     partition = cut((3, 3, 3, 3, 3, 3), 5, 1)
     ends = [(0, 1)] * origin, [(0, 1)] * destination
-    with pytest.raises(OdError, match="each of a place's 2 dimensions"):
+    with pytest.raises(OdError, match="each of the 2 dimensions of a place"):
         origin_destination(partition.lower, partition.upper, partition.noisy, *ends, 3)
 
 
@@ -214,13 +214,13 @@ def test_errors_by_hand():
 
 @pytest.mark.parametrize("floor", [0, -1, math.nan])
 def test_a_floor_is_above_zero(floor):
-    with pytest.raises(OdError, match="a floor is above 0"):
+    with pytest.raises(OdError, match="the floor must be above 0"):
         evaluate_stops(cut((5,), 2, 1), [[1]], [[(0, 1)]], floors=[floor])
 
 
 def test_nothing_to_judge_is_refused():
     partition = cut((5, 4), 2, 1)
-    with pytest.raises(OdError, match="no query"):
+    with pytest.raises(OdError, match="at least one query"):
         evaluate_stops(partition, [[1, 1]], [])
     for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
         with pytest.raises(OdError, match="not cells of the space of the release, 5 x 4"):

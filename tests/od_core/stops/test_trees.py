@@ -13,7 +13,7 @@ from od_core.stops.geometry import nodes as nodes_module
 from od_core.stops.geometry.boxes import Boxes
 from od_core.stops.geometry.grid import Grid, filled_cells
 from od_core.stops.geometry.nodes import Nodes
-from od_core.stops.mechanisms import MECHANISMS, mechanism_named
+from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
 from od_core.stops.mechanisms.mechanism import StopsMechanism
 from od_core.stops.mechanisms.path import Path
@@ -76,7 +76,7 @@ CORNERS = [
 @pytest.mark.parametrize("epsilon", ["1/100", "1", "50"])
 def test_corners_of_grids(name, sizes, trips, epsilon):
     points = np.random.default_rng(1).integers(0, sizes, (trips, len(sizes))).astype(np.int32)
-    drawn = mechanism_named(name).draw(points, Grid(sizes), Path(Recorded(4), 1, Fraction(epsilon)))
+    drawn = MECHANISMS.make(name).draw(points, Grid(sizes), Path(Recorded(4), 1, Fraction(epsilon)))
     check_partition(drawn.boxes, Grid(sizes))
     check_charges(drawn, Fraction(epsilon))
     if sizes == (1,) * len(sizes):
@@ -90,7 +90,7 @@ def test_replaced_trips_double_every_scale(name):
     asked = []
     for sensitivity in (1, 2):
         source = Recorded(7, width=30)
-        mechanism_named(name).draw(points.copy(), Grid((4,) * 3), Path(source, sensitivity, HALF))
+        MECHANISMS.make(name).draw(points.copy(), Grid((4,) * 3), Path(source, sensitivity, HALF))
         asked.append(source.scales)
     if name == "privtree":  # for its splits, of a path that gains a trip and one that loses it, see test_privtree.py
         asked = [scales[-1:] for scales in asked]
@@ -211,8 +211,8 @@ def test_dividing_moves_rows_and_loses_none():
 def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
     monkeypatch.setattr(nodes_module, "MAX_BOXES", 100)
     points = np.random.default_rng(1).integers(0, 64, (100_000, 2)).astype(np.int32)
-    with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*set aside before stays charged"):
-        mechanism_named(name).draw(points, Grid((64, 64)), Path(Recorded(1), 1, Fraction(10)))
+    with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*budget reserved earlier stays charged"):
+        MECHANISMS.make(name).draw(points, Grid((64, 64)), Path(Recorded(1), 1, Fraction(10)))
 
 
 def test_a_path_cannot_be_charged_more_than_it_has_left():
@@ -249,15 +249,15 @@ def test_boxes_cannot_be_inverted():
 
 def test_mechanisms_by_name():
     for name in MECHANISMS:
-        mechanism = mechanism_named(name)
+        mechanism = MECHANISMS.make(name)
         assert isinstance(mechanism, StopsMechanism)
         assert mechanism.name == name
         mechanism.refuse(Grid((3,)))
         assert all(isinstance(value, str) for value in mechanism.options.values())
     with pytest.raises(OdError, match=r"OD-MECHANISM-UNKNOWN.*'privtree'"):
-        mechanism_named("privtre")
+        MECHANISMS.make("privtre")
     with pytest.raises(OdError, match=r"OD-MECHANISM-OPTIONS.*depth"):
-        mechanism_named("privtree", depth=3)
+        MECHANISMS.make("privtree", depth=3)
     for name, options in (
         ("daf_entropy", {"rounding": "upp"}),
         ("daf_homogeneity", {"rounding": "sideways"}),
@@ -269,4 +269,4 @@ def test_mechanisms_by_name():
         ("privtree", {"theta": True}),
     ):
         with pytest.raises(OdError, match=r"next: correct the mechanism's options"):
-            mechanism_named(name, **options)
+            MECHANISMS.make(name, **options)

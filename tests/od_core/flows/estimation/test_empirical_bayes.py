@@ -313,9 +313,9 @@ def test_the_options_are_read_back_from_text_and_tell_plans_apart():
 
 @pytest.mark.parametrize("u", [0, "0.0999", 101, -1, "nan", "inf", "x", None, "1/0", True + 100])
 def test_a_dial_that_is_none_is_refused(u):
-    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: u is"):
+    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: u must be"):
         InfTDARefined(leaves="empirical_bayes", u=u)
-    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: there are no leaves 'bayes'"):
+    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: leaves cannot be 'bayes'"):
         InfTDARefined(leaves="bayes")
 
 

@@ -18,7 +18,7 @@ from od_core.flows.estimation import intervals
 from od_core.flows.estimation.intervals import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.mechanisms.inftda import InfTDARefined
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import columns
 from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, inside, made, meets, within
@@ -199,7 +199,7 @@ def test_neither_the_size_of_the_pieces_nor_the_threads_change_a_number(random: 
 def test_a_release_read_back_has_the_same_intervals(tmp_path, kind):
     """From the database; certified noise, other destinations, unknown zones, no trips."""
     release = published(kind)
-    store_release(tmp_path / "release.duckdb", release, KEY, facts(release))
+    FLOWS.store(tmp_path / "release.duckdb", release, KEY, facts(release))
     back = open_release(tmp_path / "release.duckdb")
     for o_level, d_level in product(["all", "region", "county", "zone"], repeat=2):
         table = release.flows_at(o_level, d_level, interval=True)

@@ -341,7 +341,7 @@ def test_children_of_very_small_variance_beside_others_still_share_what_is_missi
 def test_measurements_of_the_wrong_length_are_refused(level, change):
     noisy = [[103], [60, -8, 30], [40, 26, 21, -3]]
     noisy[level] = (noisy[level] + [1])[: len(noisy[level]) + change]
-    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level's charge stands"):
+    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level stays charged"):
         refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0, 2]], noisy)
 
 

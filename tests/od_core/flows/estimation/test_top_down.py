@@ -197,7 +197,7 @@ def test_a_measurement_of_the_wrong_length_is_refused(change):
     geography = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
     plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=BUDGET, acceptance=NO_FAULTS)
     root = published_root(plan, count_trips(count_frame([("aa", "ba", 7)]), plan.tree).total)
-    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level's charge stands"):
+    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level stays charged"):
         estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.ones(2 + change, dtype=np.int64)]))
     assert rows(estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.array([1, 6])]))) == [
         (0, 0, 1),

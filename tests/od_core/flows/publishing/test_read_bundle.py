@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from od_core import OdError, open_release
-from od_core.flows.publishing.flow_database import store_release
+from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.publication.examples import KEY, KINDS, LEVELS, by_hand, facts, release, staged_bundle
 
@@ -17,7 +17,7 @@ def publish(made, folder, key=KEY):
     """Bundle folder and database of a release, as the pipeline makes them."""
     certificate = facts(made, key)
     with staged_bundle(made, certificate, folder / "bundle"):
-        store_release(folder / "release.duckdb", made, key, certificate)
+        FLOWS.store(folder / "release.duckdb", made, key, certificate)
     return folder / "bundle", folder / "release.duckdb"
 
 
@@ -63,7 +63,7 @@ def shelf(tmp_path_factory):
     for seed, text in enumerate([*keys, "pupils/2002/r1"]):
         key = ReleaseKey.parse(text)
         made = release("other destinations" if key.release == "pupils" else "bounded", seed)
-        store_release(database, made, key, facts(made, key))
+        FLOWS.store(database, made, key, facts(made, key))
     return database
 
 

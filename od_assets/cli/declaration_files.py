@@ -1,0 +1,81 @@
+"""Write the files of a new declaration as YAML, and remove them if the declaration is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from od_core.errors import OdError
+from od_core.files.durable import PUBLIC_FILE_MODE, write_durably
+
+_WIDTH = 110
+"""Maximum number of characters in a line of YAML."""
+
+
+def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
+    """Return YAML with one line per field; a section that is too long for a line has one line per field of its own."""
+    lines = ""
+    for name, value in declared.items():
+        line = f"{' ' * indent}{name}: {_flow(value)}\n"
+        if len(line) > _WIDTH and isinstance(value, dict):
+            line = f"{' ' * indent}{name}:\n{yaml_block(value, indent + 2)}"
+        lines += line
+    return lines
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text that everybody may read, whole or not at all."""
+    write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
+
+
+def make_file(path: Path, text: str, made: list[Path]) -> None:
+    """Write a new file, and its folder if needed, and add both to ``made``. Raises OdError if the file exists."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir()
+            made.append(path.parent)
+        path.open("x").close()  # never overwrite a file created in the meantime
+    except FileExistsError:
+        raise already_there(path) from None
+    made.append(path)
+    write_text(path, text)
+
+
+@contextmanager
+def removed_if_refused() -> Iterator[list[Path]]:
+    """Yield a list of created files and folders; remove them if the body raises anything."""
+    made: list[Path] = []
+    try:
+        yield made
+    except BaseException as error:
+        for path in reversed(made):
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
+        if isinstance(error, OdError):
+            step = f"{error.next_step}; init has removed the files that it wrote"
+            raise OdError(
+                error.code,
+                error.message,
+                next_step=step,
+                spent=error.spent,
+                confidential_detail=error.confidential_detail,
+            ) from None
+        raise
+
+
+def already_there(path: Path) -> OdError:
+    """Return the error for a file that ``init`` would overwrite."""
+    where = f"{path.parent.name}/{path.name}"
+    return OdError("OD-INIT-EXISTS", f"{where} exists already", next_step="choose another name")

@@ -1,0 +1,268 @@
+"""Do the work on one release: count its input, reserve its budget, and read its plan and its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from od_assets.resources.warehouse import Warehouse
+from od_assets.series.engine import store_of
+from od_assets.series.settings import G, P, ReleaseSettings, SeriesSettings, TableSettings
+from od_core import Release, ReleasePlan
+from od_core.errors import OdError
+from od_core.flows.estimation.top_down import Measurement
+from od_core.flows.parts.release import first_band_counts
+from od_core.flows.plan import GaussianStep
+from od_core.flows.release import finish
+from od_core.flows.staging import StagedRelease
+from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
+from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
+from od_core.ledger.object_store import Store
+from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.staged_files import StagedFiles, StagedTable
+from od_core.noise.sources import noise_named
+from od_core.privacy.plan import Step
+from od_core.publication.bundle import ledger_entries
+from od_core.publication.database import is_stored
+from od_core.records.count_files import CountFiles
+from od_core.records.trip_counts import TripCounts
+
+C = TypeVar("C", bound=Counted)
+
+
+class ReleaseWork(Generic[P, G]):
+    """The work on one release of any kind, in a run that holds the warehouse.
+
+    Attributes:
+        warehouse: the folders, the ledger and the database.
+        settings: settings of the series.
+        key: key of the release.
+    """
+
+    def __init__(self, warehouse: Warehouse, settings: SeriesSettings[P, G], key: ReleaseKey) -> None:
+        self.warehouse = warehouse
+        self.settings = settings
+        self.key = key
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Self:
+        """Return the work on a release: within a run the same object, whose plan and counts are read once."""
+        known = warehouse.works.get(key)
+        if type(known) is not cls or known.settings is not settings:
+            known = warehouse.works[key] = cls(warehouse, settings, key)
+        return known
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the release in the confidential folder."""
+        return self.warehouse.confidential.subfolder(self.key.folder)
+
+    @property
+    def staged(self) -> StagedFiles:
+        """Staged files of the release."""
+        return StagedFiles(self.folder)
+
+    @cached_property
+    def geography(self) -> G:
+        """Geography that its asset has kept. Raises OdError if the asset has not run."""
+        return self.settings.kept_geography(self.warehouse.geographies)
+
+    @cached_property
+    def plan(self) -> P:
+        """The plan over the kept geography; it must equal the plan that is reserved for the release, if any.
+
+        Raises:
+            OdError: the release is reserved with another geography or other settings, or the areas are not those of the
+                other periods of its revision; or as :meth:`od_assets.series.settings.SeriesSettings.plan`.
+        """
+        plan = self.settings.plan(self.geography, self.key.period)
+        self.warehouse.ledger.hold_to_plan(self.key, self.settings.domain.name, plan)
+        return plan
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if a draw of the release has ever begun."""
+        return self.warehouse.ledger.is_drawn(self.key)
+
+    @contextmanager
+    def reading(self) -> Iterator[Path]:
+        """Yield the file that the records are copied to, and store afterwards how they were read.
+
+        Raises:
+            OdError: a level was drawn already, from records that were read with other settings.
+        """
+        drawn = self.is_drawn
+        if drawn:
+            hold_to_reading(self.folder, self.key, self.settings.reading, drawn=True)
+        else:
+            forget_reading(self.folder)
+        yield self.staged.records
+        if not drawn:
+            keep_reading(self.folder, self.settings.reading)
+
+    def hold_to_reading(self) -> None:
+        """Refuse to draw or publish from records that were read with other settings than those declared now.
+
+        Raises:
+            OdError: they were, so the certificate would state wrong facts about the records.
+        """
+        hold_to_reading(self.folder, self.key, self.settings.reading, drawn=self.is_drawn)
+
+    def count(self, count: Callable[[], C], save: Callable[[C], None]) -> C:
+        """Count the input, check that it is the one drawn from, and stage it for the plan.
+
+        Args:
+            count: counts the staged records.
+            save: stages the counted input.
+
+        Returns:
+            The counted input.
+
+        Raises:
+            OdError: as ``count``, with the name of the file; no record is counted and such an input is refused; noise
+                was drawn from another input; the records were read with other settings.
+        """
+        self.hold_to_reading()
+        try:
+            counted = count()
+            self.plan.acceptance.refuse_empty(counted.total)
+        except OdError as error:
+            raise error.in_file(self.settings.records_path(self.key.period).name) from None
+        hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
+        self.staged.keep_counted(self.plan, partial(save, counted))
+        return counted
+
+    def begin(self, counted: Counted, store: Store | None = None) -> DurableMeasurements:
+        """Declare the data set, reserve the release in the ledger, and return its measurements, stored ones included.
+
+        Raises:
+            OdError: the ledger is older than what is public; the records were counted for another plan or read with
+                other settings; or as :meth:`od_core.ledger.ledger.Ledger.declare` and
+                :func:`od_core.ledger.measurements.begin_release`.
+        """
+        ledger, domain = self.warehouse.ledger, self.settings.domain
+        self.staged.refuse_other_plan(self.plan)
+        self._refuse_older_ledger()
+        self.hold_to_reading()
+        ledger.declare(domain)
+        confidential, noise = self.warehouse.confidential, self.settings.noise
+        return begin_release(confidential, ledger, self.key, domain.name, self.plan, counted, noise, store)
+
+    def _refuse_older_ledger(self) -> None:
+        """Refuse a ledger that is older than what is public: it is lost or was replaced, and must not begin anew.
+
+        Raises:
+            OdError: the bundle or the database holds this release, though it was never drawn under this ledger; or the
+                ledger lacks an entry that the certificate of a public bundle names.
+        """
+        warehouse, key = self.warehouse, self.key
+        if not self.is_drawn and (warehouse.bundle(key).exists() or is_stored(warehouse.database, key)):
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"{key} is public, but the ledger does not record it",
+                next_step="restore the ledger and the confidential folder; without them, nothing is drawn",
+                spent="the budget spent earlier is unknown",
+            )
+        warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
+
+    @property
+    def measurements(self) -> DurableMeasurements:
+        """Stored measurements of the release."""
+        return DurableMeasurements(self.folder, self.warehouse.ledger, self.key)
+
+    @property
+    def facts_of_draws(self) -> dict[str, Any]:
+        """What was spent on the plan, and the noise that was drawn, as the ledger has it."""
+        ledger = self.warehouse.ledger
+        return {"spent": ledger.spent(self.key, self.plan), "noise": ledger.noise(self.key)}
+
+
+class FlowWork(ReleaseWork[ReleasePlan, Any]):
+    """The work on a release of flows."""
+
+    settings: ReleaseSettings
+
+    @property
+    def staged(self) -> StagedRelease:
+        """Staged files of the release."""
+        return StagedRelease(self.folder)
+
+    @property
+    def store(self) -> Store:
+        """Store of the counts and of everything that the engine processes in parts."""
+        return store_of(self.settings.engine, self.warehouse.confidential, self.key)
+
+    @property
+    def staged_parts(self) -> StagedRelease:
+        """Staged files of the release, with counts and parts in the store of its engine."""
+        return StagedRelease(self.folder, self.store)
+
+    @property
+    def counts(self) -> CountFiles:
+        """Confidential: counts of the release. Raises OdError if they are absent."""
+        return self.staged_parts.trip_counts()
+
+    @cached_property
+    def first_band_counts(self) -> TripCounts:
+        """Confidential: counts that the first band is measured from, read once; all counts if there are no bands."""
+        return first_band_counts(self.plan, self.counts)
+
+    @cached_property
+    def begun(self) -> DurableMeasurements:
+        """Measurements of the first band, begun once for all of its levels; see :meth:`begin`."""
+        return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
+
+    def forget_counts(self) -> None:
+        """Free the memory of the counts, once the last level of the first band is measured."""
+        self.__dict__.pop("first_band_counts", None)
+
+    def measured(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
+        """Return the stored measurements of all or some steps, with the staged nodes above, top first."""
+        staged, measurements = self.staged, self.measurements
+        asked = self.plan.steps if steps is None else steps
+        return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
+
+    def release(self) -> Release:
+        """Return the release, from its staged estimates and stored measurements."""
+        leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
+        return finish(self.plan, leaves, self.measured(), **self.facts_of_draws)
+
+
+class TableWork(ReleaseWork[P, G]):
+    """The work on a release that is measured in one go and estimated as one table."""
+
+    settings: TableSettings[P, G]
+
+    @property
+    def staged(self) -> StagedTable[P, Any, Any]:
+        """Staged files of the release."""
+        return self.settings.kind.staging(self.folder)
+
+    def count_records(self) -> None:
+        """Count the staged records, and stage the counted input."""
+        count = partial(self.settings.count, self.staged.records, self.geography, self.key.period)
+        self.count(count, self.staged.save_counted)
+
+    def measure(self) -> Sequence[tuple[Step, NoisyVector]]:
+        """Draw every step that is not measured yet, charged to the ledger, and return the measurements."""
+        self.staged.refuse_other_plan(self.plan)
+        counted = self.staged.counted(self.plan)
+        return self.settings.kind.measure(self.plan, counted, noise_named(self.settings.noise), self.begin(counted))
+
+    def measured(self) -> list[tuple[Step, NoisyVector]]:
+        """Return the stored measurements, in the order of the steps."""
+        measurements = self.measurements
+        return [(step, measurements.read(step)) for step in self.plan.steps]
+
+    def estimated(self) -> Any:
+        """Return the release, estimated from its stored measurements."""
+        return self.settings.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
+
+    def release(self) -> Any:
+        """Return the release. Raises OdError if the staged table is not what its measurements give."""
+        release = self.estimated()
+        self.staged.refuse_other_table(release)
+        return release

@@ -1,0 +1,107 @@
+from .errors import (
+    BudgetError,
+    BudgetExceeded,
+    DeclarationError,
+    ExecutionError,
+    GeographyError,
+    InputError,
+    LedgerError,
+    NoiseError,
+    OdError,
+    ReleaseError,
+    StorageError,
+)
+from .evaluation.metrics import evaluate
+from .flows.bands import Bands
+from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
+from .flows.plan import ReleasePlan, plan_release
+from .flows.projection.chebyshev import intopt
+from .flows.release import Release, release_flows
+from .geography.flow_tree import FlowTree
+from .geography.geography import Geography
+from .group_sizes.metrics import evaluate_group_sizes
+from .group_sizes.plan import GroupSizePlan, plan_group_sizes
+from .group_sizes.release import GroupSizeRelease, release_group_sizes
+from .group_sizes.top_code import TopCodeEstimate
+from .ledger.balance import Balance
+from .ledger.ledger import Ledger
+from .ledger.release_key import ReleaseKey
+from .noise.sources import LaplaceSource, NoiseSource
+from .privacy.budget import Budget, Spent
+from .privacy.cap import Cap, Charge
+from .privacy.domain import PrivacyDomain
+from .privacy.neighbours import Acceptance, Neighbours
+from .privacy.plan import Plan, PlannedRelease, Step
+from .privacy.unit import PrivacyUnit
+from .published.opening import open_release
+from .published.verification import Finding, Published, verify_release
+from .stops.geometry.grid import Grid
+from .stops.geometry.map_grid import MapGrid
+from .stops.metrics import evaluate_stops
+from .stops.plan import StopsPlan, plan_stops
+from .stops.release import StopsRelease, release_stops
+from .stops.trajectories import Trajectories
+
+__all__ = [
+    "TDAL2",
+    "Acceptance",
+    "Balance",
+    "Bands",
+    "Budget",
+    "BudgetError",
+    "BudgetExceeded",
+    "Cap",
+    "Charge",
+    "DeclarationError",
+    "ExecutionError",
+    "Finding",
+    "FlowTree",
+    "Geography",
+    "GeographyError",
+    "Grid",
+    "GroupSizePlan",
+    "GroupSizeRelease",
+    "InfTDA",
+    "InfTDARefined",
+    "InputError",
+    "LaplaceSource",
+    "Ledger",
+    "LedgerError",
+    "MapGrid",
+    "Mechanism",
+    "Neighbours",
+    "NoiseError",
+    "NoiseSource",
+    "OdError",
+    "Plan",
+    "PlannedRelease",
+    "PrivacyDomain",
+    "PrivacyUnit",
+    "Published",
+    "Release",
+    "ReleaseError",
+    "ReleaseKey",
+    "ReleasePlan",
+    "Spent",
+    "StabilityHistogram",
+    "Step",
+    "StopsPlan",
+    "StopsRelease",
+    "StorageError",
+    "TDALinf",
+    "TopCodeEstimate",
+    "Trajectories",
+    "VanillaGauss",
+    "evaluate",
+    "evaluate_group_sizes",
+    "evaluate_stops",
+    "intopt",
+    "open_release",
+    "plan_group_sizes",
+    "plan_release",
+    "plan_stops",
+    "release_flows",
+    "release_group_sizes",
+    "release_stops",
+    "verify_release",
+]

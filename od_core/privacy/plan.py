@@ -1,0 +1,194 @@
+"""Define a plan: the noisy queries of one release, with their charges, all fixed before any data is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar
+
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.privacy.budget import Budget, Spent, SpentDirectly
+from od_core.privacy.cap import Charge, refuse_other_charge
+from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.privacy.unit import PrivacyUnit
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """A vector query, which is drawn once and charged once.
+
+    Attributes:
+        level: number of the step in the release; in a tree, the level that it measures.
+    """
+
+    level: int
+
+    @property
+    @abstractmethod
+    def charge(self) -> Charge:
+        """Charge that the ledger reserves for one draw."""
+
+    @property
+    @abstractmethod
+    def largest_variance(self) -> Fraction:
+        """Upper bound of the noise variance, by which a backend refuses noise that it cannot draw."""
+
+    @property
+    @abstractmethod
+    def noise_facts(self) -> dict[str, int | str]:
+        """Sensitivity and noise distribution, as public facts ready for JSON; fractions are exact text."""
+
+    def facts(self) -> dict[str, int | str]:
+        """Return the step as public facts ready for JSON; fractions are exact text."""
+        return {"level": self.level, **self.noise_facts, **self.charge.facts()}
+
+
+class Mechanism(Protocol):
+    """The part of a mechanism that plans of every kind publish."""
+
+    @property
+    def name(self) -> str:
+        """Name in plans and certificates."""
+        ...
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options as public text, for plan and certificate."""
+        ...
+
+
+S = TypeVar("S", bound=Step)
+
+
+class Plan(ABC):
+    """The fixed list of steps of one release, with the public facts that determine it.
+
+    Attributes:
+        unit: the privacy unit.
+        budget: budget that the steps share.
+        mechanism: mechanism that the steps follow from.
+        steps: all steps that are drawn, in this order.
+        acceptance: which records are counted, and which inputs are refused.
+    """
+
+    unit: PrivacyUnit
+    budget: Budget
+    mechanism: Mechanism
+    steps: Sequence[Step]
+    acceptance: Acceptance
+
+    @property
+    def charge(self) -> Charge:
+        """Charge of the whole release, with each step drawn once; the charges of several steps add up as rho."""
+        if len(self.steps) == 1:
+            return self.steps[0].charge
+        return Charge(rho=sum((step.charge.as_rho for step in self.steps), start=Fraction(0)))
+
+    @property
+    def spent(self) -> Spent:
+        """Privacy loss of a release in which each step is drawn once."""
+        return self.spent_on([1] * len(self.steps))
+
+    def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
+        """Return what was spent.
+
+        The steps of this base class are charged as epsilon, or as epsilon and delta, which add up.
+
+        Args:
+            draws: how often each step was drawn, lost draws included, in the order of the steps. A fraction is what a
+                damaged certificate may state.
+        """
+        charges = [(number, step.charge) for number, step in zip(draws, self.steps, strict=True)]
+        return SpentDirectly(
+            tuple(number * charge.as_rho for number, charge in charges),
+            delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
+            promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
+        )
+
+    def check_charges(self) -> None:
+        """Check that each charge is the cost of its noise at the unit's sensitivity, and that they sum to the whole.
+
+        Raises:
+            OdError: they are not, or do not.
+        """
+        neighbours = Neighbours(self.unit, self.acceptance)
+        for step in self.steps:
+            refuse_other_charge(step.noise_facts, step.charge)
+            expected = neighbours.sensitivity_squared(step.level)
+            if step.noise_facts.get("sensitivity_squared", expected) != expected:
+                raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
+        charges = [step.charge for step in self.steps]
+        rho, delta = (
+            sum(parts, start=Fraction(0)) for parts in zip(*((c.as_rho, c.delta) for c in charges), strict=True)
+        )
+        if (self.charge.as_rho, self.charge.delta) != (rho, delta):
+            raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with one row per step: what is measured, with how much noise, at which charge."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
+        return {
+            "unit": self.unit.kind,
+            "neighbours": self.unit.neighbours,
+            "acceptance": self.acceptance.facts(),
+            "mechanism": self.mechanism.name,
+            "mechanism_options": self.mechanism.options,
+            **self._own_facts(),
+            "steps": [step.facts() for step in self.steps],
+        }
+
+    @abstractmethod
+    def _own_facts(self) -> dict[str, Any]:
+        """Return the facts that only plans of this kind have."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the facts. Two plans with the same digest give the same release from the same draws."""
+        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PlannedRelease:
+    """A release of any kind, made under a plan.
+
+    Attributes:
+        plan: the plan, made before any data was read.
+        spent: what was spent on the planned steps. If a ledger was kept, this includes lost draws.
+        noise: name of the noise backend, or of two, if the setting changed before everything was measured. None for a
+            test double, whose release carries no guarantee.
+    """
+
+    plan: Plan
+    spent: Spent
+    noise: str | None
+
+    def __repr__(self) -> str:
+        charge = ", ".join(f"{name} {value}" for name, value in self.plan.charge.facts().items())
+        return f"{type(self).__name__}({self.plan.mechanism.name}, {charge})"
+
+    @property
+    def has_guarantee(self) -> bool:
+        """True if the noise came from a backend of this library."""
+        return self.noise is not None
+
+
+def plan_defect(message: str) -> OdError:
+    """Return the error for a plan whose steps do not follow from its unit, budget and mechanism."""
+    return OdError(
+        "OD-PLAN-INVALID", message, next_step="make plans with the plan functions of od_core; if you did, report this"
+    )
+
+
+def wrong_charge(message: str) -> OdError:
+    """Return the error for a charge that does not follow from the plan."""
+    step = "make plans with the functions of this library; if you did, report this defect"
+    return OdError("OD-CHARGE", message, next_step=step)

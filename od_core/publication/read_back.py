@@ -1,0 +1,56 @@
+"""Read back what the bundles of every kind state: their certificate, tables, plan and spending."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.privacy.budget import Spent
+from od_core.privacy.plan import Plan
+from od_core.publication.bundle_integrity import CERTIFICATE
+
+
+def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[dict[str, Any], list[pd.DataFrame]]:
+    """Return the certificate of a bundle and some of its tables, by their names without ``.parquet``.
+
+    Raises:
+        OdError: a file is missing or cannot be read.
+    """
+    folder = Path(bundle)
+    try:
+        stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
+    except (OSError, ValueError):
+        raise absent(f"{folder.name} is not a complete bundle of this kind of release") from None
+
+
+def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
+    """Refuse a plan, made from the facts in a certificate, whose own facts differ from them. Raises OdError."""
+    if json.loads(json.dumps(plan.facts())) != facts:
+        raise changed("plan")
+
+
+def stated_spent(plan: Plan, certificate: dict[str, Any]) -> Spent:
+    """Return what a release has spent by its certificate alone, which verification compares with the ledger."""
+    charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
+    return plan.spent_on([rho / step.charge.as_rho for rho, step in zip(charged, plan.steps, strict=True)])
+
+
+def changed(what: str) -> OdError:
+    """Return the error for a published table that does not fit its certificate."""
+    return OdError(
+        "OD-BUNDLE-CHANGED",
+        f"the published {what} differ from those that the certificate and the noisy measurements give",
+        next_step="restore the release, or read it with the software that the certificate names",
+    )
+
+
+def absent(message: str) -> OdError:
+    """Return the error for a release that does not exist."""
+    return OdError("OD-RELEASE-ABSENT", message, next_step="name a published release")
