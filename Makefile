@@ -1,4 +1,4 @@
-# make install | release | ui | test | test-slow | lint | comparison. Every command calls install first.
+# make install | release | ui | test | test-slow | lint | docs | comparison. Every command calls install first.
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
@@ -8,7 +8,7 @@ TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
 BY_FILE := $(wildcard tests/faults tests/browser tests/spark)
 ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: these tests wait for files, clocks and processes
 
-.PHONY: install release ui test test-slow lint comparison
+.PHONY: install release ui test test-slow lint docs comparison
 
 install: .venv/installed
 
@@ -41,5 +41,11 @@ test-slow: .venv/installed-spark
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 comparison: install
-	$(BIN)/od-release compare-mechanisms --to docs/comparison
+	$(BIN)/od-release compare-mechanisms --to build/comparison
+	cp build/comparison/*.svg docs/figures/comparison/
+	cp build/comparison/tables.md docs/reference/tables/comparison.md
+	cp build/comparison/comparison.parquet docs/reference/tables/

@@ -1,7 +1,7 @@
 """Measure group-size tables: time and memory of every mechanism, and errors on flights and on synthetic groups.
 
     python -m benchmarks.group_sizes --json > results.json
-    python -m benchmarks.group_sizes --read results.json --markdown --figures docs/group-sizes
+    python -m benchmarks.group_sizes --read results.json --markdown --figures docs/figures/group-sizes
     python -m benchmarks.group_sizes --part errors --case households --epsilon 1 --runs 3
 
 The times are of measuring and estimating, from sorted groups to histograms, with noise of the backend ``table``. Each

@@ -1,7 +1,7 @@
 """Measure how the time of a release grows with the number of measured cells: by trips, by zones and by depth.
 
     python -m benchmarks.growth --json
-    python -m benchmarks.growth --figure docs/growth.svg
+    python -m benchmarks.growth --figure docs/figures/growth.svg
 
 Times include the ledger and durable measurement files, but not making and sorting the data. A family is a sequence of
 releases in which one size grows; each family runs in its own process. The figure is written as SVG and as PNG.

@@ -1,4 +1,7 @@
-"""Build asset metadata from a list of allowed names, so that nothing confidential gets in (docs/report.md)."""
+"""Build asset metadata from a list of allowed names, so that nothing confidential gets in.
+
+See ``docs/reference/bundle.md``.
+"""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -
     parts = [
         "# Mechanisms compared: all tables",
         "Medians over the runs, with the least and the largest in brackets; delta 1e-8, one trip protected, bounded"
-        " neighbours, one thread a run. See [the comparison](../comparison.md) for what they say.",
+        " neighbours, one thread a run. See [the comparison](../../explanation/comparison.md) for what they say.",
         "## Data sets",
         data_sets,
         "## Errors, times and memory",

@@ -110,7 +110,7 @@ def forecast_of(
         raise OdError(
             "OD-FORECAST-KIND",
             f"{settings.name} is a release of {settings.kind.contents}; forecasts are available only for flows",
-            next_step="see docs/group-sizes.md or docs/stops.md for measured errors",
+            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
         )
     key, table = public_table(settings, plan)
     runs = RUNS if runs is None else runs

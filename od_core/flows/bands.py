@@ -1,4 +1,6 @@
-"""Cut a flow tree into bands, so that the levels below a cut can be processed part by part (``docs/parts.md``).
+"""Cut a flow tree into bands, so that the levels below a cut can be processed part by part.
+
+See ``docs/explanation/parts.md``.
 
 Bands are a public constant of the plan. Parts follow from them and from what was released above, never from the size of
 a machine or a cluster. So a release that resumes elsewhere finds the parts that it left.

@@ -75,7 +75,7 @@ class GaussianStep(Step):
 class ThresholdStep(GaussianStep):
     """A query of the leaf pairs with trips, with discrete Laplace noise and a threshold.
 
-    Noisy counts below the threshold are dropped; see docs/stability-histogram.md.
+    Noisy counts below the threshold are dropped; see docs/explanation/noise.md.
 
     Attributes:
         rho: epsilon^2 / 2, as which the draw adds up beside its delta.

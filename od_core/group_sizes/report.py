@@ -162,7 +162,8 @@ def _errors(release: GroupSizeRelease) -> Markup:
             numbers={1, 2, 3},
         ),
         paragraph(
-            "For errors measured on synthetic and public data, see docs/group-sizes.md of od-release.", note=True
+            "For errors measured on synthetic and public data, see docs/explanation/group-sizes.md of od-release.",
+            note=True,
         ),
     )
 

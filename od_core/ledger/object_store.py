@@ -1,7 +1,8 @@
 """Store files that several processes write, each file once, in a folder or in a bucket of an object store.
 
 A file is whole or absent, and never changes. If several processes create the same file, the first one wins, and the
-others are told. The protocol of :mod:`od_core.flows.parts`, by which each part is drawn once (``docs/parts.md``), asks
+others are told. The protocol of :mod:`od_core.flows.parts`, by which each part is drawn once
+(``docs/explanation/parts.md``), asks
 no more of storage.
 """
 

@@ -29,7 +29,7 @@ _MIN_VARIANCE = Fraction(1, 1 << 200)
 class OpenDPNoise:
     """A source of integer noise from OpenDP. Every call draws in new processes, on all processors.
 
-    OpenDP's generator is seeded from the kernel in each process (``docs/exact-noise.md``).
+    OpenDP's generator is seeded from the kernel in each process (``docs/explanation/noise.md``).
     """
 
     __slots__ = ()  # no attribute of an instance can be replaced

@@ -1,4 +1,4 @@
-"""Draw exact noise by inverting the cumulative distribution bit by bit (proof: ``docs/exact-noise.md``)."""
+"""Draw exact noise by inverting the cumulative distribution bit by bit (proof: ``docs/explanation/noise.md``)."""
 
 from __future__ import annotations
 

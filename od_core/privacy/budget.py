@@ -16,7 +16,7 @@ from od_core.registry import refuse_unknown
 Number = int | float | str | Fraction
 
 LEAF_WEIGHT = Fraction(3, 2)
-"""Weight of the leaves under ``geography`` shares (``docs/estimator.md``, section 1 of the variants tried).
+"""Weight of the leaves under ``geography`` shares (``docs/reference/tables/estimator.md``, section 1).
 
 On a homogeneous tree, 1 would be the minimax rule.
 """

@@ -3,8 +3,8 @@
 A release protects the change from one input to a neighbouring one. The privacy unit and the public rules by which
 records are counted decide which inputs are neighbours: a replaced record may no longer be counted if it gets an
 unlisted zone or another category. Everything that relies on the relation uses this module: the plan (is the total
-number of trips an invariant?), the sensitivities, the certificate's sentences, and the tests. ``docs/privacy.md``
-explains the relation in words.
+number of trips an invariant?), the sensitivities, the certificate's sentences, and the tests.
+``docs/explanation/privacy.md`` explains the relation in words.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A release whose neighbours differ by unit shifts of independent discrete Gaussians N_Z(0, v_1), ..., N_Z(0, v_n) has
 the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of 1 / (2 v_i), and Y_i = -X_i / v_i with X_i ~ N_Z(0, v_i). The
 release is (epsilon, delta)-differentially private for delta = E max(0, 1 - exp(epsilon - L)).
-``docs/exact-accounting.md`` proves that this covers a release level by level. This module bounds delta from above:
+``docs/explanation/noise.md`` proves that this covers a release level by level. This module bounds delta from above:
 
 * Each Y_i is spread over the dots of a grid such that E exp(-Y_i) is unchanged ("connect the dots"
   [doroshenko2022dots]). The integrand is convex in exp(-Y_i), so by Jensen's inequality the expectation can only grow.

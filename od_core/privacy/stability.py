@@ -1,4 +1,4 @@
-"""Compute the noise scale and the threshold of the stability histogram (proof: ``docs/stability-histogram.md``).
+"""Compute the noise scale and the threshold of the stability histogram (proof: ``docs/explanation/noise.md``).
 
 Discrete Laplace noise is added to the positive counts alone, and only noisy counts that reach the threshold are
 published.

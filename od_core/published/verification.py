@@ -2,7 +2,7 @@
 
 Everything after the measurements is deterministic: the tables are estimated again from the published measurements, all
 files are rewritten from them, and the results are compared byte by byte. This needs no record, no true count and no
-key. See ``docs/assurance.md``.
+key. See ``docs/explanation/assurance.md``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ fields. So the choice depends neither on the order of the records nor on other u
 a look at the data, and it selects the same trips at every replay. The rule is written in SQL, for records in a file and
 in memory alike.
 
-See ``docs/privacy.md``.
+See ``docs/explanation/privacy.md``.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
 def refuse_too_many_faults(
     faulty: int, trips: int, fault_threshold: Fraction, *, lost_zeros: Callable[[], bool] = lambda: False
 ) -> None:
-    """Raise OdError if more than the allowed share of the trips is faulty (``docs/records.md``).
+    """Raise OdError if more than the allowed share of the trips is faulty (``docs/how-to/zones-and-records.md``).
 
     The message names no record.
 

@@ -177,7 +177,8 @@ def place_trips(
     """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
 
     A record whose zone is not listed goes to the geography's ``unknown`` zone if there is one; otherwise it is dropped.
-    Both are decided record by record, so one record never changes what happens to another (``docs/privacy.md``).
+    Both are decided record by record, so one record never changes what happens to another
+    (``docs/explanation/privacy.md``).
 
     Args:
         flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row per trip;

@@ -6,7 +6,7 @@ neighbours. No ``unknown`` zone can take such a record, since it states no numbe
 is noised if there are weights. The share of faults counts each record once, since a faulty record has no weight to
 count by.
 
-See ``docs/privacy.md``.
+See ``docs/explanation/privacy.md``.
 """
 
 from __future__ import annotations

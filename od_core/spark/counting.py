@@ -4,7 +4,7 @@ DuckDB runs the same SQL to find ranks and count them (:mod:`od_core.records.cou
 request to Spark contains anything of the records: plans hold no literal of theirs, the key and the period are passed as
 a relation, tasks write files and return one word, and exceptions are caught inside the task.
 
-See ``docs/spark.md``.
+See ``docs/how-to/parts-and-spark.md``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def count_in_spark(
 
     The operator provides the session, classic or Spark Connect; its executors have this package installed and reach the
     store. ``spark.sql.shuffle.partitions`` sets the number of parts that the ranks are cut into. The session's logs,
-    event log and user interface may show true counts, so they are confidential (``docs/spark.md``).
+    event log and user interface may show true counts, so they are confidential (``docs/how-to/parts-and-spark.md``).
 
     Args:
         session: the Spark session.

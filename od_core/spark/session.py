@@ -100,7 +100,7 @@ def check_session(session: SparkSession) -> None:
     """Refuse a session that repeats tasks by itself, as far as its settings can be read.
 
     The protocol of :mod:`od_core.flows.parts` keeps a repeated task from drawing again. But the part is then lost, and
-    a lost draw costs budget (``docs/parts.md``).
+    a lost draw costs budget (``docs/explanation/parts.md``).
 
     Raises:
         OdError: ``OD-SPARK-SPECULATION`` or ``OD-SPARK-RETRIES``.

@@ -1,8 +1,8 @@
 """Run tasks on Spark executors; tasks take short texts and return short texts.
 
 A data frame never holds noise. Spark recomputes a frame that is used twice, that an executor loses, or whose task is
-retried, and the frame would then hold other noise (``docs/parts.md``). So every job consists of the relation of
-descriptors, one exchange and one function, and the function keeps its results in a
+retried, and the frame would then hold other noise (``docs/explanation/parts.md``). So every job consists of the
+relation of descriptors, one exchange and one function, and the function keeps its results in a
 :class:`od_core.ledger.object_store.Store`.
 """
 

@@ -215,5 +215,5 @@ def _errors(release: StopsRelease) -> Markup:
             " the range, which adds a further error."
         ),
         table("Noise, in trips", ("of", "scale", "standard deviation"), rows, numbers={1, 2}),
-        paragraph("For measured errors of range queries, see docs/stops.md of od-release.", note=True),
+        paragraph("For measured errors of range queries, see docs/explanation/stops.md of od-release.", note=True),
     )

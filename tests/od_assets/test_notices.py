@@ -1,4 +1,4 @@
-"""Notices of releases that are published and of runs that fail, and the examples of docs/operating.md."""
+"""Notices of releases that are published and of runs that fail, and the examples of docs/how-to/operate.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from od_core.publication.certificate import promise
 from .conftest import Project, records
 from .watch import Kept, Watch
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md"
 TAGS = ("od/release", "od/period", "od/revision")
 
 
@@ -161,7 +161,7 @@ def test_runs_of_chosen_assets_are_tagged_too(project: Project) -> None:
 
 def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream(project: Project) -> None:
     """All examples of the document on one release; what is downstream loads without this project's definitions."""
-    mails, automation, sensor = blocks("Being told")
+    mails, automation, sensor = blocks("Receive notices")
     sent: list[tuple[str, str, str]] = []
     notices = executed(mails, project.root, send_mail=lambda *mail: sent.append(mail))["MailNotices"]("team")
     names = executed((automation + sensor).replace("us_flights", "trips"), project.root)

@@ -1,4 +1,4 @@
-"""The claims of ``docs/assurance.md`` name sources, tests and planted defects, and all that is named exists."""
+"""The claims of ``docs/explanation/assurance.md`` name sources, tests and planted defects, and all of them exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "assurance.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "assurance.md").read_text(encoding="utf-8")
 CLAIMS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| **")]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
@@ -27,4 +27,4 @@ def test_every_test_and_page_that_is_named_exists():
     }
     assert [(file, name) for file, name in TEST.findall(PAGE) if name not in defined[file]] == []
     pages = set(re.findall(r"\]\(([^)#]+)", PAGE))
-    assert [page for page in pages if not (ROOT / "docs" / page).exists()] == []
+    assert [page for page in pages if not (ROOT / "docs" / "explanation" / page).exists()] == []

@@ -1,4 +1,6 @@
-"""Audit of cumulative counts: in a chain through all areas of a level, and area by area (docs/group-sizes-absent.md).
+"""Audit of cumulative counts: in a chain through all areas of a level, and area by area.
+
+The proof is in docs/explanation/group-sizes.md.
 
 Neighbours: one trip more in the first area moves a group from size j to size j + 1. An auditor knows both tables and
 sees the noisy values of one. Each value that the trip changes falls by one, so with noise P(k) ~ exp(-|k| / scale) it

@@ -15,7 +15,8 @@ origin. The steps are:
     largest of the other cells, and what is less than a lump to the cells that were rounded. So many small parts become
     a few cells, each of which is likely to have trips.
 
-Two choices had less error on real data (``docs/estimator.md``). The row is the whole row, not only its cells under one
+Two choices had less error on real data (``docs/explanation/estimator.md``).
+The row is the whole row, not only its cells under one
 area of the other side, so that two numbers for each area are all that is kept of it, whatever the size of the level.
 The distributions are not scaled to the mean of the prior means of their bins, which large cells would distort.
 

@@ -260,7 +260,7 @@ def _drawn(noise: NoiseSource, step: GaussianStep, first: int, size: int) -> NDA
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:
     """Return the pairs of zones whose noisy count reaches the threshold: confidential in, public out.
 
-    Only pairs with trips are measured (``docs/stability-histogram.md``). The result is in tree order and holds nothing
+    Only pairs with trips are measured (``docs/explanation/noise.md``). The result is in tree order and holds nothing
     below the threshold, so it reveals neither a dropped pair nor the order of the input.
 
     Yields:

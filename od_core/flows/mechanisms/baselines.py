@@ -73,7 +73,7 @@ class StabilityHistogram(PaperMechanism):
 
     This is the stability histogram of [bun2019simultaneous], stated as [boninsegna2025inftda, Theorem 8]. It never
     releases a pair without a true trip. Its guarantee is (epsilon, delta) and has no rho: delta bounds the probability
-    that a pair used by one privacy unit alone is released (``docs/stability-histogram.md``).
+    that a pair used by one privacy unit alone is released (``docs/explanation/noise.md``).
     """
 
     name: ClassVar[str] = "stability_histogram"

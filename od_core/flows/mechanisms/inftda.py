@@ -56,7 +56,7 @@ _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 class InfTDARefined(InfTDA):
     """InfTDA, then least squares over all measured levels: less error at the same epsilon and delta.
 
-    See ``od_core.flows.estimation.refinement`` and ``docs/estimator.md``.
+    See ``od_core.flows.estimation.refinement`` and ``docs/explanation/estimator.md``.
 
     Attributes:
         order: See :class:`od_core.flows.mechanisms.inftda.InfTDA`.

@@ -177,7 +177,9 @@ _CLAIMS = "claims/"
 
 @dataclass(frozen=True)
 class PartMeasurements:
-    """Measurements of the levels of one part, each claimed before it is drawn, and stored once (``docs/parts.md``).
+    """Measurements of the levels of one part, each claimed before it is drawn, and stored once.
+
+    See ``docs/explanation/parts.md``.
 
     A claim is a file that is created exclusively, and is durable before the first random bit. A part can be claimed
     once in each round that the ledger granted its level. The values used are those read back. If two processes drew,

@@ -1,7 +1,7 @@
 """Ask the ledger for rounds in which the levels of a band may be drawn, and record measured levels in it.
 
 Parts of a level are disjoint, so one round over any of them is one vector query of the level's sensitivity. A level
-costs its rho once for each round, however many of its parts were lost (``docs/parts.md``).
+costs its rho once for each round, however many of its parts were lost (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A descriptor and an outcome are short texts: numbers of parts, codes, digests. Everything else goes through the store.
 So no message or table of an engine holds a count or a noisy value, and an engine that repeats or loses a task changes
-nothing that was stored (``docs/parts.md``).
+nothing that was stored (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
     An interval that is cut at 0 shows less of the noise. The plain rule would then hold for 82 % where one release has
     five times the noise of the other. So if l is 0, the larger of x - l and u - x replaces x - l, and likewise for x'.
     The result is cut at the plain difference [l' - u, u' - l], which contains the change whenever both intervals hold.
-    ``docs/reading.md`` reports how often the interval held.
+    ``docs/how-to/read-a-release.md`` reports how often the interval held.
 
     Args:
         before, after: Releases of the same areas. They must not be the same release, since its noise is not independent

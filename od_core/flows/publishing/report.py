@@ -298,7 +298,7 @@ def _errors(release: Release, interval: str | None) -> Markup:
             f"For how often {interval} intervals contain the true number, measured on synthetic and public data, see"
             if interval
             else "For errors measured on synthetic and public data, see",
-            " docs/uncertainty.md of od-release, which lists every class of true size.",
+            " docs/explanation/uncertainty.md of od-release, which lists every class of true size.",
             note=True,
         ),
     )

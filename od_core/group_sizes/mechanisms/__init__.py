@@ -59,9 +59,10 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
     - If they are not, h groups of one size in a leaf area form a step of height h in its cumulative counts. Cumulative
       counts are chosen if such a step stands out from the noise, else sorted sizes.
     - Of two mechanisms with the same measurements, the one with posterior means is chosen, because its errors are
-      smaller (``docs/group-sizes-estimators.md``).
+      smaller (``docs/explanation/group-sizes.md``).
 
-    The four constants are fitted to flights and to synthetic groups. ``docs/group-sizes.md`` says where the choice is
+    The four constants are fitted to flights and to synthetic groups. ``docs/explanation/group-sizes.md`` says where the
+    choice is
     wrong: public numbers do not distinguish large groups that are few for their top code from small ones.
 
     Args:

@@ -70,7 +70,7 @@ class BottomUpPosterior(BottomUp):
     The measurement is that of ``bottom_up``; the estimate is the project's own. It is not the nearest ascending curve
     but the mean of all ascending curves, weighted by a Markov chain that is fitted to the noisy values of the leaf
     areas (:mod:`od_core.group_sizes.estimation.smoothing`). Its errors are smaller than those of ``bottom_up`` with the
-    same noise (``docs/group-sizes-estimators.md``).
+    same noise (``docs/explanation/group-sizes.md``).
 
     Attributes:
         leaf: query of the leaf areas, ``cumulative`` or ``sizes``.

@@ -56,7 +56,7 @@ class SizesPosterior(MergedLevels):
 
     Measurement and merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. The estimate of an area
     is that of :mod:`od_core.group_sizes.estimation.posterior`, with one chain per level. It is mostly better than
-    ``sizes`` with the same noise (``docs/group-sizes-estimators.md``). The weight of a run is its number of groups, as
+    ``sizes`` with the same noise (``docs/explanation/group-sizes.md``). The weight of a run is its number of groups, as
     in ``cumulative``.
     """
 

@@ -145,7 +145,7 @@ def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
     return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)
 
 
-# Cost of the splits along a path, proven by ball arithmetic (docs/stops-privtree.md).
+# Cost of the splits along a path, proven by ball arithmetic (docs/explanation/stops.md).
 
 
 _BITS = 192

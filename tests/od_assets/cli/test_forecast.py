@@ -146,7 +146,10 @@ def refused(*arguments: str) -> OdError:
 
 
 def test_bad_calls_are_one_line_with_what_to_do(var: Path) -> None:
-    for release, document in (("us_departures", "docs/group-sizes.md"), ("us_flight_paths", "docs/stops.md")):
+    for release, document in (
+        ("us_departures", "docs/explanation/group-sizes.md"),
+        ("us_flight_paths", "docs/explanation/stops.md"),
+    ):
         kind = refused(release)
         assert kind.code == "OD-FORECAST-KIND"
         assert document in kind.next_step

@@ -100,7 +100,7 @@ def trips(world: World) -> st.SearchStrategy[tuple[str | None, str | None, bool 
 
 
 def standing(tree: FlowTree, row: Row, unit: PrivacyUnit) -> Standing:
-    """How a release treats a record, by the words of docs/privacy.md."""
+    """How a release treats a record, by the words of docs/explanation/privacy.md."""
     user, origin, destination, in_period, weight = row
     sides = ((origin, tree.origin), (destination, tree.destination))
     is_whole = (unit.kind == "trip" or bool(user and user.strip())) and (

@@ -40,11 +40,11 @@ def answer(var: Path, *statements: str) -> pd.DataFrame:
 
 
 def recipe(var: Path, number: int) -> pd.DataFrame:
-    return answer(var, sql("docs/reading.md", 0), sql("docs/reading.md", number))
+    return answer(var, sql("docs/how-to/read-a-release.md", 0), sql("docs/how-to/read-a-release.md", number))
 
 
 def test_all_recipes_are_run(var):
-    assert len(BLOCK.findall((ROOT / "docs" / "reading.md").read_text(encoding="utf-8"))) == 5
+    assert len(BLOCK.findall((ROOT / "docs" / "how-to" / "read-a-release.md").read_text(encoding="utf-8"))) == 5
 
 
 def test_every_table_and_column_says_what_it_is(var):
@@ -89,10 +89,10 @@ def test_the_change_between_months_is_that_of_the_library(var):
 
 def test_the_change_is_that_of_the_library_for_every_pair_of_every_level(var):
     """The rule in SQL, without its limit and at other levels; zeros and small flows included."""
-    text = sql("docs/reading.md", 4).replace("LIMIT 20", "")
+    text = sql("docs/how-to/read-a-release.md", 4).replace("LIMIT 20", "")
     before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
     for level in ("region", "airport"):
-        found = answer(var, sql("docs/reading.md", 0), text.replace("'state'", f"'{level}'"))
+        found = answer(var, sql("docs/how-to/read-a-release.md", 0), text.replace("'state'", f"'{level}'"))
         expected = changes(before, after, level, level)
         order = ["origin", "destination"]
         pd.testing.assert_frame_equal(

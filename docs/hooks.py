@@ -1,0 +1,196 @@
+"""Fill the pages of the documentation site from the code, and link its citations.
+
+MkDocs calls these functions when it builds the site (``hooks`` in ``mkdocs.yml``). A comment such as
+``<!-- commands -->`` in a page is replaced by what the code says, so that those pages cannot drift from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
+SOURCES = "reference/sources.md"
+
+# What the fields mean that have no description in the code.
+MEANINGS = {
+    "name": "Name of the data set or table; for a data set, the name of its file.",
+    "periods": "Periods of the series.",
+    "noise": "Noise backend: `opendp`, or `table`, which is as exact and faster.",
+    "revision": "Revision of all periods; a higher number makes, and charges, a new release.",
+    "trips": "Confidential records.",
+    "geography": "Public areas, of origins and destinations.",
+    "privacy": "Budget of one release.",
+    "columns": "Columns of the records.",
+    "mechanism": "Name of the mechanism.",
+    "mechanism_options": "Options of the mechanism.",
+    "tree": "Which side the flow tree refines first: `destination` or `origin`.",
+    "map": "Public places and their map.",
+    "origin": "Column of the origins.",
+    "destination": "Column of the destinations.",
+    "epsilon": "Epsilon.",
+    "rho": "Rho, instead of epsilon.",
+    "delta": "Delta.",
+    "cap": "Most that all releases together may spend on an elementary period.",
+    "code": "Column of the codes.",
+    "longitude": "Column of the longitudes, in degrees.",
+    "latitude": "Column of the latitudes, in degrees.",
+    "tables": "Tables of known flows.",
+    "epsilons": "Budgets to compare at.",
+    "runs": "Runs of each mechanism and budget.",
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the comments of a page by what the code says."""
+    for comment, made in MADE.items():
+        if f"<!-- {comment} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {comment} -->", "\n".join(made()))
+    return markdown
+
+
+def on_page_content(html: str, page: Any, files: Any, **_: Any) -> str:
+    """Link citations to their sources, and the roles of docstrings to the objects that they name."""
+    url = files.get_file_from_path(SOURCES).url_relative_to(page.file)
+    keys = "|".join(entries())
+    cited = re.compile(rf"\[(?=(?:{keys})\b)[^\]<]*\]")
+    key = re.compile(rf"\b({keys})\b")
+    html = cited.sub(lambda found: key.sub(rf'<a href="{url}#\1">\1</a>', found[0]), html)
+    return re.sub(r":(?:class|func|meth|mod|attr|data|exc):<code>~?([^<]+)</code>", _object, html)
+
+
+def _object(found: re.Match[str]) -> str:
+    name = found[1] if found[1].startswith("od_") else f"od_core.{found[1]}"
+    shown = found[1].rpartition(".")[2] if found[0].find("~") > 0 else found[1]
+    return f'<autoref optional identifier="{name}"><code>{shown}</code></autoref>'
+
+
+def entries() -> dict[str, dict[str, str]]:
+    """Return the entries of the bibliography by key, as plain text."""
+    found = {}
+    for key, fields in re.findall(r"@\w+\{(\w+),\n(.*?)\n\}", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.DOTALL):
+        found[key] = {name: _plain(text) for name, text in re.findall(r"^  (\w+) = \{(.*)\},?$", fields, re.MULTILINE)}
+    return found
+
+
+def _plain(text: str) -> str:
+    for tex, sign in ((r"{\'e}", "é"), (r"\'e", "é")):
+        text = text.replace(tex, sign)
+    return text.replace("{", "").replace("}", "")
+
+
+def sources() -> Iterator[str]:
+    """Yield one paragraph for each entry of the bibliography, with its key as the anchor."""
+    for key, entry in sorted(entries().items()):
+        authors = entry["author"].replace(" and ", "; ")
+        place = entry.get("journal") or entry.get("booktitle") or entry.get("publisher") or ""
+        volume = " ".join(filter(None, [entry.get("volume", ""), f"({entry['number']})" if "number" in entry else ""]))
+        address = f"https://doi.org/{entry['doi']}" if "doi" in entry else entry.get("url", "")
+        said = [f"{authors} ({entry['year']}). *{entry['title']}*", ", ".join(filter(None, [place, volume]))]
+        said += [entry.get("note", ""), f"<{address}>" if address else ""]
+        yield f'<a id="{key}"></a>`{key}`: ' + ". ".join(filter(None, said)) + ".\n"
+
+
+def commands() -> Iterator[str]:
+    """Yield the commands of od-release, with their arguments and options."""
+    from typer.main import get_command
+
+    from od_assets.cli.app import app
+
+    def described(path: str, command: Any) -> Iterator[str]:
+        arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+        options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+        usage = [f"[{each.name.upper()}]" if not each.required else each.name.upper() for each in arguments]
+        yield f"\n## {path}\n\n{command.help or ''}\n"
+        yield f"```\nod-release {' '.join([path, *usage, *(['[OPTIONS]'] if options else [])])}\n```\n"
+        if arguments or options:
+            yield "| argument or option | meaning |\n|---|---|"
+        for each in (*arguments, *options):
+            name = each.name.upper() if each in arguments else ", ".join(each.opts)
+            has_default = each.default not in (None, False, "", ()) and not callable(each.default)
+            shown = f" Default: {each.default}." if has_default else ""
+            yield f"| `{name}` | {_cell(each.help or '')}{shown} |"
+        for name, child in getattr(command, "commands", {}).items():
+            yield from described(f"{path} {name}", child)
+
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
+        yield from described(name, command)
+
+
+def components() -> Iterator[str]:
+    """Yield the keys of every component, section by section."""
+    from od_assets.components import OdComparison, OdGroupSizes, OdRelease, OdStops
+
+    seen: dict[Any, str] = {}
+    for component in (OdRelease, OdGroupSizes, OdStops, OdComparison):
+        yield f"\n## {component.__name__}\n\n`type: od_assets.components.{component.__name__}`. {component.__doc__}\n"
+        yield from _section(component, "attributes", seen)
+
+
+def domain() -> Iterator[str]:
+    """Yield the keys of a privacy domain."""
+    from od_assets.components.domain import DomainSection
+
+    yield from _section(DomainSection, "a file of `defs/domains`", {})
+
+
+def _section(section: Any, place: str, seen: dict[Any, str]) -> Iterator[str]:
+    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    nested = []
+    for name, field in section.model_fields.items():
+        parts = [part for part in (field.annotation, *_within(field.annotation)) if hasattr(part, "model_fields")]
+        nested += [(name, part) for part in parts]
+        default = "required" if field.is_required() else _default(field)
+        meaning = field.description or MEANINGS.get(name, "")
+        yield f"| `{name}` | {_type(field.annotation)} | {default} | {_cell(meaning)} |"
+    for name, part in nested:
+        where = name if place == "attributes" or place.startswith("a file") else f"{place}.{name}"
+        if part in seen:
+            first = seen[part]
+            yield f"\n`{where}` has the keys of [`{first}`](#{first.replace('.', '')}-{part.__name__.lower()}).\n"
+            continue
+        seen[part] = where
+        yield f"\n### `{where}` {{ #{where.replace('.', '')}-{part.__name__.lower()} }}\n\n{part.__doc__}\n"
+        yield from _section(part, where, seen)
+
+
+def _within(annotation: Any) -> Iterator[Any]:
+    for part in get_args(annotation):
+        yield part
+        yield from _within(part)
+
+
+def _type(annotation: Any) -> str:
+    names = {
+        "str": "text", "int": "whole number", "float": "number", "bool": "true or false", "list": "list",
+        "dict": "mapping", "tuple": "list", "NoneType": "",
+    }  # fmt: skip
+    if get_args(annotation) and getattr(annotation, "__name__", "") not in ("list", "dict", "tuple"):
+        parts = list(dict.fromkeys(filter(None, map(_type, get_args(annotation)))))
+        if {"number", "whole number", "text"} <= set(parts):
+            parts = ["number", *(part for part in parts if part not in ("number", "whole number", "text"))]
+        return " or ".join(parts)
+    if hasattr(annotation, "model_fields"):
+        return "section"
+    return names.get(getattr(annotation, "__name__", ""), "text")
+
+
+def _default(field: Any) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ([], {}) or hasattr(type(value), "model_fields"):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("{", "&#123;")
+
+
+MADE: dict[str, Callable[[], Iterator[str]]] = {
+    "commands": commands,
+    "components": components,
+    "domain": domain,
+    "sources": sources,
+}

@@ -1,0 +1,117 @@
+"""The documentation site: every page is in it, every public name is on a page, and lines are short. It is not built."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+LONGEST = 120
+PENDING = {"reference/errors.md"}  # the list of error codes, which the code names before it is there
+ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+CITED = re.compile(r"\[([a-z]+\d{4}[a-z]+)(?:, [^\]]*)?(?:; ([a-z]+\d{4}[a-z]+))?\]")
+
+
+def navigation() -> Any:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)["nav"]
+
+
+def in_navigation(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for child in node.values():
+            yield from in_navigation(child)
+    else:
+        for child in node:
+            yield from in_navigation(child)
+
+
+def public_names() -> list[str]:
+    """The names of ``__all__`` of od_core, read from its stub: nothing is imported."""
+    tree = ast.parse((ROOT / "od_core" / "__init__.pyi").read_text(encoding="utf-8"))
+    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node)]
+    return list(ast.literal_eval(listed[0]))
+
+
+def prose(page: str) -> Iterator[str]:
+    """The lines of a page that are neither code, nor in a table, nor an address that cannot be broken."""
+    code = False
+    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not (code or line.startswith("    ") or line.lstrip().startswith("|") or "](" in line):
+            yield line
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    assert sorted(in_navigation(navigation())) == PAGES
+
+
+def test_every_public_name_is_documented_once_and_nothing_else() -> None:
+    entries = [entry for page in PAGES for entry in ENTRY.findall((DOCS / page).read_text(encoding="utf-8"))]
+    assert sorted(entries) == sorted(f"od_core.{name}" for name in public_names())
+
+
+def test_lines_are_short() -> None:
+    long = [f"{page}: {line}" for page in PAGES for line in prose(page) if len(line) > LONGEST]
+    made = "reference/tables/comparison.md: Medians"  # by od-release compare-mechanisms
+    assert [line for line in long if not line.startswith(made)] == []
+
+
+def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:
+    listed = set(re.findall(r"^@\w+\{(\w+),", (DOCS / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
+    folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests")]
+    texts = [*DOCS.rglob("*.md"), *(file for folder in folders for file in folder.rglob("*.py"))]
+    cited: set[str] = set()
+    for path in texts:
+        for found in CITED.findall(path.read_text(encoding="utf-8")):
+            cited |= set(filter(None, found))
+    assert cited == listed
+
+
+def test_every_figure_is_shown_and_none_twice() -> None:
+    shown = [name for page in PAGES for name in re.findall(r"figures/([\w./-]+)\)", (DOCS / page).read_text("utf-8"))]
+    figures = sorted(path.relative_to(DOCS / "figures").as_posix() for path in (DOCS / "figures").rglob("*.*"))
+    assert sorted(shown) == figures
+
+
+def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -> None:
+    folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests", ".ci")]
+    single = [ROOT / name for name in ("Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    files = [*single, *(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ""))]
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in files
+        if path.is_file() and "__pycache__" not in path.parts
+        for name in re.findall(r"\bdocs/([\w./-]*[\w-]\.(?:md|svg|png|py|bib|json))\b", path.read_text("utf-8"))
+    }
+    assert sorted((path, name) for path, name in named if not (DOCS / name).exists() and name not in PENDING) == []
+
+
+@pytest.mark.parametrize("made", ["commands", "components", "domain"])
+def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
+    lines = list(runpy.run_path(str(DOCS / "hooks.py"))[made]())
+    rows = [line.split(" | ") for line in "\n".join(lines).splitlines() if line.startswith("| `")]
+    assert len(rows) > 5
+    assert [row[0] for row in rows if not row[-1].strip(" |")] == []
+    sections = re.findall(r"\n#+ ([^\n]*)\n\n([^\n]*)", "\n".join(lines))
+    assert [title for title, text in sections if not text.strip()] == []
+
+
+def test_every_page_of_generated_text_says_where_it_goes() -> None:
+    made = runpy.run_path(str(DOCS / "hooks.py"))["MADE"]
+    comments = [
+        name for page in PAGES for name in re.findall(r"^<!-- (\w+) -->$", (DOCS / page).read_text("utf-8"), re.M)
+    ]
+    assert sorted(comments) == sorted(made)
