@@ -22,7 +22,7 @@ GROUP_SIZE_ASSETS: TableAssets[GroupSizeRelease] = TableAssets(
     table=AssetText(
         "histograms",
         HISTOGRAM.columns,
-        "The number of groups of each size in every area: whole numbers of at least 0 that sum to its groups,"
+        "The number of groups of each size in every area. Whole numbers of at least 0 that sum to its groups,"
         " and children to parents. Nothing is drawn and nothing is charged. Public once the bundle is published.",
     ),
     table_kinds=frozenset({"numba", "parquet"}),

@@ -83,7 +83,7 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            f"Level {level} made consistent with the levels above: whole numbers of at least 0 that sum to the nodes"
+            f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
             " above them (IntOpt)."
         ),
         **common,
@@ -130,7 +130,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS),
         description=(
-            "Estimates that use all levels: least squares over every measurement, then whole numbers of at least 0"
+            "Estimates that use all levels. Least squares over every measurement, then whole numbers of at least 0"
             " down the tree; nothing is drawn, and nothing is charged."
         ),
         **common,

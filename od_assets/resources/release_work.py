@@ -126,13 +126,14 @@ class ReleaseWork(Generic[P, G]):
                 was drawn from another input; the records were read with other settings.
         """
         self.hold_to_reading()
+        plan = self.plan  # a fault of the plan is no fault of the file
         try:
             counted = count()
-            self.plan.acceptance.refuse_empty(counted.total)
+            plan.acceptance.refuse_empty(counted.total)
         except OdError as error:
             raise error.in_file(self.settings.records_path(self.key.period).name) from None
         hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
-        self.staged.keep_counted(self.plan, partial(save, counted))
+        self.staged.keep_counted(plan, partial(save, counted))
         return counted
 
     def begin(self, counted: Counted, store: Store | None = None) -> DurableMeasurements:

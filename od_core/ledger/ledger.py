@@ -25,7 +25,7 @@ from od_core.periods import Period
 from od_core.privacy.budget import Spent
 from od_core.privacy.cap import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
-from od_core.privacy.plan import Plan, wrong_charge
+from od_core.privacy.plan import Plan, check_charges, wrong_charge
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Ledger:
                 charged; another period of its revision was reserved with other areas; a charge is not the cost of its
                 noise at the unit's sensitivity; the charges do not sum to the charge of the plan.
         """
-        plan.check_charges()
+        check_charges(plan)
         with self._transaction() as entries:
             if is_reserved(entries, key, domain, plan):
                 return

@@ -111,25 +111,6 @@ class Plan(ABC):
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
         )
 
-    def check_charges(self) -> None:
-        """Check that each charge is the cost of its noise at the unit's sensitivity, and that they sum to the whole.
-
-        Raises:
-            OdError: they are not, or do not.
-        """
-        neighbours = Neighbours(self.unit, self.acceptance)
-        for step in self.steps:
-            refuse_other_charge(step.noise_facts, step.charge)
-            expected = neighbours.sensitivity_squared(step.level)
-            if step.noise_facts.get("sensitivity_squared", expected) != expected:
-                raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
-        charges = [step.charge for step in self.steps]
-        rho, delta = (
-            sum(parts, start=Fraction(0)) for parts in zip(*((c.as_rho, c.delta) for c in charges), strict=True)
-        )
-        if (self.charge.as_rho, self.charge.delta) != (rho, delta):
-            raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
-
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step: what is measured, with how much noise, at which charge."""
@@ -179,6 +160,24 @@ class PlannedRelease:
     def has_guarantee(self) -> bool:
         """True if the noise came from a backend of this library."""
         return self.noise is not None
+
+
+def check_charges(plan: Plan) -> None:
+    """Check that each charge is the cost of its noise at the unit's sensitivity, and that they sum to the whole.
+
+    Raises:
+        OdError: they are not, or do not.
+    """
+    neighbours = Neighbours(plan.unit, plan.acceptance)
+    for step in plan.steps:
+        refuse_other_charge(step.noise_facts, step.charge)
+        expected = neighbours.sensitivity_squared(step.level)
+        if step.noise_facts.get("sensitivity_squared", expected) != expected:
+            raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
+    charges = [step.charge for step in plan.steps]
+    rho, delta = (sum(parts, start=Fraction(0)) for parts in zip(*((c.as_rho, c.delta) for c in charges), strict=True))
+    if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
+        raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
 
 
 def plan_defect(message: str) -> OdError:

@@ -124,9 +124,9 @@ def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> 
     """Else one closes to others a page that Great Expectations replaces for the second, and fails."""
     settings, warehouse = project.component().settings(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
-    look_now, found = record_checks(settings).look, list[dict[str, int]]()
-    look_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
-    look = threading.Thread(target=lambda: found.append(look_now(warehouse, "2001-01")))
+    count_now, found = record_checks(settings).count_violations, list[dict[str, int]]()
+    count_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
+    look = threading.Thread(target=lambda: found.append(count_now(warehouse, "2001-01")))
     with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
         look.start()
         look.join(timeout=1.5)

@@ -94,7 +94,9 @@ class Claims:
 
 def cheaper(step: Any, **noise: Any) -> Claims:
     """The step at half its charge, or with other noise."""
-    return Claims(step, law=step.noise_facts | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
+    return (
+        Claims(step, noise_facts=step.noise_facts | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
+    )
 
 
 PLAN = small_plan()
@@ -104,7 +106,7 @@ LIES = {
     "noise that costs more": Claims(PLAN, steps=[cheaper(FIRST, variance=str(FIRST.variance / 2)), *OTHERS]),
     "the sensitivity of another unit": Claims(PLAN, unit=PrivacyUnit("trip", max_weight=3)),
     "a whole that is less than its steps": Claims(PLAN, charge=Charge(rho=PLAN.spent.rho / 2)),
-    "no noise": Claims(PLAN, steps=[Claims(FIRST, law={}), *OTHERS]),
+    "no noise": Claims(PLAN, steps=[Claims(FIRST, noise_facts={}), *OTHERS]),
 }
 
 

@@ -137,11 +137,15 @@ def test_a_release_is_a_function_of_its_measurement_alone():
     release = released(noise=ListedLaplace([5, -3, 0, 2, -8]))
     measured = release.measured
     flat = np.hstack([measured.lower, measured.upper, measured.noisy[:, np.newaxis]]).astype(np.int64).ravel()
-    again = estimated(release.plan, NoisyVector.in_memory([flat]), spent=release.spent, noise=None)
+    again = estimated(
+        release.plan, [(release.plan.step, NoisyVector.in_memory([flat]))], spent=release.spent, noise=None
+    )
     pd.testing.assert_frame_equal(again.boxes, release.boxes)
     for damaged in (flat[:-1], flat[:0], np.append(flat, [0] * 3 + [8] + [0] * 3), np.append(flat, [1] + [0] * 6)):
         with pytest.raises(OdError, match="OD-STOPS-BOXES"):
-            estimated(release.plan, NoisyVector.in_memory([damaged]), spent=release.spent, noise=None)
+            estimated(
+                release.plan, [(release.plan.step, NoisyVector.in_memory([damaged]))], spent=release.spent, noise=None
+            )
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,7 @@ def test_the_options_are_read_back_from_text_and_tell_plans_apart():
 def test_a_dial_that_is_none_is_refused(u):
     with pytest.raises(OdError, match="OD-MECHANISM-OPTION: u must be"):
         InfTDARefined(leaves="empirical_bayes", u=u)
-    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: leaves cannot be 'bayes'"):
+    with pytest.raises(OdError, match="OD-MECHANISM-OPTION: there is no leaf estimator 'bayes'"):
         InfTDARefined(leaves="bayes")
 
 
