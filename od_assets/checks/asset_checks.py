@@ -110,9 +110,7 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
             )
         return {"meets_expectations": any_unmet(met)}
 
-    asks = (
-        "Records match the schema, the zone list and the period, except for the allowed share of faults."
-    )
+    asks = "Records match the schema, the zone list and the period, except for the allowed share of faults."
     return AssetChecks(dg.AssetKey([settings.name, "raw_trips"]), {"meets_expectations": asks}, look)
 
 

@@ -51,7 +51,7 @@ def daily_schedule(
     job = dg.define_asset_job(
         f"{name}_verify",
         selection=dg.AssetSelection.checks(check),
-        description=f"Verify every published release of {name} against measurements, bundle, database and ledger.",
+        description=f"Verify the published releases of {name} against measurements, bundle, database and ledger.",
         tags={RELEASE_TAG: name},
         owners=owners,
     )
