@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+CODE = re.compile(r"OD-[A-Z0-9-]+")
 
 
 @dataclass(frozen=True, order=True)
 class Raised:
-    """A place that raises an error, or a helper that makes one.
+    """An error that the source raises or makes.
 
     Attributes:
         code: code of the error.
-        cause: message, with the names of what it quotes in angle brackets; empty if a helper words it.
-        remedy: next step; empty if a helper words it.
+        cause: message, with the names of what it quotes in angle brackets; empty if it is put together elsewhere.
+        remedy: next step; empty if it is put together elsewhere.
     """
 
     code: str
@@ -25,59 +27,94 @@ class Raised:
     remedy: str
 
 
+@dataclass(frozen=True)
+class Helper:
+    """A function that makes an error from a message.
+
+    Attributes:
+        code: code of the error; empty if the caller gives it.
+        remedy: next step of the error.
+    """
+
+    code: str
+    remedy: str
+
+
 def raised() -> list[Raised]:
-    """Return every code of od_core and od_assets with its messages, in order of the codes."""
-    found = set()
+    """Return the errors of od_core and od_assets, in order of their codes."""
+    found: set[Raised] = set()
     for package in ("od_core", "od_assets"):
         for path in sorted((ROOT / package).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            remedies = dict(_helpers(tree))
-            for call in ast.walk(tree):
-                if isinstance(call, ast.Call):
-                    found |= set(_of(call, remedies))
-    said = {one.code for one in found if one.cause}
-    return sorted(one for one in found if one.cause or one.code not in said)
+            everywhere = _constants(tree.body)
+            functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+            helpers = {function.name: each for function in functions for each in _helpers(function, everywhere)}
+            for function in functions:
+                known = {**everywhere, **_constants(ast.walk(function))}
+                calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+                found |= {one for call in calls for one in _of(call, helpers, known)}
+            codes = (_text(node, {}) for node in ast.walk(tree) if isinstance(node, ast.Constant))
+            found |= {Raised(code, "", "") for code in codes if CODE.fullmatch(code)}
+    told = {one.code for one in found if one.cause}
+    stepped = {one.code for one in found if one.remedy}
+    return sorted(
+        one for one in found if one.cause or (one.code not in told and (one.remedy or one.code not in stepped))
+    )
 
 
-def _of(call: ast.Call, remedies: dict[str, str]) -> Iterator[Raised]:
-    """Yield what a call raises, if one of its arguments is a code."""
-    named = {keyword.arg: keyword.value for keyword in call.keywords}
-    texts = [_text(argument) for argument in call.args]
-    stated = _text(named["code"]) if "code" in named else next((t for t in texts if t.startswith("OD-")), "")
-    if not stated.startswith("OD-"):
-        return
-    if "code" in named:  # registry.choose and refuse_unknown word the message
-        cause = f"there is no {texts[0]} of this name" if texts and texts[0] else ""
-    else:
-        cause = next((text for text in texts[texts.index(stated) + 1 :] if " " in text), "")
-    helper = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-    remedy = _text(named["next_step"]) if "next_step" in named else remedies.get(helper, "")
-    yield Raised(stated, cause, remedy)
+def _of(call: ast.Call, helpers: Mapping[str, Helper], known: Mapping[str, str]) -> Iterator[Raised]:
+    """Yield the error that a call makes, if one of its arguments is a code, or if it calls a helper that has one."""
+    named = {keyword.arg: _text(keyword.value, known) for keyword in call.keywords}
+    texts = [_text(argument, known) for argument in call.args]
+    helper = helpers.get(call.func.id if isinstance(call.func, ast.Name) else "", Helper("", ""))
+    remedy = named.get("next_step") or helper.remedy
+    if named.get("code"):  # registry.choose and refuse_unknown word the message
+        yield Raised(named["code"], f"there is no such {texts[0] or 'name'}", remedy)
+    elif code := next((text for text in texts if text.startswith("OD-")), ""):
+        yield Raised(code, next((text for text in texts[texts.index(code) + 1 :] if " " in text), ""), remedy)
+    elif helper.code:
+        yield Raised(helper.code, next((text for text in texts if " " in text), ""), remedy)
 
 
-def _helpers(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the functions of a module that return an error, with the next step that they state."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            for call in ast.walk(function):
-                steps = [k.value for k in getattr(call, "keywords", []) if k.arg == "next_step"]
-                if steps and isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "OdError":
-                    yield function.name, _text(steps[0])
+def _helpers(function: ast.FunctionDef, everywhere: Mapping[str, str]) -> Iterator[Helper]:
+    """Yield the function as a helper, if it makes an OdError from a message that its caller gives."""
+    known = {**everywhere, **_constants(ast.walk(function))}
+    given = (*function.args.defaults, *(each for each in function.args.kw_defaults if each is not None))
+    for call in ast.walk(function):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "OdError":
+            remedy = "".join(_text(keyword.value, known) for keyword in call.keywords if keyword.arg == "next_step")
+            takes_message = len(call.args) > 1 and not _text(call.args[1], {})
+            code = _text(call.args[0], known) if call.args and takes_message else ""
+            yield Helper(code, remedy or "".join(_text(each, known) for each in given))
 
 
-def _text(node: ast.expr) -> str:
-    """Return a literal text, with the names of what it quotes in angle brackets; empty if it is no literal."""
+def _constants(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Return the names that are bound to a text."""
+    bound: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+            several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = zip(target.elts, value.elts, strict=False) if several else [(target, value)]  # type: ignore[attr-defined]
+            bound |= {name.id: _text(text, {}) for name, text in pairs if isinstance(name, ast.Name)}
+    return {name: text for name, text in bound.items() if text}
+
+
+def _text(node: ast.expr, known: Mapping[str, str]) -> str:
+    """Return a text, with the names of what it quotes in angle brackets; empty if the node is something else."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, "")
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
         return "".join(
-            str(part.value) if isinstance(part, ast.Constant) else f"<{_name(part)}>" for part in node.values
+            str(part.value) if isinstance(part, ast.Constant) else f"<{_quoted(part)}>" for part in node.values
         )
     return ""
 
 
-def _name(part: ast.expr) -> str:
-    """Return the last name in a quoted expression, such as ``level`` for ``{self.levels[level - 1]!r}``."""
+def _quoted(part: ast.expr) -> str:
+    """Return the name of a quoted expression, such as ``levels`` for ``{self.levels[level - 1]!r}``."""
     names = [node.attr for node in ast.walk(part) if isinstance(node, ast.Attribute)]
     names += [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
-    return names[0].replace("_", " ").strip() if names else "value"
+    return names[0].strip("_").replace("_", " ") if names else "value"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import error_codes
+
 BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
 SOURCES = "reference/sources.md"
 
@@ -188,9 +190,29 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("{", "&#123;")
 
 
+def errors() -> Iterator[str]:
+    """Yield the classes of errors with their codes, causes and remedies."""
+    from od_core import errors as library
+
+    by_class: dict[str, list[error_codes.Raised]] = {}
+    for one in error_codes.raised():
+        by_class.setdefault(library.class_of(one.code).__name__, []).append(one)
+    for name, each in by_class.items():
+        yield f"\n## {name}\n\n{getattr(library, name).__doc__.strip()}\n"
+        yield "| code | cause | remedy |\n|---|---|---|"
+        for one in each:
+            cause, remedy = (_escaped(text) or "see the message" for text in (one.cause, one.remedy))
+            yield f"| `{one.code}` | {cause} | {remedy} |"
+
+
+def _escaped(text: str) -> str:
+    return _cell(text.replace("<", "&lt;").replace(">", "&gt;"))
+
+
 MADE: dict[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "components": components,
     "domain": domain,
+    "errors": errors,
     "sources": sources,
 }

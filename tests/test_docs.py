@@ -12,13 +12,21 @@ from typing import Any
 import pytest
 import yaml
 
+from od_core import OdError
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 LONGEST = 120
-PENDING = {"reference/errors.md"}  # the list of error codes, which the code names before it is there
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 CITED = re.compile(r"\[([a-z]+\d{4}[a-z]+)(?:, [^\]]*)?(?:; ([a-z]+\d{4}[a-z]+))?\]")
+
+
+def hooks() -> dict[str, Any]:
+    """The functions of the site's hooks, which import their neighbours as MkDocs lets them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        return runpy.run_path(str(DOCS / "hooks.py"))
 
 
 def navigation() -> Any:
@@ -96,12 +104,12 @@ def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -
         if path.is_file() and "__pycache__" not in path.parts
         for name in re.findall(r"\bdocs/([\w./-]*[\w-]\.(?:md|svg|png|py|bib|json))\b", path.read_text("utf-8"))
     }
-    assert sorted((path, name) for path, name in named if not (DOCS / name).exists() and name not in PENDING) == []
+    assert sorted((path, name) for path, name in named if not (DOCS / name).exists()) == []
 
 
 @pytest.mark.parametrize("made", ["commands", "components", "domain"])
 def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
-    lines = list(runpy.run_path(str(DOCS / "hooks.py"))[made]())
+    lines = list(hooks()[made]())
     rows = [line.split(" | ") for line in "\n".join(lines).splitlines() if line.startswith("| `")]
     assert len(rows) > 5
     assert [row[0] for row in rows if not row[-1].strip(" |")] == []
@@ -110,8 +118,23 @@ def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
 
 
 def test_every_page_of_generated_text_says_where_it_goes() -> None:
-    made = runpy.run_path(str(DOCS / "hooks.py"))["MADE"]
+    made = hooks()["MADE"]
     comments = [
         name for page in PAGES for name in re.findall(r"^<!-- (\w+) -->$", (DOCS / page).read_text("utf-8"), re.M)
     ]
     assert sorted(comments) == sorted(made)
+
+
+def test_every_error_code_of_the_source_is_listed_below_its_class() -> None:
+    page = "\n".join(hooks()["errors"]())
+    listed = {}
+    for section in page.split("\n## ")[1:]:
+        name, _, rows = section.partition("\n")
+        listed |= dict.fromkeys(re.findall(r"^\| `(OD-[A-Z0-9-]+)`", rows, re.MULTILINE), name)
+    source = [
+        path.read_text("utf-8") for package in ("od_core", "od_assets") for path in (ROOT / package).rglob("*.py")
+    ]
+    codes = {code for text in source for code in re.findall(r'"(OD-[A-Z0-9-]+)"', path.read_text("utf-8"))}
+    assert codes == set(listed)
+    assert {code: type(OdError(code, "", next_step="")).__name__ for code in codes} == listed
+    assert "OdError" not in listed.values()
