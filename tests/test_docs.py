@@ -131,10 +131,8 @@ def test_every_error_code_of_the_source_is_listed_below_its_class() -> None:
     for section in page.split("\n## ")[1:]:
         name, _, rows = section.partition("\n")
         listed |= dict.fromkeys(re.findall(r"^\| `(OD-[A-Z0-9-]+)`", rows, re.MULTILINE), name)
-    source = [
-        path.read_text("utf-8") for package in ("od_core", "od_assets") for path in (ROOT / package).rglob("*.py")
-    ]
-    codes = {code for text in source for code in re.findall(r'"(OD-[A-Z0-9-]+)"', path.read_text("utf-8"))}
+    files = [path for package in ("od_core", "od_assets") for path in (ROOT / package).rglob("*.py")]
+    codes = {code for path in files for code in re.findall(r'"(OD-[A-Z0-9-]+)"', path.read_text("utf-8"))}
     assert codes == set(listed)
     assert {code: type(OdError(code, "", next_step="")).__name__ for code in codes} == listed
     assert "OdError" not in listed.values()
