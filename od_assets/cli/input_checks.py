@@ -32,7 +32,7 @@ from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_data
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.identity import Counted
 from od_core.periods import Period
-from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.row_meaning import unclear_records
 from od_core.stops.place_list import place_records

@@ -13,7 +13,7 @@ from od_assets.series.engine import workers_of
 from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces
 from od_core.flows.parts.work import Work, Workers
 from od_core.noise.sources import noise_named
-from od_core.records.count_duckdb import count_records
+from od_core.records.count_records import count_records
 
 Step = Callable[[FlowWork, str], None]
 

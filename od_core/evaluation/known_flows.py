@@ -21,7 +21,7 @@ from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
-from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_records import trip_counts_of
 from od_core.records.format import RecordColumns
 from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records

@@ -23,7 +23,8 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.cap import Charge
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import Plan, Step, plan_defect
-from od_core.privacy.stability import laplace_scale, laplace_variance, sensitivity_of_leaves, stability_threshold
+from od_core.privacy.sensitivity import sensitivity_of_leaves, sensitivity_squared
+from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -373,7 +374,7 @@ def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdS
     scale = laplace_scale(unit, budget.epsilon)
     return ThresholdStep(
         depth,
-        unit.sensitivity_squared,
+        sensitivity_squared(unit),
         laplace_variance(scale),
         charge.as_rho,
         sensitivity=sensitivity_of_leaves(unit),

@@ -26,7 +26,7 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, ThresholdStep, plan_release
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.ledger.charging import charged_to, draw_release
+from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide

@@ -18,6 +18,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Number, exact_fraction
+from od_core.privacy.sensitivity import sensitivity_squared
 from od_core.privacy.unit import PrivacyUnit
 
 FAULT_THRESHOLD = Fraction(1, 1000)
@@ -176,7 +177,7 @@ class Neighbours:
         for both. The root changes by at most the contribution bound.
         """
         if level > 0:
-            return self.unit.sensitivity_squared
+            return sensitivity_squared(self.unit)
         return 0 if self.publishes_total else self.unit.contribution_bound**2
 
     def shifted_cells(self, level: int) -> int | None:

@@ -18,6 +18,7 @@ from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
 from od_core.privacy.accounting import LARGEST, SMALLEST
+from od_core.privacy.sensitivity import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit
 
 _NO_NOISE = 300
@@ -45,11 +46,6 @@ def laplace_variance(scale: Fraction) -> Fraction:
     """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), to floating-point precision."""
     half = 1 / (2 * float(scale))
     return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
-
-
-def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
-    """Return the L1 sensitivity of the counts of the leaf pairs: the number of trips by which neighbours differ."""
-    return (2 if unit.neighbours == "bounded" else 1) * unit.contribution_bound
 
 
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -> int:

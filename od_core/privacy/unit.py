@@ -68,16 +68,6 @@ class PrivacyUnit:
         """Contribution bound m, the most trips that a release counts of one unit; W if records have weights."""
         return self.max_weight or self.max_trips or 1
 
-    @property
-    def sensitivity_squared(self) -> int:
-        """Squared L2 sensitivity of the counts of one level below the root.
-
-        All m trips of a unit may be in one cell of a level. So adding the unit changes that cell by m, and replacing it
-        changes two cells by m each. The same holds for a record that counts up to m trips.
-        """
-        m = self.contribution_bound
-        return 2 * m * m if self.neighbours == "bounded" else m * m
-
     def refuse_users(self, code: str, reason: str) -> None:
         """Refuse the user units, for a release that can protect only single trips. Raises OdError with the reason."""
         if self.kind != "trip":

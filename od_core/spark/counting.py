@@ -81,7 +81,7 @@ def count_in_spark(
         tree: the public flow tree.
         store, folder: where the counts are written, in a new folder at every attempt; the folder is removed if the
             records are refused. Details of task failures are kept in the store's folder ``errors``.
-        unit, key, fault_threshold: as in :func:`od_core.records.count_duckdb.count_records`.
+        unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
         record_format: categories, codes of no place and the treatment of records of other periods; nothing else is
             used.
         time_zone: zone in which instants are assigned to days.

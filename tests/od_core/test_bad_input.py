@@ -27,7 +27,7 @@ from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_rele
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import NoiseNotWanted, no_noise
 

@@ -26,8 +26,8 @@ from od_core.ledger.object_store import LocalStore
 from od_core.records import count_files
 from od_core.records import count_query as rank_query
 from od_core.records.contribution_bound import secret_table
-from od_core.records.count_duckdb import trip_counts_of
 from od_core.records.count_files import CountFiles
+from od_core.records.count_records import trip_counts_of
 from od_core.records.format import RecordColumns
 from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records

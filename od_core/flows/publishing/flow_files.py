@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from od_core.files.durable import write_batches
 from od_core.flows.publishing.flow_tables import FlowTables, measurement_batches
-from od_core.flows.publishing.open_matrix import MOST_CELLS, cells, matrix_names, write_matrices
+from od_core.flows.publishing.omx import MOST_CELLS, cells, matrix_names, write_matrices
 from od_core.flows.publishing.sdmx import write_sdmx_csv, write_structure
 from od_core.flows.release import MEASUREMENT_SCHEMA, Release
 from od_core.ledger.release_key import ReleaseKey

@@ -29,7 +29,7 @@ from od_core.geography.flow_tree import Pairs
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods
 from od_core.privacy.neighbours import Acceptance, Neighbours
-from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_records import trip_counts_of
 from od_core.records.format import RecordColumns
 from od_core.records.formats.table import TABLE
 from od_core.records.load import load_records

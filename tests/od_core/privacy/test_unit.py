@@ -6,6 +6,7 @@ import pytest
 
 from od_core import OdError, PrivacyUnit
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
+from od_core.privacy.sensitivity import sensitivity_squared
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [
@@ -30,7 +31,7 @@ def unit_of(kind, m, relation) -> PrivacyUnit:
 @pytest.mark.parametrize(("kind", "m", "relation", "level", "root"), TABLE)
 def test_sensitivities_of_the_table(kind, m, relation, level, root):
     unit = unit_of(kind, m, relation)
-    assert unit.sensitivity_squared == level
+    assert sensitivity_squared(unit) == level
     leaving, staying = Neighbours(unit), Neighbours(unit, NO_FAULTS)
     assert [leaving.sensitivity_squared(number) for number in (0, 1, 9)] == [root, level, level]
     assert not leaving.publishes_total

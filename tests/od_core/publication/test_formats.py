@@ -27,7 +27,7 @@ from pysdmx.model import Schema
 from pysdmx.model.dataset import ActionType
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
-from od_core.flows.publishing import flow_files, open_matrix
+from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, time_period
@@ -394,10 +394,10 @@ def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path
 def test_a_matrix_that_is_too_large_is_refused_and_left_out(tmp_path, monkeypatch):
     made = examples.release()
     pairs = FlowTables.of(made, examples.facts(made)).pairs
-    for module in (open_matrix, flow_files):
+    for module in (omx, flow_files):
         monkeypatch.setattr(module, "MOST_CELLS", 48)  # 7 zones by 7
     with pytest.raises(OdError, match="OD-OMX-TOO-LARGE: the matrix of zone by zone has more than 48 cells"):
-        open_matrix.write_matrices(made.plan.tree, pairs[-1], io.BytesIO())
+        omx.write_matrices(made.plan.tree, pairs[-1], io.BytesIO())
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
     assert not (tmp_path / "r1" / "flows_zone_zone.omx").exists()
@@ -420,7 +420,7 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
         budget=Budget(1, "1e-8"),
         fault_threshold=0,
     ).plan
-    names = open_matrix.matrix_names(plan.tree)
+    names = omx.matrix_names(plan.tree)
     assert names[1, 2] == "flows_1_2.omx"
     assert len({name.casefold() for name in names.values()}) == 9
 
@@ -471,6 +471,6 @@ def test_matrices_are_zero_where_nothing_is_listed(tmp_path):
     made = examples.release("no trips")
     tables = FlowTables.of(made, examples.facts(made, intervals=False))
     with (tmp_path / "none.omx").open("wb") as target:
-        open_matrix.write_matrices(made.plan.tree, tables.pairs[-1], target)
+        omx.write_matrices(made.plan.tree, tables.pairs[-1], target)
     with openmatrix.open_file(str(tmp_path / "none.omx")) as file:
         assert np.array_equal(file["trips"][:], np.zeros((7, 7)))

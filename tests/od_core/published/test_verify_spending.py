@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import od_core.ledger.charging
+import od_core.ledger.draw_release
 from od_core import Budget, OdError, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -79,9 +79,9 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One ledger of three data sets: all kinds of charges, lost draws, several series in one data set."""
     var = tmp_path_factory.mktemp("var")
     with pytest.MonkeyPatch.context() as context:
-        begin = od_core.ledger.charging.begin_release
+        begin = od_core.ledger.draw_release.begin_release
         context.setattr(
-            od_core.ledger.charging,
+            od_core.ledger.draw_release,
             "begin_release",  # a release of one call charges the data set of its series' name
             lambda folder, ledger, key, series, *rest: begin(
                 folder, ledger, key, DATA_SETS.get(series, COMMUTERS), *rest

@@ -23,7 +23,7 @@ from od_core.geography.flow_tree import Pairs
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.doubles import ListedNoise

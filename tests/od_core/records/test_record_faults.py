@@ -15,7 +15,7 @@ import pytest
 
 from od_core import FlowTree, Geography, OdError
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.count_duckdb import trip_counts_of
+from od_core.records.count_records import trip_counts_of
 from od_core.records.formats.table import TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
