@@ -215,8 +215,8 @@ def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) ->
     width = int(shape.max()) + 1
     ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # the children of each area by shape
     known: dict[bytes, int] = {}
-    families = pairwise(geography.first_child[level].tolist())
-    above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in families])
+    runs = pairwise(geography.first_child[level].tolist())
+    above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
     if len(known) > MAX_SHAPES:
         by_size = np.lexsort((np.diff(geography.first_child[level]), geography.zones_below(level)))
         above[by_size] = np.arange(len(above)) * MAX_SHAPES // len(above)

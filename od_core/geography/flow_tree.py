@@ -70,8 +70,8 @@ class Nodes(Pairs):
 
 
 @dataclass(frozen=True, eq=False)
-class Families:
-    """A run of consecutive nodes with all their public children, which are computed and not stored.
+class Expansion:
+    """Consecutive nodes with all their public children, which are computed and not stored.
 
     Attributes:
         level: level of the children.
@@ -79,7 +79,7 @@ class Families:
         origin, destination: area numbers of the parents; shape (parents,).
         first_child: number of each parent's first child area on the divided side; shape (parents,).
         offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
-        parents: positions of the parents among the nodes that were given to :meth:`FlowTree.families`.
+        parents: positions of the parents among the nodes that were given to :meth:`FlowTree.expand`.
         first: position of the first child in the measured vector of the level.
     """
 
@@ -247,7 +247,7 @@ class FlowTree:
         """Return all nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
-            pieces = [family.children for family in self.families(nodes)]
+            pieces = [expansion.children for expansion in self.expand(nodes)]
             nodes = Pairs(
                 nodes.level + 1,
                 np.concatenate([piece.origin for piece in pieces]),
@@ -255,8 +255,8 @@ class FlowTree:
             )
         return nodes
 
-    def families(self, parents: Pairs) -> Iterator[Families]:
-        """Yield the given nodes with all their public children, with or without trips.
+    def expand(self, parents: Pairs) -> Iterator[Expansion]:
+        """Expand nodes: yield them with all their public children, with or without trips.
 
         A piece has about ``CHUNK_CHILDREN`` children. The children of a node are in one piece.
         """
@@ -271,7 +271,7 @@ class FlowTree:
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
             first = int(ends[start - 1]) if start else 0
-            yield Families(
+            yield Expansion(
                 level,
                 splits_origin,
                 parents.origin[start:stop],

@@ -34,11 +34,11 @@ _LINES: set[socket.socket] = set()
 """The sockets in use, which a forked child must not hold open."""
 
 
-def drawn(law: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
+def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
     """Draw independent noise at the first scale, from the given one upwards, whose loss is allowed.
 
     Args:
-        law: GAUSSIAN or LAPLACE.
+        distribution: GAUSSIAN or LAPLACE.
         scale: smallest scale to draw with.
         largest_loss: largest loss allowed at sensitivity 1 by OpenDP's own privacy map: rho for Gaussian noise, epsilon
             for Laplace noise.
@@ -58,7 +58,7 @@ def drawn(law: bytes, scale: float, largest_loss: float, size: int) -> tuple[flo
         workers, first = [], 0
         for count in shares(size, threads()):
             worker = running.enter_context(_Worker(noise[first : first + count]))
-            worker.ask(law, scale, largest_loss)
+            worker.ask(distribution, scale, largest_loss)
             waiting.register(worker.line, selectors.EVENT_READ, worker)
             workers.append(worker)
             first += count
@@ -112,10 +112,10 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    def ask(self, law: bytes, scale: float, largest_loss: float) -> None:
+    def ask(self, distribution: bytes, scale: float, largest_loss: float) -> None:
         """Send the request. Raises OdError if the process has ended."""
         try:
-            self.line.sendall(REQUEST.pack(law, scale, largest_loss, self._count))
+            self.line.sendall(REQUEST.pack(distribution, scale, largest_loss, self._count))
         except OSError:
             raise self._ended() from None
 

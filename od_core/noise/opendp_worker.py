@@ -60,19 +60,19 @@ class OpenDP:
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)
 
-    def measurement(self, law: bytes, scale: float) -> ctypes.c_void_p:
+    def measurement(self, distribution: bytes, scale: float) -> ctypes.c_void_p:
         """Return OpenDP's measurement that adds noise of a scale. Raises RuntimeError if OpenDP refuses."""
         domain = self._call("domains__vector_domain", self._call("domains__atom_domain", None, None, b"i64"), None)
-        if law == GAUSSIAN:
+        if distribution == GAUSSIAN:
             metric, measure = self._call("metrics__l2_distance", b"f64"), b"ZeroConcentratedDivergence"
         else:
             metric, measure = self._call("metrics__l1_distance", b"i64"), b"MaxDivergence"
-        name = "measurements__make_gaussian" if law == GAUSSIAN else "measurements__make_laplace"
+        name = "measurements__make_gaussian" if distribution == GAUSSIAN else "measurements__make_laplace"
         return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
 
-    def loss(self, law: bytes, measurement: ctypes.c_void_p) -> float:
+    def loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
         """Return the loss of the noise at sensitivity 1, by OpenDP's own privacy map."""
-        one, kind = (ctypes.c_double(1), b"f64") if law == GAUSSIAN else (ctypes.c_int64(1), b"i64")
+        one, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
         loss = self._call("core__measurement_map", measurement, self._object(one, 1, kind))
         return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
 
@@ -120,7 +120,9 @@ def next_scale(scale: float) -> float:
     return rounded_up(math.nextafter(scale, math.inf))
 
 
-def held_to_loss(opendp: OpenDP, law: bytes, scale: float, largest_loss: float) -> tuple[float, ctypes.c_void_p | None]:
+def held_to_loss(
+    opendp: OpenDP, distribution: bytes, scale: float, largest_loss: float
+) -> tuple[float, ctypes.c_void_p | None]:
     """Return the first scale, from the given one upwards, whose loss OpenDP's own map allows, and its measurement.
 
     OpenDP accepts a scale of 0, which adds no noise, at an infinite loss: it is refused here. Nothing is drawn.
@@ -129,8 +131,8 @@ def held_to_loss(opendp: OpenDP, law: bytes, scale: float, largest_loss: float) 
         The scale and the measurement, or NaN and None if none of the scales tried keeps the loss.
     """
     for _ in range(_SCALES):
-        measurement = opendp.measurement(law, scale)
-        if opendp.loss(law, measurement) <= largest_loss:
+        measurement = opendp.measurement(distribution, scale)
+        if opendp.loss(distribution, measurement) <= largest_loss:
             return scale, measurement
         scale = next_scale(scale)
     return math.nan, None
@@ -144,9 +146,9 @@ def main() -> None:
         if not received:
             return
         request += received
-    law, scale, largest_loss, count = REQUEST.unpack(request)
+    distribution, scale, largest_loss, count = REQUEST.unpack(request)
     opendp = OpenDP(sys.argv[1])
-    used, measurement = held_to_loss(opendp, law, scale, largest_loss)
+    used, measurement = held_to_loss(opendp, distribution, scale, largest_loss)
     try:
         _write(line, ANSWER.pack(used))
         while measurement is not None and count > 0:

@@ -72,9 +72,9 @@ class _Table:
     of the F in the cell. If it equals one of them, more limbs are read and compared with F itself.
     """
 
-    def __init__(self, law: SymmetricLaw, first_bits: int = 16, further_bits: int = 64) -> None:
-        self._law, self._first_bits, self._further_bits = law, first_bits, further_bits
-        cells, seconds = _limbs(law, first_bits, further_bits)
+    def __init__(self, distribution: SymmetricDistribution, first_bits: int = 16, further_bits: int = 64) -> None:
+        self._distribution, self._first_bits, self._further_bits = distribution, first_bits, further_bits
+        cells, seconds = _limbs(distribution, first_bits, further_bits)
         least = -(len(cells) // 2)
         held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
         starts = np.concatenate([[0], np.cumsum(held)])
@@ -111,7 +111,7 @@ class _Table:
         while True:
             bits += self._further_bits
             word = word << self._further_bits | int(source.words(self._further_bits, 1)[0])
-            value = quantile(self._law, word, bits)
+            value = quantile(self._distribution, word, bits)
             if value is not None:
                 return value
 
@@ -120,21 +120,23 @@ _BUILDING = Lock()
 os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay locked
 
 
-def _table(law: SymmetricLaw) -> _Table:
+def _table(distribution: SymmetricDistribution) -> _Table:
     """Return the table of a distribution. It is built once: threads that want the same one wait for it."""
     with _BUILDING:
-        return _built(law)
+        return _built(distribution)
 
 
 _built = lru_cache(maxsize=32)(_Table)
 
 
-def _limbs(law: SymmetricLaw, first_bits: int, further_bits: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _limbs(
+    distribution: SymmetricDistribution, first_bits: int, further_bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the first and second limbs of the boundaries F(-K), ..., F(K - 1), in order.
 
     F(k - 1) = 1 - F(-k), and no boundary ends after two limbs, so the limbs above the middle are complements.
     """
-    floors = floors_of_tails(law, first_bits + further_bits)
+    floors = floors_of_tails(distribution, first_bits + further_bits)
     top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
     firsts = np.array([floor >> further_bits for floor in floors], dtype=np.int64)
     seconds = np.array([floor & mask for floor in floors], dtype=np.uint64)
@@ -244,11 +246,11 @@ class DiscreteLaplace:
         return tails
 
 
-SymmetricLaw = DiscreteGaussian | DiscreteLaplace
+SymmetricDistribution = DiscreteGaussian | DiscreteLaplace
 """A distribution with P(X = k) = P(X = -k) > 0 for every integer k."""
 
 
-def floors_of_tails(law: SymmetricLaw, bits: int) -> list[int]:
+def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]:
     """Return the proven floor(2^bits P(X >= k)) for k = 1, 2, ..., K. The last one, and no other, is 0.
 
     It is also proven that no 2^bits P(X >= k) is an integer. By symmetry floor(2^bits P(X <= -k)) is the same
@@ -258,19 +260,19 @@ def floors_of_tails(law: SymmetricLaw, bits: int) -> list[int]:
     while True:
         with at_precision(precision):
             unit = arb(2) ** bits  # exact, and made once: a product with a Python number takes seven times as long
-            floors = _surely_floors([tail * unit for tail in law.tails(bits)])
+            floors = _surely_floors([tail * unit for tail in distribution.tails(bits)])
         if floors is not None:
             return floors
         precision *= 2
 
 
-def quantile(law: SymmetricLaw, word: int, bits: int) -> int | None:
+def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
     """Return the least k with U < P(X <= k) if it is proven to be the same for all U in [word, word + 1) / 2^bits.
 
     Return None if it is not. More bits of U decide it eventually, except on a set of probability 0.
     """
     with at_precision(bits + _GUARD_BITS):
-        tails = law.tails(bits)
+        tails = distribution.tails(bits)
         unit = arb(2) ** bits
         boundaries = [tail * unit for tail in reversed(tails)]
         boundaries += [(1 - tail) * unit for tail in tails]

@@ -60,7 +60,7 @@ _BITS_OF_RHO = 13
 """Bits of the candidates for rho: so few that the last bits of a machine's arithmetic do not matter."""
 
 
-class _Law(NamedTuple):
+class _Distribution(NamedTuple):
     """A distribution on the grid: P(Y = (first + i) step) = masses[i]. With probability ``lost``, Y is arbitrary."""
 
     first: int
@@ -162,7 +162,9 @@ def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
         )
     counts = Counter(float(variance) for variance in variances)
     step = _step(counts)
-    first, masses, lost = reduce(_sum, (_times(_law(variance, step), counts[variance]) for variance in sorted(counts)))
+    first, masses, lost = reduce(
+        _sum, (_times(_distribution(variance, step), counts[variance]) for variance in sorted(counts))
+    )
     offset = sum(times / (2 * variance) for variance, times in counts.items())
     losses = offset + step * (first + np.arange(len(masses)))
     size = offset + sum(times * _REACH / math.sqrt(variance) for variance, times in counts.items())
@@ -191,7 +193,7 @@ def _step(counts: Counter[float]) -> float:
     return max(step, 1 / next(iter(counts))) if len(counts) == 1 else step
 
 
-def _law(variance: float, step: float) -> _Law:
+def _distribution(variance: float, step: float) -> _Distribution:
     """Return the distribution of Y = -X / v, X ~ N_Z(0, v), spread over the grid.
 
     From sigma = 2^12 on, the integers are taken in blocks of 2 m + 1, from c - m to c + m, with m / sigma at most
@@ -213,25 +215,25 @@ def _law(variance: float, step: float) -> _Law:
     first = int(lower[-1])
     dots = np.concatenate([lower, upper]).astype(np.int64) - first
     spread = np.concatenate([masses * (1 - upwards), masses * upwards]) / normaliser
-    return _Law(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
+    return _Distribution(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
 
 
-def _sum(one: _Law, other: _Law) -> _Law:
+def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
     """Return the distribution of the sum of two independent variables, without tails of 2^-64 on either side."""
     masses = np.convolve(one.masses, other.masses)
     left = int(np.searchsorted(np.cumsum(masses), _TAIL))
     right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
     kept = masses[left : len(masses) - right]
-    return _Law(one.first + other.first + left, kept, one.lost + other.lost + 2 * _TAIL)
+    return _Distribution(one.first + other.first + left, kept, one.lost + other.lost + 2 * _TAIL)
 
 
-def _times(law: _Law, times: int) -> _Law:
+def _times(distribution: _Distribution, times: int) -> _Distribution:
     """Return the distribution of the sum of ``times`` independent copies, by doubling."""
     if times == 1:
-        return law
-    half = _times(law, times // 2)
+        return distribution
+    half = _times(distribution, times // 2)
     double = _sum(half, half)
-    return _sum(double, law) if times % 2 else double
+    return _sum(double, distribution) if times % 2 else double
 
 
 def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:

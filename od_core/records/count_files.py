@@ -215,9 +215,9 @@ def _nodes_above(counts: TripCounts, tree: FlowTree, level: int) -> Nodes:
     nodes = Nodes(0, root, root, np.full(len(root), counts.total, dtype=np.int64))
     while nodes.level < level:
         children = []
-        for families in tree.families(nodes):
-            trips = np.zeros(len(families), dtype=np.int64)
-            counts.add_to(trips, tree, families)
-            children.append(families.with_trips(trips))
+        for expansion in tree.expand(nodes):
+            trips = np.zeros(len(expansion), dtype=np.int64)
+            counts.add_to(trips, tree, expansion)
+            children.append(expansion.with_trips(trips))
         nodes = Nodes.joined(nodes.level + 1, children)
     return nodes

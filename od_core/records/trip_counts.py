@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only
-from od_core.geography.flow_tree import Families, FlowTree, Pairs
+from od_core.geography.flow_tree import Expansion, FlowTree, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 from od_core.privacy.neighbours import FAULT_THRESHOLD
@@ -73,7 +73,7 @@ class TripCounts:
         """Number of trips, n."""
         return int(self.before[-1])
 
-    def add_to(self, noise: NDArray[np.int64], tree: FlowTree, families: Families) -> None:
+    def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
         """Add the true trips of every child to its noise, in place: from here on the values are measurements.
 
         The leaf pairs below a parent are one run of ranks, in the order of its children. If there are few pairs, each
@@ -82,20 +82,20 @@ class TripCounts:
         Args:
             noise: noise of the children of the measured nodes, in tree order; shape (children,).
             tree: the flow tree that the trips were counted in.
-            families: the measured nodes with their children.
+            expansion: the measured nodes with their children.
         """
-        level, side = families.level, 0 if families.splits_origin else 1
-        sides = (tree.origin, families.origin), (tree.destination, families.destination)
+        level, side = expansion.level, 0 if expansion.splits_origin else 1
+        sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
         (split, _), (whole, areas) = sides[side], sides[1 - side]
         at = tree.level_pair(level)
         _add_counts(
             noise,
             self.rank,
             self.before,
-            tree.first_rank(Pairs(level - 1, families.origin, families.destination)),
+            tree.first_rank(Pairs(level - 1, expansion.origin, expansion.destination)),
             whole.zones_below(at[1 - side])[areas],
-            families.offsets,
-            families.first_child,
+            expansion.offsets,
+            expansion.first_child,
             split.first_zone[at[side]],
             split.ancestors(at[side]),
             FEW_PAIRS,

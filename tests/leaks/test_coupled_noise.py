@@ -89,7 +89,7 @@ def one_leaves(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list[np.ndarray]:
     """Noisy values that depend on level and position alone, as if the noise had made up for the difference."""
-    cells = 1 if parents is None else sum(map(len, plan.tree.families(parents)))
+    cells = 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
     return [np.random.default_rng(step.level).integers(0, 1000, cells)]
 
 

@@ -58,7 +58,7 @@ def test_the_law_is_the_same_at_any_true_count(drawn, location):
     pairs = side * side if location else 0
     counts = TripCounts(np.arange(pairs), np.arange(pairs + 1) * location)
     measured = []
-    for families in tree.families(Pairs(1, np.zeros(side, dtype=np.int32), np.arange(side, dtype=np.int32))):
+    for families in tree.expand(Pairs(1, np.zeros(side, dtype=np.int32), np.arange(side, dtype=np.int32))):
         noisy = values[families.first : families.first + len(families)].copy()
         counts.add_to(noisy, tree, families)
         measured.append(noisy - location)

@@ -39,7 +39,7 @@ from od_core.errors import OdError
 from od_core.flows.estimation.count_distribution import HIGHEST, GridNoise, Posterior, posterior_of
 from od_core.flows.estimation.top_down import Measurement, at_step
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Families, Nodes
+from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -113,13 +113,13 @@ def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
     """Return the rows of all areas of the side that the leaves divide, summed over the leaves of one measurement."""
     areas = row_areas(plan)
 
-    def read(piece: tuple[Families, _Values]) -> Rows:
-        families, noisy = piece
+    def read(piece: tuple[Expansion, _Values]) -> Rows:
+        expansion, noisy = piece
         sums, cells = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64)
-        _add_rows(noisy, families.offsets, families.first_child, sums, cells)
+        _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
         return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
-    return Rows.joined(areas, in_order(read, leaf.families(plan)))
+    return Rows.joined(areas, in_order(read, leaf.expanded(plan)))
 
 
 def row_areas(plan: ReleasePlan) -> int:
@@ -149,15 +149,15 @@ def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: 
     _refuse_large(totals, _LIMIT)
     noise = GridNoise.of(leaf.step.variance)
 
-    def count(piece: tuple[Families, _Values]) -> _Values:
-        families, noisy = piece
+    def count(piece: tuple[Expansion, _Values]) -> _Values:
+        expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-        family = noisy, families.offsets, families.first_child, totals[families.parents]
-        _count(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        _count(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-    for more in in_order(count, leaf.families(plan)):
+    for more in in_order(count, leaf.expanded(plan)):
         counts += more
     return counts
 
@@ -174,15 +174,15 @@ def posterior_leaves(
     noise = GridNoise.of(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
-    def leaves(piece: tuple[Families, _Values]) -> Nodes:
-        families, noisy = piece
+    def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
+        expansion, noisy = piece
         trips = np.empty_like(noisy)
-        family = noisy, families.offsets, families.first_child, totals[families.parents]
+        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
         known = posterior.bin_of, posterior.mean, posterior.deviation
-        _share_out(*family, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
-        return at_step(leaf.step, families.with_trips(trips))
+        _share_out(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+        return at_step(leaf.step, expansion.with_trips(trips))
 
-    return in_order(leaves, leaf.families(plan))
+    return in_order(leaves, leaf.expanded(plan))
 
 
 def _refuse_large(values: _Values, limit: int) -> None:

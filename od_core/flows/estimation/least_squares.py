@@ -148,9 +148,9 @@ def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measureme
         known = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + known
     elif plan.publishes_total:
         known.insert(0, (0, 0.0, np.array([float(total)])))
-    families = [_root_family(), *(_families_below(plan, nodes) for nodes in parents)]
+    below = [_root_alone(), *(_children_below(plan, nodes) for nodes in parents)]
     levels = []
-    for k, ((number, noise, noisy), (children, offsets)) in enumerate(zip(known, families, strict=True)):
+    for k, ((number, noise, noisy), (children, offsets)) in enumerate(zip(known, below, strict=True)):
         nodes = Pairs(number, children.origin, children.destination)
         divided = np.empty(0, dtype=np.int64)
         if k < len(parents):
@@ -159,13 +159,13 @@ def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measureme
     return levels
 
 
-def _root_family() -> tuple[Pairs, Positions]:
+def _root_alone() -> tuple[Pairs, Positions]:
     return Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)), np.zeros(1, dtype=np.int64)
 
 
-def _families_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
+def _children_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
     """Return all children of some nodes, and the offsets at which the children of each node begin."""
-    level, pieces = parents.level + 1, list(plan.tree.families(parents))
+    level, pieces = parents.level + 1, list(plan.tree.expand(parents))
     children = [piece.children for piece in pieces]
     none, no_offset = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
     nodes = Pairs(

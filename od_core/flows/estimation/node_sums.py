@@ -172,16 +172,16 @@ def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-un
 
     If no sibling was dropped, the threshold is one below the least value.
     """
-    for family in range(len(offsets) - 1):
+    for parent in range(len(offsets) - 1):
         threshold, least = -np.inf, np.inf
-        for i in range(offsets[family], offsets[family + 1]):
+        for i in range(offsets[parent], offsets[parent + 1]):
             if kept[i]:
                 least = min(least, noisy[i])
             else:
                 threshold = max(threshold, noisy[i])
         if threshold == -np.inf:
             threshold = least - 1
-        for i in range(offsets[family], offsets[family + 1]):
+        for i in range(offsets[parent], offsets[parent + 1]):
             for widths, part in ((1, 4 / 3), (2, -1 / 6)):
                 if threshold - widths * around < noisy[i] <= threshold + widths * around:
                     weight[i] += part

@@ -31,7 +31,7 @@ from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.top_down import Measurement, at_step, estimate
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Families, Nodes, Pairs, run_sums
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import in_order
@@ -219,15 +219,15 @@ def _read(
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``.
     """
 
-    def read(piece: tuple[Families, _Values]) -> tuple[_Values, _Values, _Values, bool]:
-        families, noisy = piece
-        own_runs = runs[families.parents.start : families.parents.stop + 1]
+    def read(piece: tuple[Expansion, _Values]) -> tuple[_Values, _Values, _Values, bool]:
+        expansion, noisy = piece
+        own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
         kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
-        sums = np.empty(len(families.offsets) - 1, dtype=np.int64)
-        small = _read_families(noisy, families.offsets, families.first_child, divided, own_runs, sums, kept)
-        return sums, kept, np.diff(families.offsets), small
+        sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
+        small = _read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
+        return sums, kept, np.diff(expansion.offsets), small
 
-    parts = list(in_order(read, measurement.families(plan)))
+    parts = list(in_order(read, measurement.expanded(plan)))
     if not all(small for *_, small in parts):
         raise _overflow()
     none = np.empty(0, dtype=np.int64)
@@ -277,14 +277,14 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
         totals: Trips of these parents.
     """
 
-    def leaves(piece: tuple[Families, _Values]) -> Nodes:
-        families, noisy = piece
-        parents, shifted = families.parents, np.empty_like(noisy)
-        _shift_families(noisy, families.offsets, totals[parents] - sums[parents], shifted)
-        projected = plan.mechanism.project(shifted, totals[parents], families.offsets)
-        return at_step(leaf.step, families.with_trips(projected))
+    def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
+        expansion, noisy = piece
+        parents, shifted = expansion.parents, np.empty_like(noisy)
+        _shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
+        projected = plan.mechanism.project(shifted, totals[parents], expansion.offsets)
+        return at_step(leaf.step, expansion.with_trips(projected))
 
-    return in_order(leaves, leaf.families(plan))
+    return in_order(leaves, leaf.expanded(plan))
 
 
 def _nodes_above(measurement: Measurement) -> Pairs:
@@ -335,7 +335,7 @@ def _fraction_bits(plan: ReleasePlan) -> int:
 
 
 @kernel
-def _read_families(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
+def _read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
     """Write the sum of every parent's children and the values of the kept ones; return False if a sum may overflow."""
     small = True
     for parent in range(len(sums)):
@@ -352,7 +352,7 @@ def _read_families(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 
 
 @kernel
-def _shift_families(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
+def _shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
     """Add to each child of a parent an equal part of their deficit, rounded to the nearest whole number."""
     for parent in range(len(lacking)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])

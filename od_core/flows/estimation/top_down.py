@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.plan import GaussianStep, ReleasePlan, ThresholdStep
-from od_core.geography.flow_tree import Families, Nodes, Pairs
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
 from od_core.parallel import in_order
@@ -46,7 +46,7 @@ class Measurement:
         """Return the number of measured cells that follows from the plan and the parents."""
         if self.parents is None:
             return 1
-        return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.families(self.parents)))
+        return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.expand(self.parents)))
 
     @property
     def _stands_alone(self) -> bool:
@@ -58,11 +58,11 @@ class Measurement:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
             return
-        for families, noisy in self.families(plan):
-            children = families.children
+        for expansion, noisy in self.expanded(plan):
+            children = expansion.children
             yield Pairs(self.step.level, children.origin, children.destination), noisy
 
-    def families(self, plan: ReleasePlan) -> Iterator[tuple[Families, NDArray[np.int64]]]:
+    def expanded(self, plan: ReleasePlan) -> Iterator[tuple[Expansion, NDArray[np.int64]]]:
         """Return the children of the parents with their noisy values, piece by piece; nothing if the root was measured.
 
         Raises:
@@ -70,8 +70,8 @@ class Measurement:
         """
         if self.parents is None:
             return iter(())
-        families = list(plan.tree.families(self.parents))
-        if sum(map(len, families)) != len(self.noisy):
+        expansions = list(plan.tree.expand(self.parents))
+        if sum(map(len, expansions)) != len(self.noisy):
             raise OdError(
                 "OD-MEASUREMENT-LENGTH",
                 f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have one for"
@@ -79,7 +79,7 @@ class Measurement:
                 next_step="restore the measurement file from the archive",
                 spent="the level stays charged",
             )
-        return zip(families, self.noisy.pieces(map(len, families)), strict=True)
+        return zip(expansions, self.noisy.pieces(map(len, expansions)), strict=True)
 
 
 def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
@@ -158,14 +158,14 @@ def run_level(
             yield from measure(plan, step, None, trips, noise)
             return
 
-        def drawn(families: Families) -> tuple[NDArray[np.int64], Nodes | None]:
-            noisy = _measured(plan, step, trips, noise, families)
+        def drawn(expansion: Expansion) -> tuple[NDArray[np.int64], Nodes | None]:
+            noisy = _measured(plan, step, trips, noise, expansion)
             try:
-                return noisy, _estimated(plan, step, parents, families, noisy)
+                return noisy, _estimated(plan, step, parents, expansion, noisy)
             except Exception:  # noqa: BLE001  # raised again below, after the draw is stored
                 return noisy, None
 
-        for noisy, nodes in in_order(drawn, plan.tree.families(parents)):
+        for noisy, nodes in in_order(drawn, plan.tree.expand(parents)):
             estimates.append(nodes)
             yield noisy
 
@@ -189,7 +189,7 @@ def measure(
     """
     if parents is None:
         return iter([_drawn(noise, step, 0, 1) + trips.total])
-    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.families(parents))
+    return in_order(partial(_measured, plan, step, trips, noise), plan.tree.expand(parents))
 
 
 def estimate(plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
@@ -211,31 +211,31 @@ def estimate_pieces(
     if parents is None:
         root = root_of(plan, max(0, int(noisy.values()[0])))
         return iter([at_step(step, root)])
-    pieces = Measurement(step, parents, noisy).families(plan)
+    pieces = Measurement(step, parents, noisy).expanded(plan)
     return in_order(lambda piece: _estimated(plan, step, parents, *piece), pieces)
 
 
 def _measured(
-    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, families: Families
+    plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
 ) -> NDArray[np.int64]:
     """Return one piece of a level, measured: confidential in, public out."""
     if isinstance(noise, NodeNoiseSource):
-        drawn = noise.draw_nodes(step.variance, step.level, plan.tree.first_rank(families.children))
-        noisy = checked_noise(noise, drawn, len(families))
+        drawn = noise.draw_nodes(step.variance, step.level, plan.tree.first_rank(expansion.children))
+        noisy = checked_noise(noise, drawn, len(expansion))
     else:
-        noisy = _drawn(noise, step, families.first, len(families))
-    trips.add_to(noisy, plan.tree, families)
+        noisy = _drawn(noise, step, expansion.first, len(expansion))
+    trips.add_to(noisy, plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
 
 
 def _estimated(
-    plan: ReleasePlan, step: GaussianStep, parents: Nodes, families: Families, noisy: NDArray[np.int64]
+    plan: ReleasePlan, step: GaussianStep, parents: Nodes, expansion: Expansion, noisy: NDArray[np.int64]
 ) -> Nodes:
     """Return one piece of a level, estimated: public in, public out."""
-    totals = parents.trips[families.parents]
-    projected = plan.mechanism.project(noisy, totals, families.offsets)
-    return at_step(step, families.with_trips(projected, keep_all=plan.keeps_all))
+    totals = parents.trips[expansion.parents]
+    projected = plan.mechanism.project(noisy, totals, expansion.offsets)
+    return at_step(step, expansion.with_trips(projected, keep_all=plan.keeps_all))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:

@@ -51,7 +51,7 @@ def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
     area = np.zeros(1, dtype=np.int32)
     nodes = Nodes(0, area, area, np.ones(1, dtype=np.int64))
     for _ in range(tree.depth):
-        nodes = Nodes.joined(nodes.level + 1, [f.with_trips(np.ones(len(f), np.int64)) for f in tree.families(nodes)])
+        nodes = Nodes.joined(nodes.level + 1, [f.with_trips(np.ones(len(f), np.int64)) for f in tree.expand(nodes)])
     return Nodes(nodes.level, nodes.origin, nodes.destination, values)
 
 

@@ -45,7 +45,7 @@ def test_children_parents_and_cells_of_every_public_node(world, order):
         assert tree.cells(level) == len(nodes)
         if level == tree.depth:
             break
-        [families] = tree.families(world.nodes(tree, level, nodes))
+        [families] = tree.expand(world.nodes(tree, level, nodes))
         children = families.children
         expected = world.nodes(tree, level + 1, levels[level + 1])
         assert children.level == level + 1
@@ -80,7 +80,7 @@ def test_chunks_are_whole_parents_in_order_and_not_larger_than_need_be(world, or
     parents = world.nodes(tree, level, some)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
-        chunks = list(tree.families(parents))
+        chunks = list(tree.expand(parents))
     for name in ("origin", "destination"):
         pieces = [getattr(chunk, name) for chunk in chunks]
         assert [value for piece in pieces for value in piece.tolist()] == getattr(parents, name).tolist()
@@ -99,7 +99,7 @@ def test_no_parents_have_no_children(order):
     tree = FlowTree(geography, geography, order)
     nothing = World([("a", "b")], [("a", "b")], {}).nodes(tree, 1, [])
     assert len(tree.ancestors_of(nothing, 0)) == 0
-    assert list(tree.families(nothing)) == []
+    assert list(tree.expand(nothing)) == []
 
 
 @given(world=worlds(), order=st.sampled_from(TREES))

@@ -25,7 +25,7 @@ from od_core.noise.table import (
     MAX_TABLE_VARIANCE,
     DiscreteGaussian,
     DiscreteLaplace,
-    SymmetricLaw,
+    SymmetricDistribution,
     TableNoise,
     _limbs,
     _Table,
@@ -54,17 +54,17 @@ WIDEST = DiscreteGaussian(Fraction(MAX_TABLE_VARIANCE))
 
 
 @cache
-def inversion(law: SymmetricLaw) -> Inversion:
+def inversion(law: SymmetricDistribution) -> Inversion:
     gaussian = isinstance(law, DiscreteGaussian)
     return Inversion(gaussian_tails(law.variance) if gaussian else laplace_tails(law.scale))
 
 
 @cache
-def table(law: SymmetricLaw, first_bits: int = 16, further_bits: int = 64) -> _Table:
+def table(law: SymmetricDistribution, first_bits: int = 16, further_bits: int = 64) -> _Table:
     return _Table(law, first_bits, further_bits)
 
 
-def drawn_from(law: SymmetricLaw, first_bits: int, further_bits: int, word: int, bits: int) -> int | None:
+def drawn_from(law: SymmetricDistribution, first_bits: int, further_bits: int, word: int, bits: int) -> int | None:
     """What the table makes of one U, None if its bits do not suffice."""
     try:
         return int(table(law, first_bits, further_bits).draw(ListedWords(word, bits), 1)[0])

@@ -127,7 +127,7 @@ def test_a_block_bounds_mass_and_ends_from_above_and_the_mean_from_below(monkeyp
     """Each bound by itself, block by block, on a grid so fine that it adds nothing of its own."""
     monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)
     variance, half = 2500.0, 3
-    law = privacy_loss._law(variance, 2**-20)
+    law = privacy_loss._distribution(variance, 2**-20)
     dots = 2**-20 * (law.first + np.arange(len(law.masses)))
     weight = np.exp(-(np.arange(-600, 601) ** 2) / (2 * variance))
     for centre in range(-455, 456, 2 * half + 1):
@@ -169,7 +169,7 @@ def test_tails_that_are_cut_off_count(monkeypatch):
 
 def test_what_is_cut_off_and_what_is_kept_make_a_whole(monkeypatch):
     """Tails of a thousandth, cut at each of the 7 sums that make 8 copies of one law."""
-    law = privacy_loss._law(90000.0, 1 / 90000)
+    law = privacy_loss._distribution(90000.0, 1 / 90000)
     monkeypatch.setattr(privacy_loss, "_TAIL", 1e-3)
     eight = privacy_loss._times(law, 8)
     assert eight.masses.sum() < 0.99

@@ -52,7 +52,7 @@ def node_counts(tree: FlowTree, counts: TripCounts) -> list[np.ndarray]:
     nodes = Pairs(0, root, root)
     levels = [np.array([counts.total])]
     while nodes.level < tree.depth:
-        [families] = tree.families(nodes)
+        [families] = tree.expand(nodes)
         levels.append(np.zeros(len(families), dtype=np.int64))
         counts.add_to(levels[-1], tree, families)
         nodes = families.children

@@ -118,7 +118,7 @@ def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cu
         expected = np.searchsorted(firsts, rank, side="right") - 1
         assert nodes.rank.tolist() == firsts[np.unique(expected)].tolist()
         for above in range(level):
-            for families in tree.families(tree.public_nodes(above)):
+            for families in tree.expand(tree.public_nodes(above)):
                 of_nodes, of_leaves = np.zeros((2, len(families)), dtype=np.int64)
                 nodes.add_to(of_nodes, tree, families)
                 leaves.add_to(of_leaves, tree, families)

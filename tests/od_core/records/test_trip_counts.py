@@ -84,7 +84,7 @@ def test_children_of_any_nodes_get_their_trips_added(world, order, data, size, f
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
             patch.setattr(trips, "FEW_PAIRS", few)
-            for families in tree.families(world.nodes(tree, level, some)):
+            for families in tree.expand(world.nodes(tree, level, some)):
                 noisy = np.arange(len(families), dtype=np.int64)
                 counts.add_to(noisy, tree, families)
                 expected = trips_of(counts, tree, families.children) + np.arange(len(families))
