@@ -3,9 +3,6 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 PINNED := --no-deps --require-hashes# complete, as .ci/pin makes them; pip check says where they are not
-FAST := --ignore=tests/statistical --ignore=tests/leaks --ignore=tests/jobs --ignore=tests/faults --ignore=tests/browser --ignore=tests/benchmarks --ignore=tests/spark
-TOGETHER := tests/statistical tests/leaks tests/jobs tests/benchmarks
-BY_FILE := $(wildcard tests/faults tests/browser tests/spark)
 ONE_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))# workers: these tests wait for files, clocks and processes
 
 .PHONY: install release ui test test-slow lint docs comparison
@@ -32,11 +29,11 @@ ui: install
 	$(BIN)/od-release ui
 
 test: install
-	$(BIN)/python -m pytest -q -n auto --dist worksteal $(FAST) od_core tests
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
 
 test-slow: .venv/installed-spark
-	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal $(TOGETHER)
-	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile $(BY_FILE)
+	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal -m "slow and not by_file" tests
+	$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile -m by_file tests
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

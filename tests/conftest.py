@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from od_core import Geography
 from tests.checkouts_own import refuse_what_was_touched
+from tests.slow_folders import is_unwanted, markers
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -18,6 +19,21 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 FLIGHTS = Path(__file__).parents[1] / "data" / "us_flights"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Keep out of the collection what ``-m`` deselects as a whole folder.
+
+    Importing the slow tests, only to deselect them, takes every worker 20 seconds. What is named on the command line
+    is collected nevertheless.
+    """
+    return is_unwanted(collection_path, config.option.markexpr) or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give a test the markers of its folder, before ``-m`` asks for them."""
+    for name in sorted(markers(item.path)):
+        item.add_marker(name)
 
 
 @pytest.fixture(autouse=True)
