@@ -17,6 +17,7 @@ from od_core.flows.mechanisms.inftda import InfTDARefined
 from od_core.flows.plan import GaussianStep, ReleasePlan
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
+from od_core.privacy.sensitivity import sensitivity_squared
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, geography_of, zone_lists
@@ -74,7 +75,7 @@ def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, accepta
     assert [step.level for step in plan.steps] == list(range(2 * geography.depth + 1))[-levels:]
     for step in plan.steps:
         m = unit.contribution_bound
-        assert step.sensitivity_squared == (m**2 if step.level == 0 else unit.sensitivity_squared)
+        assert step.sensitivity_squared == (m**2 if step.level == 0 else sensitivity_squared(unit))
         assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
         assert plan.step(step.level) is step
     if "epsilon" in promise:

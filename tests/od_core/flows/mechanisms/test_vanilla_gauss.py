@@ -16,6 +16,7 @@ from od_core.evaluation.synthetic import random_tree
 from od_core.flows.expected_error import summed_errors
 from od_core.flows.mechanisms.baselines import VanillaGauss
 from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.sensitivity import sensitivity_squared
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released
 from tests.od_core.strategies import TREES, noises, worlds
@@ -57,7 +58,7 @@ def test_the_whole_budget_goes_to_the_leaves(unit):
     [step] = plan.steps
     assert step.level == 4
     assert step.rho == plan.spent.rho == Fraction(2, 100)
-    assert step.variance == Fraction(unit.sensitivity_squared * 25)
+    assert step.variance == Fraction(sensitivity_squared(unit) * 25)
     assert not plan.publishes_total
     assert plan.unmeasured_levels == []
 
