@@ -8,8 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, VanillaGauss
-from od_core.flows.projection.chebyshev import ORDERS
+from od_core.flows.mechanisms import MECHANISMS, InfTDA, InfTDARefined, Mechanism
 from od_core.flows.release import release_flows
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.geography import Geography
@@ -21,14 +20,13 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.stops import release_stops
 from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
 
-MECHANISMS: tuple[Mechanism, ...] = (
-    *map(InfTDA, ORDERS),
-    InfTDARefined(),
+FLOW_MECHANISMS: tuple[Mechanism, ...] = (
+    *map(MECHANISMS.make, MECHANISMS),
+    InfTDA("descending"),
     InfTDARefined(leaves="empirical_bayes"),
-    TDAL2(),
-    VanillaGauss(),
-    StabilityHistogram(),
 )
+"""Every mechanism for flows, and the options that run other kernels."""
+
 RELATIONS: tuple[Literal["bounded", "unbounded"], ...] = ("bounded", "unbounded")
 
 
@@ -37,7 +35,7 @@ def rehearse() -> None:
     zones = pd.DataFrame({"region": list("AAABB"), "zone": ["a1", "a2", "a3", "b1", "b2"]}, dtype="str")
     geography = Geography.from_frame(zones, levels=["region", "zone"])
     flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})
-    for tree, neighbours, mechanism in product(get_args(TreeOrder), RELATIONS, MECHANISMS):
+    for tree, neighbours, mechanism in product(get_args(TreeOrder), RELATIONS, FLOW_MECHANISMS):
         release_flows(
             flows,
             geography,

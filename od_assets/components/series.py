@@ -24,7 +24,7 @@ from od_core.noise.sources import noise_named
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.format import RecordFormat
-from od_core.records.formats import format_named
+from od_core.records.formats import FORMATS, format_named
 from od_core.records.zone_lists import ZoneList
 
 _DOMAIN_EXAMPLE = """\
@@ -48,7 +48,7 @@ class Records(Section):
 
     files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
     reader: str = Field(
-        "table", description="Reader, that is, the published format of the records: table, lodes, tlc, istat or nomis."
+        "table", description=f"Reader, that is, the published format of the records: {', '.join(FORMATS)}."
     )
     delimiter: str | None = Field(None, description="Character between the fields of a CSV file; a comma if left out.")
     encoding: str | None = Field(

@@ -260,7 +260,7 @@ def test_a_disk_that_refuses_a_part_of_any_file_publishes_nothing(whole, tmp_pat
     monkeypatch.setattr(bundle_module, "_write", written)
     monkeypatch.setattr(bundle_module, "write_zip", zipped)
     published = []
-    for refusing[0] in (*HALF_WRITTEN[:-1], ".r1.zip.staged"):
+    for refusing[0] in (*(name for name in HALF_WRITTEN if name != "r1.zip"), ".r1.zip.staged"):
         place = tmp_path / refusing[0] / "r1"
         with suppress(OSError), staged_bundle(release(), facts(release()), place):
             pass
