@@ -35,7 +35,7 @@ the time to seconds and the memory to 8 MB per level."""
 Reals = NDArray[np.float64]
 
 _NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
-"""Equally likely values of a standard normal variable."""
+"""32 equally likely values that approximate a standard normal variable."""
 
 
 def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refined: bool) -> list[float]:
@@ -255,7 +255,7 @@ def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) ->
         shape: Number of the shape of each area of the level below.
     """
     width = int(shape.max()) + 1
-    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # the children of each area by shape
+    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children
     known: dict[bytes, int] = {}
     runs = pairwise(geography.first_child[level].tolist())
     above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])

@@ -97,8 +97,8 @@ class FittedLevel(MeasuredLevel):
 def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[FittedLevel]:
     """Return all measured levels with their estimates, top level first; an exact root is included.
 
-    If only the leaves were measured, all levels are returned. Otherwise, an unmeasured level is left out: each of its
-    nodes has one child, so its estimates are those of the next measured level.
+    If only the leaves were measured, all levels are returned. Otherwise, unmeasured levels are left out. Each node of
+    such a level has one child with the same area numbers, so the next measured level has the same estimates.
 
     Args:
         plan: The plan of the release. It must not have a threshold, since then no tree is measured.

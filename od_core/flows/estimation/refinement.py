@@ -71,7 +71,7 @@ class ChildSums:
 
 @dataclass(frozen=True, eq=False)
 class RisenLevel:
-    """The kept nodes of a measured level above the leaves, with the results of the way up.
+    """The kept nodes (not dropped by the top-down pass) of a measured level above the leaves, with their z and v.
 
     Attributes:
         nodes: The kept nodes.

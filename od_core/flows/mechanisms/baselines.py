@@ -44,7 +44,7 @@ class TDALinf(PaperMechanism):
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return an optimal solution of one mixed-integer problem per parent."""
-        from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # SciPy takes half a second
+        from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)
 
@@ -65,7 +65,7 @@ class VanillaGauss(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the measured counts unchanged."""
+        """Return the noisy counts unchanged."""
         return noisy
 
 

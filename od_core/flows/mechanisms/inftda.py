@@ -85,7 +85,7 @@ class InfTDARefined(InfTDA):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # plans contain text
+        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise OdError(

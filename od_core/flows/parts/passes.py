@@ -132,7 +132,7 @@ def _rise(work: Work, part: Part, measured: list[Measurement], kept: Pairs, sums
     Args:
         work, part: The attempt and the part.
         measured: The measurements of the levels, without the leaves, top level first.
-        kept: The kept nodes of the last of these levels.
+        kept: The nodes of the last of these levels that the top-down pass did not drop.
         sums: Sums over the measured children of ``kept``.
     """
     levels, above = rise(work.plan, measured, kept, sums)

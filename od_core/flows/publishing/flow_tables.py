@@ -52,7 +52,7 @@ class FlowTables:
 
     @classmethod
     def of(cls, release: Release, certificate: dict[str, Any]) -> FlowTables:
-        """Return the flows of a release, with intervals if its certificate states them."""
+        """Return the tables of a release, with intervals if its certificate states a confidence of intervals."""
         return cls(release, certificate["interval"] is not None)
 
     @property
@@ -105,7 +105,7 @@ class FlowTables:
 
 
 def flows_table(release: Release) -> pa.Table:
-    """Return the leaf flows: origin, destination (zone codes), trips."""
+    """Return the flows between zones as an Arrow table: origin, destination (zone codes), trips."""
     return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
 
 

@@ -93,7 +93,7 @@ class Asked:
 ANY = Asked(None, None, None)
 
 _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
-"""Certificate, areas, flows and measurements."""
+"""Contents of a published release: certificate, and tables of areas, flows between zones and measurements."""
 
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:

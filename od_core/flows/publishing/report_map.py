@@ -72,7 +72,7 @@ class _Frame:
         degree = self.shrink * self.scale
         x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
         if x > (_WIDTH + 360 * degree) / 2:
-            x -= 360 * degree  # a place just west of the frame, not on its far side
+            x -= 360 * degree  # a place west of `west` is drawn to the left of it
         return x, self.top + (self.north - degrees[0]) * self.scale
 
 
