@@ -1,1 +1,1 @@
-"""Release flows: plan, measure, estimate and publish trips between areas at every level of the flow tree."""
+"""Plan, measure, estimate and publish flows: numbers of trips between areas, at every level of the flow tree."""

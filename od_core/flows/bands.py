@@ -2,8 +2,8 @@
 
 See ``docs/explanation/parts.md``.
 
-Bands are a public constant of the plan. Parts follow from them and from what was released above, never from the size of
-a machine or a cluster. So a release that resumes elsewhere finds the parts that it left.
+The plan fixes the bands. The bands and the released nodes above them determine the parts; the size of a machine or a
+cluster does not. So a release that is resumed on another machine finds the same parts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from od_core.errors import OdError
 from od_core.geography.flow_tree import Nodes
 
 PART_TRIPS = 1_000_000
-"""Default number of trips of a part: about a second of work and some tens of megabytes at census depth."""
+"""Default of ``part_trips``: a part then takes about a second and some tens of megabytes on census data."""
 
 
 @dataclass(frozen=True)
 class Bands:
-    """Cuts of a flow tree into bands: consecutive levels, processed below each part of the level above them.
+    """Cuts of a flow tree into bands.
+
+    A band is a set of consecutive levels. A part of a band consists of consecutive nodes of the level above the band,
+    with everything below them in the band. Each part is processed separately.
 
     Attributes:
-        cuts: Levels after which the tree is cut, from the top; (4,) makes the bands (0, 4] and (4, T].
-        part_trips: Approximate number of released trips of a part, which is a run of nodes of the last level above.
+        cuts: Levels after which the tree is cut, from the top. For example, (4,) makes two bands: levels 0 to 4, and
+            levels 5 to the leaves.
+        part_trips: Approximate number of released trips of a part.
     """
 
     cuts: tuple[int, ...]
@@ -42,7 +46,10 @@ class Bands:
             raise _refused("part_trips is a number of trips, at least 1")
 
     def check_depth(self, depth: int) -> None:
-        """Refuse a depth of the flow tree for which the last cut is not above the leaves.
+        """Refuse bands whose last cut is not above the leaves of the flow tree.
+
+        Args:
+            depth: Level of the leaves.
 
         Raises:
             OdError: If the last cut is at the leaves or below them.
@@ -51,26 +58,34 @@ class Bands:
             raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
-        """Return the measured levels of each band, top first, as slices; bands without measured levels are omitted."""
+        """Return one slice of ``levels`` for each band, top band first; bands without any of the levels are omitted.
+
+        Args:
+            levels: Levels in ascending order, such as the measured levels of a plan.
+        """
         return _runs(np.searchsorted(self.cuts, levels, side="left"))
 
     def parts(self, frontier: Nodes) -> list[slice]:
-        """Return the parts of a level's released nodes, in order: consecutive nodes, all of them."""
+        """Return the parts as slices of ``frontier``, in order. Together the slices contain every node once.
+
+        Args:
+            frontier: Released nodes of the last level above the band, with their trips.
+        """
         before = np.cumsum(frontier.trips) - frontier.trips
         return _runs(before // self.part_trips)
 
     def facts(self) -> dict[str, Any]:
-        """Return JSON-ready public facts."""
+        """Return the cuts and the size of parts as a JSON-ready dictionary."""
         return {"cuts": list(self.cuts), "part_trips": self.part_trips}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Bands:
-        """Return the bands from the facts of :meth:`facts`."""
+        """Return the bands that :meth:`facts` described. This is the inverse of :meth:`facts`."""
         return cls(tuple(facts["cuts"]), facts["part_trips"])
 
 
 def _runs(numbers: NDArray[np.int64]) -> list[slice]:
-    """Return the runs of equal numbers, in order."""
+    """Return one slice for each run of equal consecutive numbers, in order."""
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)] if len(numbers) else []
     return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
 

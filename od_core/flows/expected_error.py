@@ -1,14 +1,15 @@
-"""Predict the error of a release at every level, from the tree and the noise variances alone.
+"""Predict the error of a release at every level, from the flow tree and the noise variances alone.
 
-A node's estimate is its own value plus its share of the difference between the parent's estimate c and the sum of the
-siblings: z_i + (c - sum z) v_i / sum v, where v are the variances of z. In a top-down release, z is the measured value.
-In a least-squares release, z is the best estimate from the node and the levels below it. The siblings affect c through
-sum z alone, so in both cases
+Let z_i be the value of child i of a node before it is adjusted to the node's estimate c, and v_i the variance of z_i.
+In a top-down release, z_i is the measured value. In a least-squares release, z_i is the best estimate from the child
+and the levels below it. The estimate of the child is z_i + (c - sum z) v_i / S, where the sums are over all children of
+the node and S = sum v. Since c depends on the children only through sum z, the variance of this estimate is
 
-    Var_i = v_i - v_i^2 / S + (v_i / S)^2 Var(c),  S the sum of v over the siblings.
+    Var_i = v_i - v_i^2 / S + (v_i / S)^2 Var(c).
 
-v follows from the shape of the subtree, which combines the subtree of an origin area with that of a destination area.
-So nodes are grouped by the pair of the two shapes, and the sums over 10^11 pairs of zones become small matrix products.
+The shape of the subtree below a node determines its v. This shape is determined by two shapes: that of the subtree of
+the node's origin area and that of its destination area. So nodes are grouped by pairs of shapes, and sums over 10^11
+pairs of zones become small matrix products.
 """
 
 from __future__ import annotations
@@ -27,35 +28,35 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 
 MAX_SHAPES = 1024
-"""Shapes distinguished at a level of a geography. Above this number, areas with about as many zones count as one shape,
-the mean of theirs. This is an approximation (to 0.4 % where tried) that bounds time (seconds) and memory (8 MB a
-level)."""
+"""Largest number of shapes distinguished at a level of a geography. If there are more, areas with similar numbers of
+zones are treated as one shape, the mean of theirs. The approximation was within 0.4 % where it was tried. It limits
+the time to seconds and the memory to 8 MB per level."""
 
 Reals = NDArray[np.float64]
 
 _NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
-"""Equally likely values of a standard normal variable."""
+"""32 equally likely values that approximate a standard normal variable."""
 
 
 def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refined: bool) -> list[float]:
-    """Return the expected root-mean-square error over all public nodes of each level, where no node is cut at zero.
+    """Return the expected root-mean-square error over all public nodes of each level, if no estimate is cut at zero.
 
-    Rounding to whole numbers is included. IntOpt does not shift siblings evenly, unlike the formula of this module,
-    which matters for standard deviations below about 5. In simulations of siblings that differ by more than the noise,
-    the result is within 10 % for standard deviations of at least 0.6. Two cases are outside that range. Least-squares
-    errors predicted below 0.75 are smaller in fact, since rounding then finds the truth. Errors of nearly equal
-    siblings are larger, since the noise then decides which of them IntOpt takes from: by a quarter for a standard
-    deviation of 1, by 5 % for 10.
+    The errors include rounding to whole numbers and the uneven shifts of IntOpt, which matter for standard deviations
+    of the noise below about 5. In simulations of siblings that differ by more than the noise, the result is within 10 %
+    for standard deviations of at least 0.6, except in two cases. Least-squares errors that are predicted below 0.75 are
+    smaller in reality, because rounding then often gives the true count. Errors of nearly equal siblings are larger,
+    because the noise then determines which of them IntOpt lowers: by a quarter for a standard deviation of 1, by 5 %
+    for 10.
 
     Args:
         tree: The public flow tree.
-        variances: sigma^2 of each measured level. If level 0 is missing, the total is known exactly. At any other
-            missing level, each node has one child and takes its values from it.
-        refined: Whether least squares over all levels are followed by integers. If False, each level is estimated from
+        variances: Variance of the noise of each measured level. If level 0 is missing, the total is known exactly. At
+            any other missing level, each node must have one child, whose values it takes.
+        refined: Whether the release is refined by least squares over all levels. If False, each level is estimated from
             the level above and its own noise.
 
     Returns:
-        One number of trips for each level 0 to T.
+        The expected error of each level 0 to T, in trips; T is the leaf level.
 
     Raises:
         OdError: If the last level, or a level whose nodes have several children, is missing.
@@ -75,20 +76,24 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     errors = [float(estimate[0, 0]) ** 0.5]
     for level, step in enumerate(steps, start=1):
         v, s = own[level], siblings[level - 1]
-        # Least squares are rounded first, so the siblings differ from c by the sum of their rounding errors.
+        # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
         lacking = step.fan_out / 12 if refined else step.over_whole(estimate + s)
         rounding = _shift_error(step.fan_out, lacking) + ((1 - 1 / step.fan_out) / 12 if refined else 0)
         estimate = v + v**2 * step.over_parents((estimate / s - 1) / s) + step.to_children(rounding)
-        estimate = np.maximum(estimate, 0)  # the only child of a known parent is known, up to floating-point error
+        estimate = np.maximum(estimate, 0)  # an only child of an exact parent is exact, up to floating-point error
         origins, destinations = nodes[level]
         errors.append(float(origins @ estimate @ destinations / tree.cells(level)) ** 0.5)
     return errors
 
 
 def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
-    """Return the root-mean-square error over all public nodes of levels 0 to T, if leaf pairs have independent noise.
+    """Return the root-mean-square error over all public nodes of each level 0 to T, for sums of noisy leaf pairs.
 
     The noise of the leaf pairs below a node adds up [boninsegna2025inftda, Proposition 1].
+
+    Args:
+        tree: The public flow tree.
+        variance: Variance of the noise of each leaf pair, which is independent of the other pairs.
     """
     leaves = tree.cells(tree.depth)
     return [float(variance * leaves / tree.cells(level)) ** 0.5 for level in range(tree.depth + 1)]
@@ -96,13 +101,18 @@ def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """A step from the pairs of shapes of one level to those of the next, which divides one side.
+    """A step from the pairs of shapes of one level to those of the next level.
+
+    A value per pair of shapes is an array of shape (origin shapes, destination shapes). The step divides the areas of
+    one side. The other side is called the whole side.
 
     Attributes:
-        splits_origin: Whether the origin is divided; otherwise the destination is.
-        children: Number of children of each shape that an area of each shape has; shape (shapes above, shapes below).
-        parents: Share of the areas of a shape that lie in areas of each shape above; shape of ``children``.
-        whole: Share of the areas of the side that is not divided that have each shape.
+        splits_origin: Whether the origin is the divided side. If False, it is the destination.
+        children: On the divided side, the number of children of shape j of an area of shape i, in row i and column j;
+            shape (shapes above, shapes below).
+        parents: On the divided side, the share of the areas of shape j whose parent has shape i, in row i and column j;
+            shape (shapes above, shapes below).
+        whole: On the whole side, the share of the areas that have each shape; shape (shapes,).
     """
 
     splits_origin: bool
@@ -112,25 +122,35 @@ class _Step:
 
     @property
     def fan_out(self) -> Reals:
-        """Number of children of an area of each shape above."""
+        """Number of children of an area of each shape of the divided side; shape (shapes above,)."""
         total: Reals = self.children.sum(axis=1)
         return total
 
     def over_children(self, values: Reals) -> Reals:
-        """Return the sum over the children of each node."""
+        """Return, for each pair of shapes above, the sum of ``values`` over the children of a node."""
         return self.children @ values if self.splits_origin else values @ self.children.T
 
     def over_parents(self, values: Reals) -> Reals:
-        """Return the mean over the parents of the nodes of each pair of shapes."""
+        """Return, for each pair of shapes below, the mean of ``values`` over the parents of its nodes."""
         return self.parents.T @ values if self.splits_origin else values @ self.parents
 
     def over_whole(self, values: Reals) -> Reals:
-        """Return the mean over the areas of the side that is not divided; shape (shapes above,)."""
+        """Return, for each shape of the divided side, the mean of ``values`` over the areas of the whole side.
+
+        The shape of the result is (shapes above,).
+        """
         mean: Reals = values @ self.whole if self.splits_origin else self.whole @ values
         return mean
 
     def to_children(self, values: Reals) -> Reals:
-        """Return, for each pair of shapes below, the mean of ``values`` over the parents on the divided side."""
+        """Return, for each shape below on the divided side, the mean of ``values`` over the parents of its areas.
+
+        Args:
+            values: One value per shape above on the divided side; shape (shapes above,).
+
+        Returns:
+            An array that broadcasts against values per pair of shapes below.
+        """
         below: Reals = values @ self.parents
         return below[:, np.newaxis] if self.splits_origin else below
 
@@ -140,9 +160,9 @@ class _Shapes:
     """The areas of a geography, grouped by the shape of their subtrees.
 
     Attributes:
-        areas: For each level, the number of areas of each shape.
-        pairs: For each level but the last, the number of parent-child pairs of each two shapes; shape (shapes, shapes
-            below).
+        areas: For each level, the number of areas of each shape; shape (shapes,).
+        pairs: For each level except the last, the number of pairs of a parent and a child by the shapes of both; shape
+            (shapes of parents, shapes of children).
     """
 
     areas: list[Reals]
@@ -150,23 +170,34 @@ class _Shapes:
 
 
 def _own_variance(below: Reals, variance: Fraction | None, refined: bool) -> Reals:
-    """Return v of the nodes of a level whose children's v sum to ``below``."""
+    """Return v, the variance before adjustment to the parent, of the nodes of a level.
+
+    Args:
+        below: Sum of v over the children of each node.
+        variance: Variance of the noise of the level; None if the level is not measured.
+        refined: See :func:`expected_errors`.
+    """
     if variance is None:
         return below
     return 1 / (1 / float(variance) + 1 / below) if refined else np.full_like(below, float(variance))
 
 
 def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
-    """Return the mean squared difference of IntOpt's shift from an even one, for a normal deficit with these variances.
+    """Return the mean squared difference between IntOpt's shifts of siblings and equal shifts.
 
-    The deficit is what the siblings lack to their parent's c. If none is cut at zero, IntOpt shifts all b siblings by
-    a, the deficit / b rounded up, and takes the excess E from the smallest. Where a > 0, siblings fall to -a one after
-    the other; otherwise E of them fall by one.
+    The deficit of b siblings is their parent's c minus their sum. If no sibling is cut at zero, IntOpt shifts all
+    siblings by a, which is deficit / b rounded up, and then removes the excess from the smallest siblings. If a > 0, it
+    lowers one sibling after the other to a shift of -a. Otherwise, it lowers as many siblings as there are excess units
+    by one each.
+
+    Args:
+        fan_out: Number of siblings b, for each shape of the parent.
+        lacking: Variance of the deficit, which is taken as normal; shape of ``fan_out``.
     """
     x = np.rint(np.multiply.outer(_NORMAL_VALUES, np.sqrt(lacking)))
     a = np.ceil(x / fan_out)
     excess = a * fan_out - x
-    last = excess % np.maximum(2 * a, 1)  # taken from the last one, which does not fall to -a
+    last = excess % np.maximum(2 * a, 1)  # by how much the last sibling is lowered, which does not reach -a
     f = excess / fan_out
     up = 2 * a * f - f**2 - (2 * a - last) * last / fan_out
     error: Reals = np.where(a > 0, up, f * (1 - f)).mean(axis=0)
@@ -174,7 +205,12 @@ def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
 
 
 def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]]:
-    """Return the steps between levels, and the number of origin and destination areas of each shape at each level."""
+    """Return the steps between levels and the nodes of each level, grouped by shapes.
+
+    Returns:
+        The steps to levels 1 to T; and for each level 0 to T, the number of origin areas of each shape and the number
+        of destination areas of each shape.
+    """
     origin = _shapes(tree.origin)
     destination = origin if tree.destination is tree.origin else _shapes(tree.destination)
     nodes = [
@@ -191,9 +227,9 @@ def _shape_pairs(tree: FlowTree) -> tuple[list[_Step], list[tuple[Reals, Reals]]
 
 
 def _shapes(geography: Geography) -> _Shapes:
-    """Group the areas of a geography by shape, bottom up.
+    """Group the areas of a geography by shape, from the zones upwards, and return the groups.
 
-    Areas have the same shape if they have equally many children of each shape.
+    Two areas have the same shape if, for each shape of the level below, they have the same number of children.
     """
     shape = np.zeros(len(geography.zones), dtype=np.int64)
     areas: list[Reals] = [np.array([float(len(shape))])]
@@ -211,9 +247,15 @@ def _shapes(geography: Geography) -> _Shapes:
 
 
 def _shapes_above(geography: Geography, level: int, shape: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the shape of each area of a level, from the shapes of the level below."""
+    """Return the shape of each area of a level as a number, counted from 0; shape (areas,).
+
+    Args:
+        geography: The geography.
+        level: The level.
+        shape: Number of the shape of each area of the level below.
+    """
     width = int(shape.max()) + 1
-    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # the children of each area by shape
+    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children
     known: dict[bytes, int] = {}
     runs = pairwise(geography.first_child[level].tolist())
     above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])

@@ -30,13 +30,13 @@ from od_core.privacy.unit import PrivacyUnit
 
 @dataclass(frozen=True)
 class GaussianStep(Step):
-    """The noisy counts of one level, with discrete Gaussian noise [boninsegna2025inftda, Algorithm 1].
+    """The planned query of one level, measured with discrete Gaussian noise [boninsegna2025inftda, Algorithm 1].
 
     Attributes:
         level: level of the flow tree; 0 is the root.
-        sensitivity_squared: Delta_l^2, the squared L2 sensitivity of the whole level.
-        variance: sigma_l^2 of the noise, exact.
-        rho: the charge, Delta_l^2 / (2 sigma_l^2), exact.
+        sensitivity_squared: the squared L2 sensitivity of the counts of the whole level.
+        variance: variance of the noise, exact.
+        rho: the charge, ``sensitivity_squared / (2 * variance)``, exact.
     """
 
     sensitivity_squared: int
@@ -74,16 +74,16 @@ class GaussianStep(Step):
 
 @dataclass(frozen=True)
 class ThresholdStep(GaussianStep):
-    """A query of the leaf pairs with trips, with discrete Laplace noise and a threshold.
+    """The planned query of the leaf pairs with trips, measured with discrete Laplace noise and a threshold.
 
-    Noisy counts below the threshold are dropped; see docs/explanation/noise.md.
+    Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
-        rho: epsilon^2 / 2, as which the draw adds up beside its delta.
+        rho: epsilon^2 / 2, the rho by which the step counts in sums over steps; delta is charged in addition.
         sensitivity: L1 sensitivity of the counts of the leaf pairs.
         epsilon, delta: the charge; epsilon is sensitivity / scale.
         scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
-        threshold: least noisy count that is released.
+        threshold: smallest noisy count that is released.
     """
 
     sensitivity: int
@@ -105,7 +105,7 @@ class ThresholdStep(GaussianStep):
 
     @property
     def largest_variance(self) -> Fraction:
-        """Bound of the variance: that of discrete Laplace noise is less than twice its squared scale."""
+        """Twice the squared scale, an upper bound of the variance of discrete Laplace noise."""
         return 2 * self.scale**2
 
     @property
@@ -118,15 +118,15 @@ class ThresholdStep(GaussianStep):
 class ReleasePlan(Plan):
     """The fixed list of steps of one release, with the public facts that determine it.
 
-    The command ``od-release plan``, the reservation in the ledger, the certificate, and the check that a release spends
-    what was planned all use this object.
+    This object is used by the command ``od-release plan``, by the reservation in the ledger, by the certificate, and by
+    the check that a release spends what was planned.
 
     Attributes:
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
-        steps: steps of the measured levels, top first.
+        steps: steps of the measured levels, top level first.
 
     Raises:
-        OdError: The steps do not follow from the unit, its neighbours, the budget and the mechanism.
+        OdError: If the steps do not match the unit, the neighbours, the budget and the mechanism.
     """
 
     tree: FlowTree
@@ -159,33 +159,33 @@ class ReleasePlan(Plan):
 
     @property
     def neighbours(self) -> Neighbours:
-        """The relation between inputs that the release makes indistinguishable."""
+        """Definition of the neighbouring inputs that the guarantee makes hard to distinguish."""
         return Neighbours(self.unit, self.acceptance, _has_unknown_areas(self.tree))
 
     @property
     def publishes_total(self) -> bool:
-        """True if n is an invariant: it is published exactly, as the root of the top-down pass."""
+        """True if the total number of trips, n, is an invariant: published exactly, as the root of the flow tree."""
         return self.neighbours.publishes_total and self.mechanism.measures == "every_level"
 
     @property
     def has_threshold(self) -> bool:
-        """True if pairs without trips are left out and rare ones are dropped by a threshold.
+        """True if only pairs with trips are measured, and those with a noisy count below a threshold are dropped.
 
-        The guarantee then has no rho.
+        The guarantee of such a release has no rho.
         """
         return self.mechanism.measures == "present_leaves"
 
     @property
     def keeps_all(self) -> bool:
-        """True if every public node is measured; false if only children of nodes with a positive estimate are."""
+        """True if every public node is measured. If False, only children of nodes with a positive estimate are."""
         return self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
 
     @cached_property
     def expected_errors(self) -> list[float]:
-        """Expected root-mean-square error of levels 0 to T in trips, where no node is cut at zero.
+        """Expected root-mean-square error of each level 0 to T, in trips, if no estimate is cut at zero.
 
-        See :func:`od_core.flows.expected_error.expected_errors` for what it leaves out. The values are NaN
-        if the mechanism has a threshold, because what falls below the threshold depends on the trips.
+        See :func:`od_core.flows.expected_error.expected_errors` for the accuracy of these values. All are NaN if the
+        mechanism has a threshold, because the true trips determine which counts are below the threshold.
         """
         if self.has_threshold:
             return [math.nan] * (self.tree.depth + 1)
@@ -196,11 +196,14 @@ class ReleasePlan(Plan):
 
     @property
     def conversion(self) -> str:
-        """Conversion from epsilon to rho: the requested one, but ``tight`` where ``exact`` is not defined."""
+        """Name of the conversion from epsilon to rho: that of the budget or, by default, of the mechanism.
+
+        ``exact`` is replaced by ``tight`` if it is not defined for this unit and this delta.
+        """
         return self.budget.conversion_for(self.mechanism.default_conversion, self._cells)
 
     def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
-        """Return what was spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
+        """Return the spent budget; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
         if self.has_threshold:
             return super().spent_on(draws)
         levels = tuple(number * step.rho for number, step in zip(draws, self.steps, strict=True))
@@ -208,16 +211,16 @@ class ReleasePlan(Plan):
 
     @property
     def unmeasured_levels(self) -> list[int]:
-        """Levels without a share of the budget.
+        """Levels that share the budget of the mechanism with a share of 0, so they have no step.
 
-        Each of their nodes has one child, so the level below measures the same counts.
+        Each node of such a level has one child, so the level below measures the same counts.
         """
         measured = {step.level for step in self.steps}
         return [level for level in self._shared_levels if level not in measured]
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
-        """The steps of each band, top first; a single band if the tree is not cut."""
+        """Steps of each band, top band first; all steps as one band if the plan has no bands."""
         if self.bands is None:
             return [self.steps]
         return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
@@ -231,9 +234,9 @@ class ReleasePlan(Plan):
         return _shifted_cells(self.neighbours, [step.level for step in self.steps])
 
     def level_above(self, step: GaussianStep) -> int | None:
-        """Return the level of the nodes whose children a step measures: the level measured before it, or the root.
+        """Return the level of the nodes whose children a step measures: the last level above that is measured or exact.
 
-        Return None if there is no such level: if the step measures the root, or nothing but the leaves.
+        Return None if there is no such level, that is, if the step is the first step and the root is not exact.
         """
         before = self.steps.index(step) - 1
         if before >= 0:
@@ -241,7 +244,11 @@ class ReleasePlan(Plan):
         return 0 if self.publishes_total else None
 
     def step(self, level: int) -> GaussianStep:
-        """Return the step that measures a level. Raises OdError if the level is not measured."""
+        """Return the step that measures a level.
+
+        Raises:
+            OdError: If the level is not measured.
+        """
         for step in self.steps:
             if step.level == level:
                 return step
@@ -253,7 +260,9 @@ class ReleasePlan(Plan):
         """Return a table with one row per step.
 
         Returns:
-            Columns: level, its origin and destination level, number of public cells, noise, charge and expected error.
+            Columns: level, origin_level, destination_level (names), public_cells (number of public nodes),
+            sensitivity_squared, variance, standard_deviation (of the noise), rho (the charge) and expected_error (root
+            mean square, in trips).
         """
         names = self.tree.level_names
         return pd.DataFrame(
@@ -307,18 +316,20 @@ def plan_release(
 
     Args:
         geography: geography of the origins, and of the destinations unless ``destination_geography`` is given.
-        unit: the privacy unit, whose sensitivities scale the noise.
-        budget: what may be spent, and how it is shared among the levels.
-        mechanism: name or object; its defaults complete the budget.
-        tree: side that is refined first.
-        destination_geography: geography of the destinations, if it is another one.
-        bands: cuts of the tree, for releases that are processed in parts.
-        acceptance: which records are counted, and which inputs are refused. If these rules allow a record to leave the
-            release, the total number of trips is measured with noise; see :mod:`od_core.privacy.neighbours`.
+        unit: the privacy unit. It determines the sensitivities, which scale the noise.
+        budget: the budget, and its division among the levels.
+        mechanism: name or object. Its defaults apply where the budget names no conversion or no shares.
+        tree: side that the flow tree refines first.
+        destination_geography: geography of the destinations, if it differs from that of the origins.
+        bands: cuts of the flow tree, for a release that is processed in parts.
+        acceptance: rules that determine which records are counted and which inputs are refused. If a record may be left
+            out under these rules, the total number of trips is measured with noise; see
+            :mod:`od_core.privacy.neighbours`.
 
     Raises:
-        OdError: The geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong, there
-            are more pairs of zones than the mechanism allows, or a mechanism with a threshold is given weights.
+        OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
+            there are more pairs of zones than the mechanism allows, or the mechanism has a threshold and the unit
+            bounds weights.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)
@@ -341,10 +352,10 @@ def plan_release(
 
 
 def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:
-    """Return the levels of a flow tree that share the budget, top first.
+    """Return the levels of a flow tree among which the budget is divided, top first.
 
-    These are all levels, without the root if n is public. If the mechanism measures nothing but the leaves, it is the
-    leaf level alone.
+    If the mechanism measures every level, these are all levels, except the root if the total is an invariant. Otherwise
+    the result is the leaf level alone.
     """
     if mechanism.measures != "every_level":
         return [depth]
@@ -352,18 +363,25 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) ->
 
 
 def _has_unknown_areas(tree: FlowTree) -> bool:
-    """Return whether both geographies have an area for records from places that are not listed."""
+    """Return whether both geographies have an unknown area, which receives records outside the listed zones."""
     return tree.origin.unknown is not None and tree.destination.unknown is not None
 
 
 def _shifted_cells(neighbours: Neighbours, levels: list[int]) -> tuple[int, ...] | None:
-    """Return the number of cells of every measured level that may change by one; None if cells may change by more."""
+    """Return, for each measured level, the number of cells that may change by one between neighbours.
+
+    Return None if a cell may change by more than one.
+    """
     cells = [neighbours.shifted_cells(level) for level in levels]
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
 def _threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """Return the single step of a mechanism that is charged as (epsilon, delta)."""
+    """Return the single step of a mechanism with a threshold, which is charged as (epsilon, delta).
+
+    Raises:
+        OdError: If the budget has no epsilon.
+    """
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",

@@ -1,4 +1,4 @@
-"""Release flows: draw and estimate a planned release, and hold its flows, its measurements and what it spent."""
+"""Release flows: measure and estimate a planned release, and provide its flows, measurements and spent budget."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ MEASUREMENT_SCHEMA = pa.schema(
         ("variance", pa.float64()),
     ]
 )
-"""Columns of a published measurement: codes of the areas, noisy count, variance of the noise."""
+"""Columns of published measurements, one row per cell: level of the flow tree, codes of the two areas, noisy count,
+variance of the noise."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(PlannedRelease):
-    """A released origin-destination table, consistent at every pair of levels.
+    """A released origin-destination table. Flows at every pair of levels are sums of the same leaf flows.
 
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         leaves: released leaf nodes, in tree order.
-        measured: the noisy measurements that the leaves were estimated from, top first.
+        measured: the noisy measurements that the leaves were estimated from, top level first.
     """
 
     plan: ReleasePlan
@@ -65,25 +66,31 @@ class Release(PlannedRelease):
 
     @property
     def levels(self) -> list[tuple[str, str]]:
-        """(origin level name, destination level name) of levels 0 to T, root first."""
+        """Names of the origin level and the destination level at levels 0 to T of the flow tree, root first."""
         return self.plan.tree.level_names
 
     @property
     def flows(self) -> pd.DataFrame:
-        """Leaf flows: origin and destination (zone codes), trips (int64; at least 1, except for ``vanilla_gauss``)."""
+        """Flows between zones, in columns ``origin`` and ``destination`` (zone codes) and ``trips`` (int64).
+
+        Trips are at least 1, except for ``vanilla_gauss``. Pairs of zones with 0 trips are left out.
+        """
         return self.flows_at(self.plan.tree.origin.levels[-1], self.plan.tree.destination.levels[-1])
 
     def flows_at(self, origin_level: str, destination_level: str, *, interval: bool = False) -> pd.DataFrame:
-        """Return the flows at any pair of levels, summed from the leaves: origin, destination (codes), trips (int64).
+        """Return the flows at any pair of levels, summed from the leaves.
 
         Args:
             origin_level, destination_level: names of levels.
-            interval: add the 90 % interval of each flow, in columns ``lower`` and ``upper``. Pairs with 0 released
-                trips are then listed too, if there are at most :data:`od_core.publication.columns.MOST_LISTED` public
-                pairs. Without intervals they are left out.
+            interval: whether to add the 90 % interval of each flow.
+
+        Returns:
+            Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64).
+            Pairs with 0 released trips are listed only with ``interval``, and only if the two levels have at most
+            :data:`od_core.publication.columns.MOST_LISTED` public pairs.
 
         Raises:
-            OdError: A level is unknown; with intervals, as :attr:`intervals`.
+            OdError: If a level is unknown or, with ``interval``, if the release has no :attr:`intervals`.
         """
         tree = self.plan.tree
         o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
@@ -98,9 +105,10 @@ class Release(PlannedRelease):
         return pd.DataFrame(columns | (dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}))
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
-        """Return the largest upper interval bound of any pair of these levels that is released as 0.
+        """Return the largest upper interval bound among the pairs of these levels that are released as 0.
 
-        Raises OdError for an unknown level, and as :attr:`intervals`.
+        Raises:
+            OdError: If a level is unknown, or if the release has no :attr:`intervals`.
         """
         tree = self.plan.tree
         levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
@@ -109,16 +117,19 @@ class Release(PlannedRelease):
     def trips_between(
         self, origin_level: str, origins: Sequence[str], destination_level: str, destinations: Sequence[str]
     ) -> tuple[int, int, int]:
-        """Return the released trips between two sets of areas, with the interval of that sum: (trips, lower, upper).
+        """Return the released trips between two sets of areas, and the interval of that sum.
 
         The interval of a sum is narrower than the sum of the intervals.
 
         Args:
-            origin_level, origins: name of a level, and codes of some of its areas.
+            origin_level, origins: name of a level, and codes of areas of that level.
             destination_level, destinations: the same for the destinations.
 
+        Returns:
+            Trips, lower bound and upper bound.
+
         Raises:
-            OdError: A level or an area is unknown; as :attr:`intervals`.
+            OdError: If a level or an area is unknown, or if the release has no :attr:`intervals`.
         """
         tree = self.plan.tree
         meant = [
@@ -134,17 +145,21 @@ class Release(PlannedRelease):
 
     @cached_property
     def intervals(self) -> Intervals:
-        """Intervals that follow from the measurements, computed once. Raises OdError if there are none."""
+        """Intervals of the released flows, computed from the measurements on first use.
+
+        Raises:
+            OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
+        """
         return Intervals(self.plan, int(self.leaves.trips.sum()), self.measured)
 
     def measurements_at(self, level: int) -> pd.DataFrame:
-        """Return the noisy measurements of a level.
+        """Return the noisy measurements of a level of the flow tree, one row per cell.
 
         Returns:
-            Columns: level, origin, destination (codes), noisy (int64), variance (float).
+            Columns: level, origin, destination (area codes), noisy (int64), variance (float).
 
         Raises:
-            OdError: The level was not measured.
+            OdError: If the level was not measured.
         """
         measurement = next((m for m in self.measured if m.step.level == level), None)
         if measurement is None:
@@ -185,26 +200,28 @@ def release_flows(
     privacy domain of its series, and a repeated call reads the stored measurements back.
 
     Args:
-        flows: confidential. Text columns ``origin`` and ``destination``, with ``trips`` or one row per trip. Under a
-            user unit: one row per trip, with the unit's column of user ids; at most m trips of each user are counted.
-            If the unit bounds weights: one row per record, with column ``weight``.
+        flows: confidential table with text columns ``origin`` and ``destination``. It has one row per trip, or a column
+            ``trips`` with the number of trips of each row. For a user unit, it has one row per trip and the unit's
+            column of user ids; at most m trips of each user are counted, where m is the unit's contribution bound. If
+            the unit bounds weights, it has one row per record and a column ``weight``.
         geography: public geography of the origins, and of the destinations unless ``destination_geography`` is given.
         unit, budget, mechanism, tree, destination_geography: see :func:`od_core.flows.plan.plan_release`.
         ledger: ledger that is charged. It must declare a privacy domain with the name of the series. The measurements
-            are kept in the folder ``confidential`` beside it.
+            are stored in the folder ``confidential`` beside the ledger.
         release_id: with a ledger, the key of the release, such as ``us_flights/2001-06/r1``.
-        noise: name of a backend, or a noise source. If the source is not a backend of this library, the release carries
-            no guarantee and cannot be published.
-        fault_threshold: refuse the input if a larger share of its trips is faulty; up to this share, they are dropped.
-            A trip is faulty if it has an unlisted zone and the geography has no unknown area, or if it lacks a user id
-            or a weight that the unit needs. With single trips that count 1 under bounded neighbours, the total number
-            of trips is published exactly if none can be dropped: if both geographies have an unknown area, or the
-            threshold is 0. In all other cases it is not an invariant.
-        one_row_a_trip: accept that each row is one trip, although there are columns of numbers that are not read; see
-            :func:`od_core.records.trip_counts.count_trips`.
+        noise: name of a noise backend, or a noise source. If the source is not a backend of this library, the release
+            has no guarantee and cannot be published.
+        fault_threshold: largest accepted share of faulty trips. Up to this share, faulty trips are dropped. Above it,
+            the input is refused. A trip is faulty if it has an unlisted zone and the geography has no unknown area, or
+            if it lacks a user id or a weight that the unit needs. The total number of trips is an invariant, which is
+            published exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip can be
+            dropped: both geographies have an unknown area, or the threshold is 0.
+        one_row_a_trip: whether to count each row as one trip even if the table has numeric columns that are not read;
+            see :func:`od_core.records.trip_counts.count_trips`.
 
     Raises:
-        OdError: as the plan, the count and the noise. Nothing is drawn before the plan and the count have passed.
+        OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
+            is drawn before the plan and the trips have been checked.
     """
     acceptance = Acceptance(fault_share(fault_threshold))
     plan = plan_release(
@@ -236,7 +253,10 @@ def release_flows(
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
-    """Measure and estimate level by level, each level measured at most once, and refine if the mechanism does."""
+    """Measure and estimate the levels of a plan, refine the estimates if the mechanism does, and return the release.
+
+    A level whose measurement is already in ``measurements`` is not measured again.
+    """
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
         kept = measurements.once(first, partial(measure_present, first, trips, noise))
@@ -258,7 +278,11 @@ def finish(
     noise: str | None,
     spent: Spent,
 ) -> Release:
-    """Return the release of a plan whose levels are all measured and estimated. Raises OdError if one is missing."""
+    """Return the release of a plan whose levels are all measured and estimated.
+
+    Raises:
+        OdError: If ``leaves`` is None or is not the last level of the flow tree.
+    """
     if leaves is None or leaves.level != plan.tree.depth:
         raise OdError(
             "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
@@ -267,7 +291,7 @@ def finish(
 
 
 def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement as they are published, in tree order, piece by piece."""
+    """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``."""
     step, tree = measurement.step, plan.tree
     o_level, d_level = tree.level_pair(step.level)
     origins, destinations = tree.origin.code_array(o_level), tree.destination.code_array(d_level)

@@ -1,4 +1,4 @@
-"""Keep the counts and the estimates of a release of flows between its steps."""
+"""Store the true counts and the estimates of a release of flows between the steps of the release."""
 
 from __future__ import annotations
 
@@ -25,29 +25,36 @@ _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("tr
 
 
 class StagedRelease(StagedFiles):
-    """True counts and unpublished estimates of one release of flows.
+    """Staged files of one release of flows: its true counts and its unpublished estimates.
 
-    An estimate is a function of the measurements, so writing it again changes nothing.
+    An estimate is a function of the measurements, so an estimate that is written again has the same content.
     """
 
     def __init__(self, folder: Path, store: Store | None = None) -> None:
         super().__init__(folder)
         self.store: Store = LocalStore(folder) if store is None else store
-        """Store of the counts and of everything that is processed in parts: the folder, or a place that an engine
-        reaches."""
+        """Store of the true counts and of all files of a release in parts. It is the folder of the release, or storage
+        that all workers can access."""
 
     @property
     def flows(self) -> Path:
-        """The leaf table as it will be published."""
+        """Path of the leaf table that will be published."""
         return self.folder / "flows.parquet"
 
     def new_trip_counts(self) -> str:
-        """Return a new folder in the store for true leaf counts, and remove folders that were never kept."""
+        """Return the name of a new folder in the store for true leaf counts.
+
+        Remove all folders of counts except the one that the last :meth:`save_trip_counts` recorded.
+        """
         self._remove_other_counts(self._current_counts())
         return f"{_COUNTS}/{secrets.token_hex(6)}"
 
     def save_trip_counts(self, trips: CountFiles) -> None:
-        """Keep the true leaf counts that were written to a new folder, and remove all others."""
+        """Record ``trips`` as the current true leaf counts, and remove all other folders of counts.
+
+        Args:
+            trips: Counts that were written to the folder of :meth:`new_trip_counts`.
+        """
         before = self._current_counts()
         write_durably(self.folder / _CURRENT, lambda file: file.write_text(trips.folder, encoding="utf-8"))
         if before not in (None, trips.folder):
@@ -55,7 +62,11 @@ class StagedRelease(StagedFiles):
         self._remove_other_counts(trips.folder)
 
     def trip_counts(self) -> CountFiles:
-        """Return the true leaf counts. Raises OdError if they are absent."""
+        """Return the true leaf counts.
+
+        Raises:
+            OdError: If no counts were saved.
+        """
         current = self._current_counts()
         if current is None:
             raise missing_file(_COUNTS)
@@ -72,13 +83,13 @@ class StagedRelease(StagedFiles):
                 self.store.remove(name)
 
     def save_estimate(self, level: int, pieces: Iterable[Nodes], *, refined: bool = False) -> Path:
-        """Keep the estimate of a level and return its file, which holds area numbers and trips.
+        """Write the estimate of a level to a Parquet file, and return the path of the file.
 
         Args:
             level: level of the flow tree.
-            pieces: its nodes in tree order, in consecutive pieces.
-            refined: whether the estimate uses all levels (``estimation.refinement``), or only this level and those
-                above it.
+            pieces: nodes of the level in tree order, in consecutive pieces.
+            refined: whether the estimate uses all levels (``estimation.refinement``). If False, it uses only this level
+                and the levels above.
         """
         batches = (
             pa.record_batch([piece.origin, piece.destination, piece.trips], schema=_ESTIMATE) for piece in pieces
@@ -88,33 +99,52 @@ class StagedRelease(StagedFiles):
         return path
 
     def save_attempt(self, facts: Mapping[str, str]) -> None:
-        """Store where the parts of a release are, if it is processed in parts."""
+        """Store the location of a release in parts: the facts of :meth:`od_core.flows.parts.work.Work.facts`."""
         write_durably(self.folder / _ATTEMPT, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
     def attempt(self) -> dict[str, str]:
-        """Return the facts that :meth:`save_attempt` stored. Raises OdError if there are none."""
+        """Return the facts that :meth:`save_attempt` stored.
+
+        Raises:
+            OdError: If no facts were stored.
+        """
         if not (self.folder / _ATTEMPT).exists():
             raise missing_file(_ATTEMPT)
         facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
         return facts
 
     def estimate_path(self, level: int, *, refined: bool = False) -> Path:
-        """Return the file of a level's estimate. Raises OdError if it is absent."""
+        """Return the path of the estimate of a level.
+
+        Raises:
+            OdError: If the file is absent.
+        """
         return self.path(_estimate_name(level, refined=refined))
 
     def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
-        """Return the estimate of a level as stored: origin, destination, trips. Raises OdError if it is absent."""
+        """Return the estimate of a level as a table: origin, destination (area numbers), trips.
+
+        Raises:
+            OdError: If the file is absent.
+        """
         return self._read(_estimate_name(level, refined=refined))
 
     def estimate(self, level: int, *, refined: bool = False) -> Nodes:
-        """Return the estimate of a level. Raises OdError if it is absent."""
+        """Return the estimate of a level as nodes.
+
+        Raises:
+            OdError: If the file is absent.
+        """
         table = self.estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
     def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
-        """Return the estimated nodes whose children a step measures; None if there are none.
+        """Return the estimated nodes whose children a step measures.
 
-        Raises OdError if their estimate is absent.
+        Return None if the step has no level above; see :meth:`od_core.flows.plan.ReleasePlan.level_above`.
+
+        Raises:
+            OdError: If the estimate of the level above is absent.
         """
         above = plan.level_above(step)
         return None if above is None else self.estimate(above)

@@ -1,1 +1,1 @@
-"""Estimate consistent integers, and their intervals, from noisy measurements."""
+"""Estimate flows as integers that are consistent between levels, and compute intervals, from noisy measurements."""

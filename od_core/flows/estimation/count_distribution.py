@@ -1,8 +1,9 @@
-"""Estimate the distribution of true counts behind the noisy values of many cells, and the posterior of each cell.
+"""Estimate the distribution of the true counts of many cells from their noisy values, and posteriors of the counts.
 
-The method is expectation-maximisation on a grid of counts [dempster1977em; laird1978mixing]. Real numbers come from
-single operations of IEEE 754, one after the other, and from correctly rounded decimal exponentials. They are the same
-on every machine.
+In this module, n is the true count of a cell, x is its noisy value, and sigma is the standard deviation of the noise.
+Cells are grouped into bins, and each bin has its own distribution of n. The method is expectation-maximisation on a
+grid of counts [dempster1977em; laird1978mixing]. Real numbers come from single operations of IEEE 754, one after the
+other, and from correctly rounded decimal exponentials. So they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
 _STEPS = 8
-"""Least number of points of the grid in a standard deviation, unless steps of 1 give fewer."""
+"""Smallest number of points of the grid per standard deviation. There are fewer only if the points are already 1 trip
+apart."""
 
 _LOWEST, HIGHEST, _MOST = -8, 10, 12
-"""Limits of the grid, in standard deviations. Smaller x are treated as the lowest; above ``HIGHEST`` the posterior mean
-is x itself. The largest n is ``_MOST``."""
+"""Limits of the grid, in standard deviations: the smallest x, the largest x and the largest n. A smaller x is treated
+as the smallest one. For a larger x, the posterior mean is x itself."""
 
 _LEAST_CELLS = 400
-"""Least number of cells of a bin; neighbouring octaves with fewer are merged."""
+"""Smallest number of cells of a bin. Neighbouring octaves of prior means with fewer cells are merged into one bin."""
 
 _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
-"""Iterations on all cells, which give the start, and then in each bin."""
+"""Numbers of iterations: on all cells together, whose result is the start for each bin, and then on each bin."""
 
 _NO_MASS = 2.0**-60
 """Smaller probabilities are set to 0, since arithmetic on the smallest real numbers is slow."""
@@ -40,13 +42,13 @@ _NO_MASS = 2.0**-60
 
 @dataclass(frozen=True, eq=False)
 class GridNoise:
-    """The noise of the leaves, and the grid on which counts are distinguished.
+    """The noise of the leaves, and the grid of true counts n and noisy values x.
 
     Attributes:
-        sigma: Standard deviation.
-        step: Distance between the points of the grid, a whole number.
-        low: The smallest x on the grid, in steps; n starts at 0.
-        likelihood: Likelihood of x given n, up to a factor; shape (points of n, points of x).
+        sigma: Standard deviation of the noise.
+        step: Distance between the points of the grid, a whole number of trips.
+        low: The smallest x on the grid, in steps. The smallest n is 0.
+        likelihood: Probability of x given n, up to a constant factor; shape (points of n, points of x).
     """
 
     sigma: float
@@ -56,7 +58,7 @@ class GridNoise:
 
     @classmethod
     def of(cls, variance: Fraction) -> GridNoise:
-        """Return the grid for discrete Gaussian noise of that variance."""
+        """Return the grid for discrete Gaussian noise with the given variance."""
         sigma = math.sqrt(float(variance))
         step = max(1, int(sigma) // _STEPS)
         low = min(-1, math.floor(_LOWEST * sigma / step))
@@ -76,12 +78,12 @@ class GridNoise:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior moments of the cells, by bin.
+    """Posterior means and standard deviations of n, given x and the bin of a cell, in trips.
 
     Attributes:
-        bin_of: Number of the bin of each octave of prior means; shape (octaves,).
+        bin_of: Number of the bin to which each octave of prior means belongs; shape (octaves,).
         mean: Posterior mean at each x of the grid; shape (bins, points of x).
-        deviation: Square root of the posterior variance, in the shape of ``mean``.
+        deviation: Posterior standard deviation at each x of the grid; shape (bins, points of x).
     """
 
     bin_of: _Values
@@ -92,11 +94,12 @@ class Posterior:
 def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
     """Return the posterior moments of all bins.
 
-    The distribution of each bin starts from that of all cells, which itself starts with half its mass at 0.
+    The estimation of each bin's distribution starts from the distribution of all cells. The estimation of the latter
+    starts from a distribution that is 1/2 at 0 and uniform on the other points.
 
     Args:
         noise: The noise and its grid.
-        counts: Number of cells by octave of their prior mean and point of x; shape (octaves, points of x).
+        counts: Number of cells with a prior mean in each octave and x at each point; shape (octaves, points of x).
     """
     bin_of = _bins(counts.sum(axis=1))
     by_x = np.ascontiguousarray(noise.likelihood.T)
@@ -116,7 +119,13 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
 
 
 def _bins(cells: _Values) -> _Values:
-    """Return the number of each octave's bin, with at least ``_LEAST_CELLS`` cells in a bin where there are enough."""
+    """Return the number of the bin of each octave; shape (octaves,).
+
+    Each bin has at least ``_LEAST_CELLS`` cells. If there are fewer cells in total, there is one bin.
+
+    Args:
+        cells: Number of cells of each octave; shape (octaves,).
+    """
     bin_of = np.zeros(len(cells), dtype=np.int64)
     own, rest = 0, int(cells.sum())
     for octave in range(1, len(cells)):
@@ -129,9 +138,11 @@ def _bins(cells: _Values) -> _Values:
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Return the distribution of n that makes the counted x likely, improved from ``start``; shape (points of n,).
+    """Return the distribution of n after iterations of expectation-maximisation from ``start``; shape (points of n,).
 
-    The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
+    Each iteration increases the likelihood of ``counts``, the number of cells at each point of x. ``by_x`` is the
+    transposed ``likelihood``. The inner loops run along rows, so that they compile to vector instructions without
+    changing the order of any sum.
     """
     prior = start.copy()
     mass, points = likelihood.shape
@@ -162,7 +173,11 @@ def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-
 
 @kernel
 def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-def]  # compiled
-    """Write the posterior mean and standard deviation at every x, in steps."""
+    """Write the posterior mean and standard deviation at each x into ``means`` and ``deviations``, in steps.
+
+    ``prior`` is the distribution of n, ``by_x`` is the likelihood with one row per point of x, and ``low`` is the
+    smallest x.
+    """
     points, mass = by_x.shape
     for x in range(points):
         whole, mean, variance = 0.0, 0.0, 0.0
@@ -175,6 +190,6 @@ def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-de
             for n in range(mass):
                 variance += (n - mean) * (n - mean) * (prior[n] * by_x[x, n])
             variance /= whole
-        else:  # the distribution rules out this x: no cell of the bin has it
+        else:  # x is impossible under this distribution: no cell of the bin has it
             mean = max(low + float(x), 0.0)
         means[x], deviations[x] = mean, math.sqrt(variance)

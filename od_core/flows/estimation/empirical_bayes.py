@@ -1,28 +1,31 @@
-"""Estimate the leaves by empirical Bayes, which uses all cells together to estimate each one.
+"""Estimate the leaves by empirical Bayes, which uses all leaves together to estimate each one.
 
-The estimate depends on public values alone and costs no privacy. Three things are known about the true count n of a
-leaf: its noisy value x, the refined trips c of its parent, and its row. On a destination tree, the leaves of a parent
-(origin area, destination zone) divide the origin, and the row of a leaf is the sum of all measured leaves of its
-origin. The steps are:
+The estimate depends on public values alone and costs no privacy. Three values inform the estimate of the true count n
+of a leaf: its noisy value x, the refined trips c of its parent, and the sum of its row. On a destination tree, the
+leaves below a parent (origin area, destination zone) are its pairs of an origin zone and that destination zone. The
+row of a leaf is then the set of all measured leaves with the same origin zone. On an origin tree, origin and
+destination are exchanged. Sigma is the standard deviation of the noise of x. The steps are:
 
-1.  Compute a prior mean for each cell: it divides c among the children in proportion to their rows, each without the
-    cell itself.
-2.  Group cells whose prior means lie in the same octaves into a bin. In each bin, find the distribution of n under
-    which the x of the bin are most likely, by expectation-maximisation [dempster1977em; laird1978mixing].
-3.  Compute the posterior mean m and variance V of each cell, from the distribution of its bin and x.
-4.  Find real numbers w >= 0 of sum c that minimise the sum of (w - m)^2 / sqrt V.
-5.  Make whole numbers of sum c. Round each w of at least u sigma. Give the rest in lumps of floor(u sigma) to the
-    largest of the other cells, and what is less than a lump to the cells that were rounded. So many small parts become
-    a few cells, each of which is likely to have trips.
+1.  Compute a prior mean of each leaf: divide c among the parent's leaves in proportion to the sums of their rows, where
+    the sum of a leaf's row leaves out the leaf itself.
+2.  Group the leaves into bins by their prior means. A bin is a range of octaves, that is, of powers of two times sigma.
+    For each bin, find the distribution of n that makes the x of the bin most likely, by expectation-maximisation
+    [dempster1977em; laird1978mixing].
+3.  Compute the posterior mean m and variance V of each leaf from x and the distribution of its bin.
+4.  For each parent, find real numbers w >= 0 with the sum c that minimise the sum of (w - m)^2 / sqrt V.
+5.  Convert the w of each parent to whole numbers with the sum c. Round every w that is at least u sigma, where u is an
+    option of the mechanism. Divide the remaining trips into lumps of floor(u sigma), and assign the lumps to the leaves
+    with w below u sigma, largest w first. Add a remainder of less than a lump to the leaves that were rounded. So many
+    small fractions become a few leaves, each of which probably has trips.
 
-Two choices had less error on real data (``docs/explanation/estimator.md``).
-The row is the whole row, not only its cells under one
-area of the other side, so that two numbers for each area are all that is kept of it, whatever the size of the level.
-The distributions are not scaled to the mean of the prior means of their bins, which large cells would distort.
+Two alternatives were rejected because they had more error on real data (``docs/explanation/estimator.md``). The first
+is to use only the part of a row below one area of the other side. With whole rows, two numbers are stored per area,
+whatever the size of the level. The second is to scale each distribution to the mean prior mean of its bin, which large
+leaves would distort.
 
 The result is the same on every machine, for any number of threads and any size of pieces. Real numbers come from single
 operations of IEEE 754 (+, -, *, /, square root), one after the other in compiled loops that neither fuse nor reorder
-them, and from correctly rounded decimal exponentials. Sums over pieces are of whole numbers.
+them, and from correctly rounded decimal exponentials. Only whole numbers are summed over pieces.
 """
 
 from __future__ import annotations
@@ -47,24 +50,27 @@ _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
 OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
-"""Prior means are grouped by powers of two times sigma, from 2^-18 to 2^5."""
+"""Number of octaves of prior means, and position of the octave that starts at sigma / 2. An octave lies between two
+consecutive powers of two times sigma. Smaller and larger prior means belong to the first and the last octave."""
 
 _LEAST_DEVIATION = 2.0**-10
-"""Least deviation of a cell, in sigmas, so that children that all seem certain can still be adjusted to their sum."""
+"""Smallest posterior deviation of a leaf, in sigmas. It allows an adjustment to the parent's trips even if all leaves
+of the parent have a posterior deviation near 0."""
 
 _LIMIT = 1 << 44
-"""Larger noisy values and trips are refused. Below this limit, the sum over a node's children is exact to a small part
-of a trip."""
+"""Upper limit of noisy values and trips. Below it, the sum over a node's children has an error of much less than 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of the areas that the leaves divide their parents into, over all leaves or some of them.
+    """The rows of all areas, over all leaves or over some of them; see the module docstring.
+
+    The areas are those of the side that the leaves divide: on a destination tree, usually the origin zones.
 
     Attributes:
-        sums: Sum of the measured leaves of each area; shape (areas,).
+        sums: Sum of the noisy values of the measured leaves in the row of each area; shape (areas,).
         cells: Number of these leaves; shape (areas,).
-        largest: Magnitude of the largest leaf.
+        largest: Largest magnitude of the noisy value of a leaf.
     """
 
     sums: _Values
@@ -73,7 +79,12 @@ class Rows:
 
     @classmethod
     def joined(cls, areas: int, parts: Iterable[Rows]) -> Rows:
-        """Return the whole rows from their parts."""
+        """Return the sum of rows over disjoint sets of leaves.
+
+        Args:
+            areas: Number of areas.
+            parts: Rows over each set of leaves.
+        """
         sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
         for part in parts:
             sums += part.sums
@@ -82,23 +93,23 @@ class Rows:
         return cls(sums, cells, largest)
 
     def refuse_large(self) -> None:
-        """Refuse values for which a sum may not fit 64 bits, or the sum of a node's children may not be exact.
+        """Refuse noisy values so large that a sum may not fit 64 bits, or that sums of real numbers may be inexact.
 
         Raises:
-            OdError: If the largest leaf is too large.
+            OdError: If ``largest`` is too large.
         """
         if self.largest >= min(_LIMIT, (1 << 62) // int(self.cells.max(initial=1))):
             raise _overflow()
 
 
 def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction) -> Iterator[Nodes]:
-    """Return the leaves below parents with the given trips, piece by piece, without the leaves of 0.
+    """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     Args:
         plan: The plan of the release.
-        leaf: The measurement of the leaves, which has parents.
+        leaf: The measurement of the leaves. Its ``parents`` must not be None.
         totals: Refined trips of the parents, whole numbers of at least 0; shape (parents,).
-        u: The least number of trips that a small leaf is given, in standard deviations.
+        u: The smallest number of trips that a small leaf receives, in standard deviations of the noise.
 
     Raises:
         OdError: If the noisy values or the trips are too large.
@@ -110,7 +121,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: Measurement, totals: _Val
 
 
 def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
-    """Return the rows of all areas of the side that the leaves divide, summed over the leaves of one measurement."""
+    """Return the rows of all areas, over the leaves of one measurement."""
     areas = row_areas(plan)
 
     def read(piece: tuple[Expansion, _Values]) -> Rows:
@@ -123,7 +134,7 @@ def leaf_rows(plan: ReleasePlan, leaf: Measurement) -> Rows:
 
 
 def row_areas(plan: ReleasePlan) -> int:
-    """Return the number of areas that have rows."""
+    """Return the number of areas that have rows: the areas of the side that the leaves divide."""
     leaf = plan.steps[-1]
     above = plan.level_above(leaf)
     level = plan.tree.depth if above is None else above + 1
@@ -132,7 +143,9 @@ def row_areas(plan: ReleasePlan) -> int:
 
 
 def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: Rows) -> _Values:
-    """Count cells by octave of their prior mean and by point of x, for parents with trips and several children.
+    """Count the leaves by the octave of their prior mean and the grid point of their noisy value x.
+
+    Leaves whose parent has no trips or no other leaf are not counted. Neither are leaves with x above the grid.
 
     Args:
         plan: The plan of the release.
@@ -141,7 +154,7 @@ def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: 
         rows: The rows of all leaves.
 
     Returns:
-        Number of cells; shape (octaves, points of x).
+        Number of leaves; shape (octaves, points of x).
 
     Raises:
         OdError: If the trips are too large.
@@ -163,14 +176,27 @@ def leaf_histogram(plan: ReleasePlan, leaf: Measurement, totals: _Values, rows: 
 
 
 def leaf_posterior(plan: ReleasePlan, histogram: _Values) -> Posterior:
-    """Return the posterior moments of the cells, from the histogram of all leaves together."""
+    """Return the posterior moments of the leaves.
+
+    Args:
+        plan: The plan of the release.
+        histogram: The sum of :func:`leaf_histogram` over all leaves.
+    """
     return posterior_of(GridNoise.of(plan.steps[-1].variance), histogram)
 
 
 def posterior_leaves(
     plan: ReleasePlan, leaf: Measurement, totals: _Values, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
-    """Return all or some of the leaves, piece by piece; for the arguments, see the functions above."""
+    """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
+
+    Args:
+        plan: The plan of the release.
+        leaf: The measurement of all or some of the leaves.
+        totals, u: See :func:`leaves_by_empirical_bayes`.
+        rows: The rows of all leaves.
+        posterior: The posterior moments, from all leaves.
+    """
     noise = GridNoise.of(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
@@ -201,7 +227,7 @@ def _overflow() -> OdError:
 
 @kernel
 def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Add the children of every parent to the rows of their areas."""
+    """Add the noisy values and the number of the children of every parent to ``sums`` and ``cells`` of their areas."""
     for parent in range(len(first_child)):
         for i in range(offsets[parent], offsets[parent + 1]):
             area = first_child[parent] + i - offsets[parent]
@@ -211,10 +237,13 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 @kernel
 def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
-    """Write the prior means of one parent's children: its total in proportion to their rows, or equal parts."""
+    """Write the prior means of the children of one parent into ``mean[:size]``.
+
+    They divide ``total`` in proportion to the rows of the children, or equally if all rows are 0.
+    """
     whole = 0.0
     for i in range(size):
-        # The second term is half the noise of a row, so that no row rules a cell out.
+        # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
         row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
         mean[i] = row
         whole += row
@@ -230,7 +259,7 @@ def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
-    """Add the children of every parent with trips and several children to the histogram of their octaves."""
+    """Add the children of every parent with trips and several children to ``counts``; see :func:`leaf_histogram`."""
     points = counts.shape[1]
     mean = np.empty(np.max(np.diff(offsets)))
     for parent in range(len(totals)):
@@ -248,7 +277,10 @@ def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, c
 def _share_out(  # type: ignore[no-untyped-def]  # compiled
     noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
 ):
-    """Write the trips of the children of every parent, interpolating linearly between two points of the grid."""
+    """Write the estimated trips of the children of every parent into ``trips``.
+
+    Posterior moments are interpolated linearly between two points of the grid.
+    """
     points = means.shape[1]
     widest = np.max(np.diff(offsets))
     w, deviation = np.empty(widest), np.empty(widest)
@@ -276,10 +308,11 @@ def _share_out(  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
-    """Change w >= 0 into w' >= 0 with the given sum, above 0, that minimises the sum of (w' - w)^2 / deviation.
+    """Replace w in place by the w' >= 0 with the sum ``total`` that minimises the sum of (w' - w)^2 / deviation.
 
-    The solution is w' = max(w + shift * deviation, 0). The shift falls, and the cells that it takes to 0 stay there,
-    until it takes no more [michelot1986simplex].
+    All w are at least 0, and ``total`` is above 0. The solution is w' = max(w + shift * deviation, 0). Each iteration
+    computes the shift from the cells that are still above 0. The shift decreases until no further cell becomes 0
+    [michelot1986simplex].
     """
     positive, shift = len(w) + 1, np.inf
     while True:
@@ -299,9 +332,10 @@ def _project(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Write whole numbers of at least 0 with the given sum, from real ones of about that sum; see the module docstring.
+    """Write whole numbers of at least 0 with the sum ``total`` into ``trips``, by step 5 of the module docstring.
 
-    The remainder from rounding one cell carries over to the next, so that no more than half a trip is lost in total.
+    The real numbers ``w`` have about the same sum. ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1.
+    The remainder from rounding one cell is added to the next, so rounding changes the sum by at most half a trip.
     """
     left, large, carry = total, 0, 0.0
     for i in range(len(w)):
@@ -327,4 +361,4 @@ def _lump(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # comp
             trips[i] += given
             left -= given
             large -= 1
-    trips[largest] += left  # what floating-point numbers lose of totals near the limit
+    trips[largest] += left  # floating-point error of totals near the limit

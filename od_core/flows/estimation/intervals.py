@@ -1,11 +1,12 @@
 """Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
 
-The least-squares estimate of a cell is unbiased and nearly normal. So its interval holds the true number of counted
-trips with the stated probability whatever that number is, also where it is small and released as 0. Cells at pairs of
-levels that are not in the flow tree are sums of its nodes, as are the sums over areas that a user chooses.
+The least-squares estimate of a cell is unbiased and nearly normal. So its interval contains the true number of counted
+trips with the stated probability, whatever that number is, even if it is small and released as 0. Cells at pairs of
+levels that are not in the flow tree are sums of nodes of the tree. So are the flows between sets of areas that a user
+chooses.
 
-Nothing was measured below a node that the top-down pass dropped. The upper bound of a cell there is that of its nearest
-measured ancestor. A sum that overlaps such nodes may contain none of their trips, or all.
+Nothing was measured below a node that the top-down pass dropped. A cell below such a node has the upper bound of its
+nearest measured ancestor. A sum that overlaps dropped nodes may contain any number of their trips, from none to all.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ Counts = NDArray[np.int64]
 
 
 MOST_MEASURED = 50_000_000
-"""Largest number of cells of a measured level for which intervals are made: all levels are held in memory."""
+"""Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
 
 _DEVIATIONS = 1.6448536269514722
-"""Standard deviations on either side that hold nine tenths of a normal variable."""
+"""Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
+deviations."""
 
 _BLOCK = 1 << 20
-"""Nodes that one thread sums at a time."""
+"""Approximate number of nodes that one thread sums at a time."""
 
 _TOLERANCE = 1e-9
-"""Fraction of an estimate by which floating-point rounding may change it; intervals are that much wider."""
+"""Largest relative error of an estimate from floating-point rounding; intervals are widened by it."""
 
 _MOST_TOLERANCE = 0.25
-"""Largest tolerance, in trips, so that the interval of a number that is known exactly holds that number alone."""
+"""Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +53,8 @@ class Bounds:
     """Intervals of some cells of a pair of levels; shape (cells,) each.
 
     Attributes:
-        origin, destination: Area numbers.
-        lower, upper: Whole numbers of at least 0.
+        origin, destination: Area numbers of the cells.
+        lower, upper: Ends of the intervals, whole numbers of at least 0.
     """
 
     origin: Numbers
@@ -62,15 +64,15 @@ class Bounds:
 
 
 class Intervals:
-    """The intervals of one release, each computed on request.
+    """The intervals of one release; each method computes those that it returns.
 
     Args:
         plan: The plan of the release.
-        total: The sum of the leaves; n, where that is an invariant.
-        measured: The measurements of the release, top first.
+        total: The sum of the released leaves. Used only if the total is an invariant.
+        measured: The measurements of the release, top level first.
 
     Raises:
-        OdError: As :func:`refuse_without_intervals`.
+        OdError: As in :func:`refuse_without_intervals`.
     """
 
     def __init__(self, plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> None:
@@ -83,13 +85,19 @@ class Intervals:
     def around(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Counts
     ) -> tuple[Numbers, Numbers, Counts, Counts, Counts]:
-        """Return released cells with their bounds: origin, destination, trips, lower, upper; lower <= trips <= upper.
+        """Return the released cells of a pair of levels with their intervals.
 
-        If the two levels have at most ``MOST_LISTED`` public pairs, the result also has all others, released as 0.
+        If the two levels have at most ``MOST_LISTED`` public pairs, the result has all of these pairs. Otherwise, it
+        has the given cells only.
 
         Args:
             origin_level, destination_level: Numbers of the levels.
-            origin, destination, trips: All pairs that are not 0, by origin and then destination; shape (pairs,) each.
+            origin, destination, trips: All released cells that are not 0, sorted by origin and then destination; shape
+                (cells,) each.
+
+        Returns:
+            Origin, destination (area numbers), trips, lower bound and upper bound; shape (listed cells,) each. The
+            bounds include the released trips.
         """
         width = self._tree.destination.size(destination_level)
         pairs = self._tree.origin.size(origin_level) * width
@@ -101,7 +109,12 @@ class Intervals:
         return origin, destination, trips, np.minimum(lower, trips), np.maximum(upper, trips)
 
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
-        """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
+        """Return the largest upper bound of the cells of a pair of levels that are released as 0.
+
+        Args:
+            origin_level, destination_level: Numbers of the levels.
+            origin, destination: Area numbers of all released cells that are not 0; shape (cells,) each.
+        """
         cells = self.at(origin_level, destination_level)
         width = self._tree.destination.size(destination_level)
         released = find_pairs(origin, destination, cells.origin, cells.destination, width) >= 0
@@ -113,7 +126,12 @@ class Intervals:
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> tuple[Counts, Counts]:
-        """Return the lower and upper bounds of any cells of a pair of levels; shape (cells,) each."""
+        """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
+
+        Args:
+            origin_level, destination_level: Numbers of the levels.
+            origin, destination: Area numbers of the cells; shape (cells,) each.
+        """
         cells = self.at(origin_level, destination_level)
         width = self._tree.destination.size(destination_level)
         place = find_pairs(cells.origin, cells.destination, origin, destination, width)
@@ -126,7 +144,10 @@ class Intervals:
         return lower, upper
 
     def at(self, origin_level: int, destination_level: int) -> Bounds:
-        """Return the intervals of the cells of a pair of levels, except cells below nodes dropped further up."""
+        """Return the intervals of all cells of a pair of levels.
+
+        A cell below a node that the top-down pass dropped is left out.
+        """
         hub, finest = self._span(origin_level, destination_level)
         level = self._levels[hub]
         if hub == finest:
@@ -143,10 +164,10 @@ class Intervals:
         return Bounds(origin, destination, *_bounds_of(sums, level.variance[level.divided]))
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
-        """Return the lower and upper bound of the trips from some zones to some zones.
+        """Return the lower and upper bound of the trips from a set of zones to a set of zones.
 
         Args:
-            origins, destinations: Masks of the zones to sum over; shape (zones,) each.
+            origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         sums = self._selected(len(self._levels) - 1, inside)
@@ -157,14 +178,14 @@ class Intervals:
         return int(lower[0]), int(upper[0])
 
     def _selected(self, k: int, inside: Sequence[Positions], below: NodeSums | None = None) -> NodeSums:
-        """Return the sums over the selected zones below each node of a level.
+        """Return, for each node of a level, the sum over the selected zone pairs below it.
 
-        A node whose zones are all selected stands for its branch.
+        If all zone pairs below a node are selected, the sum is the value of the node itself.
 
         Args:
-            k: Position of the level.
+            k: Position of the level in ``_levels``.
             inside: See :meth:`_overlap`.
-            below: The sums below the level's divided nodes.
+            below: The sums over the children of each divided node of the level; None at the last level.
         """
         level = self._levels[k]
         whole, some = self._overlap(k, inside)
@@ -179,7 +200,12 @@ class Intervals:
         return sums.with_unseen(*(np.where(split, values, 0.0) for values in _unseen(level)))
 
     def _span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
-        """Return the positions of the finest measured level above a pair of levels, and of the level it sums over."""
+        """Return the positions in ``_levels`` of two levels that enclose a pair of levels.
+
+        The first is the finest level of the flow tree whose nodes contain whole cells of the pair. The second is the
+        coarsest level whose nodes are contained in such cells. If one of them was not measured, the next measured level
+        below replaces it, because its nodes have the same trips.
+        """
         pairs = [self._tree.level_pair(level) for level in range(self._tree.depth + 1)]
         above = max(k for k, (o, d) in enumerate(pairs) if o <= origin_level and d <= destination_level)
         below = min(k for k, (o, d) in enumerate(pairs) if o >= origin_level and d >= destination_level)
@@ -187,14 +213,15 @@ class Intervals:
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
     def _sums(self, hub: int, finest: int, apart: int, apart_level: int) -> NodeSums:
-        """Return sums of the nodes of a level below each divided node of a level above.
+        """Return sums of the nodes of one level below each divided node of another level.
 
-        The last two levels are summed in blocks of nodes, since they have the most cells and give few sums.
+        A divided node has one sum per area of ``apart_level`` on the side ``apart``. The last two levels are summed in
+        blocks of nodes, since they have many cells and give few sums.
 
         Args:
-            hub, finest: Positions of the level above and of the level of the nodes.
+            hub, finest: Positions of the level of the divided nodes and of the level of the nodes that are summed.
             apart: The side that is not summed over: 0 for origins, 1 for destinations.
-            apart_level: Level of that side.
+            apart_level: Number of the level of the areas on that side.
         """
         middle = max(hub, finest - 2)
         levels = self._levels[middle + 1 : finest + 1]
@@ -213,13 +240,13 @@ class Intervals:
     def _carried(
         self, sums: NodeSums, levels: Sequence[FittedLevel], apart: int, apart_level: int, *, summed: bool = False
     ) -> NodeSums:
-        """Return sums carried up through some levels.
+        """Return the sums below each divided node of the level above ``levels``.
 
         Args:
-            sums: Sums of the nodes of the last level or, if ``summed``, of those below its divided nodes.
-            levels: The levels, top first.
+            sums: One sum per node of the last of the levels or, if ``summed``, sums below each of its divided nodes.
+            levels: Consecutive levels, top first. If there are none, ``sums`` is returned.
             apart, apart_level: See :meth:`_sums`.
-            summed: See ``sums``.
+            summed: Whether ``sums`` are sums below the divided nodes.
         """
         for level in reversed(levels):
             first = self._first_areas(level, apart, apart_level)
@@ -231,29 +258,30 @@ class Intervals:
         return sums
 
     def _single(self, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return the nodes of a level, as sums of one node each.
+        """Return sums of one node each, for all nodes of a level or only for those in the mask ``meant``.
 
-        Where nodes were dropped, the kept ones were selected by their noise. Only what was drawn below them afterwards
-        is unbiased.
+        If the top-down pass dropped nodes, it selected the others by their noise, which makes their estimates biased.
+        The noisy values of a level are unbiased, because they were drawn after the nodes above had been selected.
         """
         fitted = self._nothing_dropped or level.noise == 0
         return NodeSums.of_fitted(level, meant) if fitted else NodeSums.of_noisy(level, meant)
 
     def _first_areas(self, level: FittedLevel, side: int, apart_level: int) -> Positions:
-        """Return the number of the first area of ``apart_level`` below each area of a measured level, on one side.
+        """Return, for each area of a measured level on one side, the number of its first area of ``apart_level``.
 
-        One entry more than areas.
+        The last entry is the number of areas of ``apart_level``; shape (areas + 1,).
         """
         geography = (self._tree.origin, self._tree.destination)[side]
         above = min(apart_level, self._tree.level_pair(level.nodes.level)[side])
         return np.searchsorted(geography.first_zone[apart_level], geography.first_zone[above])
 
     def _overlap(self, k: int, inside: Sequence[Positions]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return masks of the nodes of a level of which all pairs of zones are selected, and of which some are.
+        """Return two masks of the nodes of a level: nodes with all zone pairs selected, and nodes with at least one.
 
         Args:
-            k: Position of the level.
-            inside: Number of selected zones before each zone, for origins and destinations; shape (zones + 1,) each.
+            k: Position of the level in ``_levels``.
+            inside: For origins and for destinations, the number of selected zones before each zone, and of all selected
+                zones at the end; shape (zones + 1,) each.
         """
         level = self._levels[k]
         whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
@@ -264,11 +292,11 @@ class Intervals:
         return whole, some
 
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Counts:
-        """Return the upper bound of the nearest measured ancestor of cells below which nothing was measured.
+        """Return the upper bound of the nearest measured ancestor of each cell; shape (cells,).
 
         Args:
             levels: Origin level and destination level of the cells.
-            origin, destination: Area numbers of the cells; shape (cells,) each.
+            origin, destination: Area numbers of cells below dropped nodes; shape (cells,) each.
         """
         nearest = np.zeros(len(origin), dtype=np.int64)
         for k in range(self._span(*levels)[0] + 1):
@@ -285,7 +313,11 @@ class Intervals:
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
-    """Refuse a release that cannot have intervals: one with a threshold, or with a level that does not fit the memory.
+    """Refuse a release that cannot have intervals.
+
+    Args:
+        plan: The plan of the release.
+        largest: Largest number of measured cells of a level.
 
     Raises:
         OdError: If the mechanism has a threshold, or the largest measured level has more than ``MOST_MEASURED`` cells.
@@ -306,24 +338,37 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
 
 
 def lower_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Return the lower ends of the intervals of unbiased estimates of counts with these variances; at least 0."""
+    """Return the lower ends of the intervals of unbiased estimates with the given variances.
+
+    The ends are whole numbers of at least 0, in the shape of ``estimate``.
+    """
     return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Return the upper ends of the same intervals; at least 0."""
+    """Return the upper ends of the intervals of unbiased estimates with the given variances.
+
+    The ends are whole numbers of at least 0, in the shape of ``estimate``.
+    """
     return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
 
 
 def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
-    """Return, for every node of a level, the most trips that it adds if it was dropped, the mean, and its variance."""
+    """Return what each node of a level adds to the trips of dropped nodes; three arrays of shape (nodes,).
+
+    They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the mean
+    and to its variance from :func:`od_core.flows.estimation.node_sums.dropped_trips`.
+    """
     most = upper_bound(level.estimate, level.variance).astype(np.float64)
     most[level.divided] = 0
     return most, *dropped_trips(level)
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Yield runs of parents of the first level, with about ``_BLOCK`` nodes of the last level below each run."""
+    """Yield consecutive ranges (first, last) of the divided nodes above the first level.
+
+    Each range has about ``_BLOCK`` nodes of the last level below it. ``last`` is not included.
+    """
     ends = levels[0].offsets
     for above, level in pairwise(levels):
         ends = level.offsets[np.searchsorted(above.divided, ends)]
@@ -332,11 +377,15 @@ def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 
 
 def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
-    """Return the lower and upper bounds of sums below nodes of these variances.
+    """Return the lower and upper bounds of sums; shape (sums,) each.
 
-    A sum may contain none or all of the trips of the dropped nodes that it overlaps. The lower bound omits them. The
-    upper bound is the smaller of two: the upper bound without them plus the upper bound of each of them, or the upper
-    bound of the sum that includes their mean trips together.
+    A sum may contain any number of the trips of the dropped nodes that it overlaps. The lower bound assumes none. The
+    upper bound is the smaller of two bounds: the upper bound of the sum without dropped nodes, plus the upper bound of
+    each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together.
+
+    Args:
+        sums: Sums below nodes.
+        variance: Variance of the estimates of these nodes; shape (nodes,).
     """
     estimate, spread = sums.estimate, sums.variance(variance)
     most, unseen, doubt = sums.unseen
@@ -346,10 +395,10 @@ def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
 
 
 def _half_width(estimate: Reals, variance: Reals) -> Reals:
-    """Return the half-width of the interval, wide enough for noise in steps of 1 or of 1/2.
+    """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
-    Steps of 1/2 occur for two areas that share a public total; a quarter more puts the end between two steps. The
-    interval is at least 1 wide, so that it holds a whole number.
+    The values of an estimate lie in steps of 1 or, if two areas have an exact sum, of 1/2. Adding a quarter to the
+    width puts the ends between two steps. The interval is at least 1 wide, so it contains a whole number.
     """
     width = _DEVIATIONS * np.sqrt(variance)
     rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
@@ -359,16 +408,16 @@ def _half_width(estimate: Reals, variance: Reals) -> Reals:
 def find_pairs(
     origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int
 ) -> NDArray[np.int64]:
-    """Return the position of each pair among some pairs, or -1 if it is not among them.
+    """Return the position of each wanted pair in a list of pairs, or -1 if it is absent; shape (wanted pairs,).
 
     Args:
-        origins, destinations: The pairs to search.
-        origin, destination: The pairs to find.
-        width: Number of destinations.
+        origins, destinations: Area numbers of the pairs in the list, in any order.
+        origin, destination: Area numbers of the wanted pairs.
+        width: Number of destination areas of the level.
     """
     known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
     order = np.argsort(known, kind="stable")
-    known = np.append(known[order], -1)  # a pair beyond the last one matches nothing
+    known = np.append(known[order], -1)  # a pair after the last one is compared with -1
     place = np.searchsorted(known[:-1], asked)
     return np.where(known[place] == asked, np.append(order, -1)[place], -1)
 

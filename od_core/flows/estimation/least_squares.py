@@ -1,20 +1,22 @@
-"""Fit a measured flow tree by least squares: the best linear unbiased estimate of every node, and its variance.
+"""Fit a measured flow tree by least squares: compute the best linear unbiased estimate of every node, and its variance.
 
-Let x be a node's own noisy value of variance s2, and (s, S) the sums of z and v over its measured children. Then, on
-the way up,
+The way up computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z.
+Let x be the noisy value of the node and s2 the variance of its noise. A node without measured children has z = x and
+v = s2. For any other node, let s and S be the sums of z and v over its measured children. Then
 
-    z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S),
+    z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S).
 
-and on the way down, with h and V of the parent,
+The way down computes, for each node, the best estimate h from all levels, and the variance V of h. For child i of a
+node with the estimate h and the variance V,
 
     h_i = z_i + (h - s) v_i / S,   V_i = v_i - v_i^2 / S + (v_i / S)^2 V.
 
 This is [hay2010boosting, section 4], extended to trees of any shape and to any variances. The part of h_i that does not
-come from h is uncorrelated with h, with everything above it, and with the children of any other node. The variances of
-sums follow from this.
+depend on h is uncorrelated with h, with the estimates of all nodes above, and with the children of any other node. The
+variances of sums follow from this.
 
 :mod:`od_core.flows.estimation.refinement` computes the same z in whole numbers to make the released table. This module
-keeps the unrounded values, negative ones included, since the variance refers to them. It uses single operations of
+computes unrounded values, which may be negative, because the variances refer to them. It uses single operations of
 IEEE 754 and sums in tree order, so the result is the same, bit for bit, on every machine.
 """
 
@@ -37,14 +39,18 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class MeasuredLevel:
-    """The measured nodes of a level of the flow tree.
+    """The nodes of a level of the flow tree, with their noisy values.
+
+    A node is *divided* if nodes below it were measured.
 
     Attributes:
-        nodes: All children of the nodes above that were divided, in tree order.
-        offsets: The nodes below divided parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
-        divided: Positions of the nodes that have measurements below them; shape (divided,).
+        nodes: The children of all divided nodes of the level above, in tree order; or the root.
+        offsets: The children of the divided node number ``p`` of the level above are ``offsets[p]:offsets[p + 1]``;
+            shape (divided nodes above + 1,).
+        divided: Positions in ``nodes`` of the divided nodes; shape (divided,).
         noisy: Noisy value x of each node; shape (nodes,).
-        noise: Variance s2 of the noisy values; 0 for a public root, infinite for a level that was not measured.
+        noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for a level that was not
+            measured.
     """
 
     nodes: Pairs
@@ -56,13 +62,14 @@ class MeasuredLevel:
 
 @dataclass(frozen=True, eq=False)
 class FittedLevel(MeasuredLevel):
-    """A measured level with the estimates that follow from all measurements.
+    """A level with the estimates of its nodes from all measurements.
 
     Attributes:
-        own: v, the variance of the estimate from a node's own value and those below it; shape (nodes,).
-        siblings: S, the sum of v over the children of each divided parent; shape (parents,).
-        estimate: h; shape (nodes,).
-        variance: V; shape (nodes,).
+        own: v, the variance of the estimate from the node and the levels below it; shape (nodes,).
+        siblings: S, the sum of v over the children of each divided node of the level above; shape (divided nodes
+            above,).
+        estimate: h, the estimate from all levels; shape (nodes,).
+        variance: V, the variance of h; shape (nodes,).
     """
 
     own: Reals
@@ -71,7 +78,7 @@ class FittedLevel(MeasuredLevel):
     variance: Reals
 
     def below(self, first: int, last: int) -> FittedLevel:
-        """Return the nodes below the divided parents ``first:last`` alone."""
+        """Return a level that has only the children of the divided nodes number ``first:last`` of the level above."""
         nodes = slice(self.offsets[first], self.offsets[last])
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
         return FittedLevel(
@@ -88,14 +95,15 @@ class FittedLevel(MeasuredLevel):
 
 
 def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[FittedLevel]:
-    """Return all measured levels with their estimates, the root first.
+    """Return all measured levels with their estimates, top level first; an exact root is included.
 
-    An unmeasured level has one child for each node, so its nodes are those of the next measured level.
+    If only the leaves were measured, all levels are returned. Otherwise, unmeasured levels are left out. Each node of
+    such a level has one child with the same area numbers, so the next measured level has the same estimates.
 
     Args:
         plan: The plan of the release. It must not have a threshold, since then no tree is measured.
-        total: n, where it is an invariant.
-        measured: The measurements of all steps, top first.
+        total: The total number of trips; used only if it is an invariant.
+        measured: The measurements of all steps, top level first.
     """
     levels = _measured_levels(plan, total, measured)
     z, v, sums = _upwards(levels)
@@ -116,7 +124,11 @@ def least_squares(plan: ReleasePlan, total: int, measured: Sequence[Measurement]
 
 
 def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
-    """Return z and v of all levels, and the sums (s, S) over the children of each parent."""
+    """Compute the way up. Return three lists with one entry per level, top first.
+
+    The entries are z and v of the nodes, shape (nodes,) each; and the pair (s, S), the sums of z and v over the
+    children of each divided node of the level above, shape (divided nodes above,) each.
+    """
     z: list[Reals] = []
     v: list[Reals] = []
     sums: list[tuple[Reals, Reals]] = []
@@ -137,9 +149,9 @@ def _upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals],
 
 
 def _measured_levels(plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> list[MeasuredLevel]:
-    """Return the root and the level of every step.
+    """Return the exact root, if there is one, and the level of every step, top first.
 
-    Where only the leaves were measured, return every level, with infinite noise above the leaves.
+    If only the leaves were measured, return every level, with infinite noise above the leaves.
     """
     known = [(m.step.level, float(m.step.variance), m.noisy.values().astype(np.float64)) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
@@ -164,7 +176,10 @@ def _root_alone() -> tuple[Pairs, Positions]:
 
 
 def _children_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Positions]:
-    """Return all children of some nodes, and the offsets at which the children of each node begin."""
+    """Return all children of ``parents`` in tree order, and their offsets.
+
+    The children of node ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+    """
     level, pieces = parents.level + 1, list(plan.tree.expand(parents))
     children = [piece.children for piece in pieces]
     none, no_offset = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)

@@ -1,11 +1,13 @@
-"""Sum fitted nodes below each node of a level, with variances, level by level up the tree.
+"""Sum fitted nodes below each node of a level, and compute the variances of the sums, level by level up the tree.
 
-A sum depends on the estimate h of the node above it through a factor c, and has a residual variance r of its own. From
-factors c_i and residuals r_i of its children, a node gets
+Consider a sum of estimates of nodes below a node with the estimate h. The sum equals c h plus a part that is
+uncorrelated with h. Here c is the factor of the sum, and the variance r of that part is its residual. If the sums below
+the children i of the node have the factors c_i and the residuals r_i, the sum of all of them has
 
-    r = sum r_i + c_i^2 v_i - (sum c_i v_i)^2 / S,   c = sum c_i v_i / S
+    r = sum (r_i + c_i^2 v_i) - (sum c_i v_i)^2 / S,   c = sum c_i v_i / S,
 
-with v and S of :mod:`od_core.flows.estimation.least_squares`. The variance of the sum is r + c^2 V.
+with v and S of :mod:`od_core.flows.estimation.least_squares`. The variance of the sum is r + c^2 V, where V is the
+variance of h.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ _FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
 
 @dataclass(frozen=True, eq=False)
 class NodeSums:
-    """Sums of nodes below each of some nodes, one for every area of the side that is not summed over.
+    """Sums below each node of a list. A node has one sum for each of its areas on the side that is not summed over.
 
     Attributes:
-        offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas.
-        values: For each sum, its factor, residual and estimate; and, for the dropped nodes that it overlaps, the sum of
-            their upper bounds, the mean of their trips together, and the variance of that mean. Shape (6, sums).
+        offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas; shape (nodes +
+            1,).
+        values: One row for each of these values: factor, residual and estimate of the sum; then, for the dropped nodes
+            that the sum overlaps, the sum of their upper bounds, the estimate of their trips together, and the variance
+            of this estimate. Shape (6, sums).
     """
 
     offsets: Positions
@@ -37,14 +41,14 @@ class NodeSums:
 
     @classmethod
     def of_fitted(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return the estimate of each node, or only of those in the mask ``meant``."""
+        """Return sums that are the estimate of one node each; 0 for nodes that are not in the mask ``meant``."""
         return cls._single(level, meant, {_FACTOR: 1.0, _ESTIMATE: level.estimate})
 
     @classmethod
     def of_noisy(cls, level: FittedLevel, meant: NDArray[np.bool_] | None = None) -> NodeSums:
-        """Return the noisy value of each node, or only of those in the mask ``meant``.
+        """Return sums that are the noisy value of one node each; 0 for nodes that are not in the mask ``meant``.
 
-        It is drawn after the nodes above were chosen, so it is unbiased however they were chosen.
+        A noisy value is drawn after the nodes above have been selected, so it is unbiased, however they were selected.
         """
         return cls._single(level, meant, {_RESIDUAL: level.noise, _ESTIMATE: level.noisy})
 
@@ -57,27 +61,41 @@ class NodeSums:
 
     @classmethod
     def nothing(cls, areas: Positions) -> NodeSums:
-        """Return empty sums, for so many areas below each node."""
+        """Return sums that are all 0, one per area.
+
+        Args:
+            areas: Number of areas of each node; shape (nodes,).
+        """
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((6, offsets[-1])))
 
     @classmethod
     def joined(cls, pieces: Iterable[NodeSums]) -> NodeSums:
-        """Return the sums of consecutive nodes as one."""
+        """Return one object with the sums of all pieces, which belong to consecutive nodes."""
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((6, 0)), *(part.values for part in parts)], axis=1)
         return cls(np.concatenate([[0], np.cumsum(areas)]), values)
 
     def with_unseen(self, most: Reals, unseen: Reals, doubt: Reals) -> NodeSums:
-        """Add dropped nodes: for each node, their upper bound, the mean of their trips, and its variance."""
+        """Add values of dropped nodes to all sums of each node, in place, and return this object.
+
+        Args:
+            most: Upper bound of the trips of the dropped node; 0 if the node was not dropped. Shape (nodes,).
+            unseen, doubt: See :func:`dropped_trips`; shape (nodes,) each.
+        """
         areas = np.diff(self.offsets)
         for row, values in ((_MOST_UNSEEN, most), (_UNSEEN, unseen), (_DOUBT, doubt)):
             self.values[row] += np.repeat(values, areas)
         return self
 
     def with_divided(self, divided: Positions, theirs: NodeSums) -> NodeSums:
-        """Add the sums of what lies below the divided nodes."""
+        """Add the sums below divided nodes to the sums of these nodes, in place, and return this object.
+
+        Args:
+            divided: Positions of the divided nodes; shape (divided,).
+            theirs: The sums below them, with the same areas.
+        """
         steps = np.zeros(self.values.shape[1] + 1, dtype=np.int64)
         steps[self.offsets[divided]] += 1
         steps[self.offsets[divided + 1]] -= 1
@@ -85,11 +103,11 @@ class NodeSums:
         return self
 
     def carried(self, level: FittedLevel, area: Positions) -> NodeSums:
-        """Return sums over the children of each divided node of the level above.
+        """Return sums over the children of each divided node of the level above, one per area.
 
         Args:
-            level: Level of these nodes.
-            area: Number of the first area of each node's sums.
+            level: The level of the children, which this object has sums for.
+            area: Number of the first area that each child has a sum for; shape (children,).
         """
         first, last = level.offsets[:-1], level.offsets[1:] - 1
         begin, end = area[first], area[last] + np.diff(self.offsets)[last]
@@ -99,28 +117,35 @@ class NodeSums:
         return above
 
     def variance(self, of_nodes: Reals) -> Reals:
-        """Return the variance of each sum below nodes whose estimates have these variances."""
+        """Return the variance of each sum; shape (sums,).
+
+        Args:
+            of_nodes: Variance of the estimates of the nodes that the sums are below; shape (nodes,).
+        """
         spread: Reals = self.values[_RESIDUAL] + self.values[_FACTOR] ** 2 * np.repeat(of_nodes, np.diff(self.offsets))
         return spread
 
     @property
     def estimate(self) -> Reals:
-        """Sum of the measured nodes."""
+        """Estimate of each sum, without the trips of dropped nodes; shape (sums,)."""
         total: Reals = self.values[_ESTIMATE]
         return total
 
     @property
     def unseen(self) -> tuple[Reals, Reals, Reals]:
-        """Dropped nodes that each sum overlaps: sum of their upper bounds, mean of their trips, and its variance."""
+        """For the dropped nodes that each sum overlaps: sum of upper bounds, estimate of their trips, and its variance.
+
+        The shape of each array is (sums,).
+        """
         return self.values[_MOST_UNSEEN], self.values[_UNSEEN], self.values[_DOUBT]
 
 
 @kernel
 def _carry(offsets, below, siblings, cells, start, values, own, above):  # type: ignore[no-untyped-def]  # compiled
-    """Sum the children of every node, area by area.
+    """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
 
-    The sums of child ``i`` are ``cells[i]:cells[i + 1]``. The first of them is number ``start[i]`` among the sums of
-    its parent ``p``, which are ``own[p]:own[p + 1]``.
+    The sums of child ``i`` are the columns ``cells[i]:cells[i + 1]`` of ``values``. Those of parent ``p`` are the
+    columns ``own[p]:own[p + 1]`` of ``above``. The first sum of child ``i`` is added to number ``start[i]`` of these.
     """
     for parent in range(len(siblings)):
         for child in range(offsets[parent], offsets[parent + 1]):
@@ -138,21 +163,24 @@ def _carry(offsets, below, siblings, cells, start, values, own, above):  # type:
 
 
 def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
-    """Return what each node adds to the mean of the trips of dropped nodes, and to its variance; shape (nodes,) each.
+    """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
 
-    A node is dropped because its noisy value x is small: at most a threshold of its siblings. So the noisy values of
-    dropped nodes are too small on average, and their sum must not be taken for their trips. With noise N of variance
-    s2, normal, and a threshold m,
+    The shape of both arrays is (nodes,). The sum of the contributions over many nodes, divided or not, estimates the
+    trips of the dropped nodes among them. For many nodes, it is far below the sum of their upper bounds.
 
-        E[N 1(x <= m)] = -s2 p(m),   p the density of x
+    A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. So the
+    noisy values of dropped nodes are too small on average, and their sum is not an estimate of their trips. If the
+    noise N is normal with the variance s2, and p is the density of x, Stein's identity states that
 
-    (Stein's identity). So x 1(x <= m) + s2 p(m) is, on average, the node's trips if it is dropped and 0 if it is kept,
-    whatever these trips are. The values themselves give the density at the threshold: with W(h) the mean of
-    1(m - h < x <= m + h) / 2h, it is (4 W(h) - W(2h)) / 3. This combination cancels the error from the curvature of p,
-    a multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the identity needs for noise in
-    whole numbers. For many nodes, the estimate is far below the sum of their upper bounds.
+        E[N 1(x <= m)] = -s2 p(m).
 
-    The root has no siblings; if it is dropped, it adds its noisy value and the variance of that.
+    So the expectation of x 1(x <= m) + s2 p(m) is that of the node's trips if it is dropped, and of 0 if it is not,
+    whatever these trips are. The noisy values give an estimate of p(m). If W(h) is the mean of
+    1(m - h < x <= m + h) / 2h, the estimate is (4 W(h) - W(2h)) / 3. This combination cancels the error from the
+    curvature of p, which is a multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the
+    identity needs for noise in whole numbers.
+
+    The root has no siblings. If it is dropped, it contributes its noisy value and the variance of that value.
 
     References:
         C. M. Stein, "Estimation of the Mean of a Multivariate Normal Distribution", The Annals of Statistics 9 (1981).
@@ -168,9 +196,10 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 
 @kernel
 def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
-    """Add the weight of each value in the density at the largest value among its siblings that was dropped.
+    """Add to ``weight`` the weight of each node's noisy value in the estimate of the density at its threshold.
 
-    If no sibling was dropped, the threshold is one below the least value.
+    The threshold of siblings is the largest noisy value of those that were dropped. If none was dropped, it is the
+    smallest noisy value minus 1.
     """
     for parent in range(len(offsets) - 1):
         threshold, least = -np.inf, np.inf

@@ -1,21 +1,23 @@
-"""Refine a release: least squares over all measured levels, then integers down the tree.
+"""Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
 
-The refinement depends on public values alone and costs no privacy. On the way up, every inner node is combined with the
-levels below it: with x its own noisy value of variance s2, and (s, sv) the sums of its measured children's values and
-variances,
+The refinement depends on public values alone and costs no privacy. The way up computes, for each node, the best
+estimate z from the node and the levels below it, and the variance v of z. Let x be the noisy value of the node and s2
+the variance of its noise. A node without measured children has z = x and v = s2. For any other node, let s and sv be
+the sums of z and v over its measured children. Then
 
     z = x + w (s - x),   w = s2 / (s2 + sv),   v = 1 / (1/s2 + 1/sv)
 
-([hay2010boosting], for trees of any shape). On the way down, the children of a node with c trips become
-``IntOpt(round(z + (c - sum z) v / sum v), c)``.
+([hay2010boosting], for trees of any shape). The way down computes integers. The children of a node with c trips have
+the refined trips ``IntOpt(round(z + (c - sum z) v / sum v), c)``, where the sums are over these children.
 
-The difference of z from the integer x is stored in fixed point. All operations on it are on integers, rounded down. The
-variances and weights come from single operations of IEEE 754, which round alike on every machine, with sums in tree
-order and the dropped nodes last. So the result is the same everywhere, for any number of threads and any size of
-pieces.
+The difference z - x is stored in fixed point. All operations on it are on integers, rounded down. The variances and
+weights come from single operations of IEEE 754, which give the same result on every machine. Variances are summed in
+tree order, with those of dropped nodes last. So the refinement is the same on every machine, for any number of threads
+and any size of pieces.
 
-A node that the top-down pass dropped has no measured leaf below it. It stays at 0, but its noisy value contributes to
-its parent. Every node that was kept has measured leaves, so no trips are lost on the way down.
+A node that the top-down pass dropped has no measured leaf below it. Its refined estimate is 0, but its noisy value
+contributes to the estimate of its parent. Every other node, called a kept node, has measured leaves below it, so no
+trips are lost on the way down.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _WEIGHT_BITS = 20
 
 _MOST_FRACTION_BITS = 16
 _SCALE_BITS = 24
-"""Differences of z from x are multiples of 2^-16, or of 2^-24 of the largest standard deviation if that is more."""
+"""Resolution of z - x: a multiple of 2^-16 or, if that is larger, of about 2^-24 of the largest standard deviation."""
 
 _WEIGHT_MASK = (1 << _WEIGHT_BITS) - 1
 _MOST_WEIGHT = 1 << (62 - _WEIGHT_BITS)
@@ -54,12 +56,12 @@ _LIMIT = 1 << 61
 
 @dataclass(frozen=True, eq=False)
 class ChildSums:
-    """Sums over the measured children of some nodes; shape (nodes,) each.
+    """Sums over the measured children of each node of a level; shape (nodes,) each.
 
     Attributes:
-        noisy: Sum of their noisy values.
-        difference: Sum of z - x over them, in fixed point.
-        variance: Sum of their variances, sv.
+        noisy: Sum of the children's noisy values x.
+        difference: Sum of the children's z - x, in fixed point.
+        variance: Sum of the children's variances v; sv in the module docstring.
     """
 
     noisy: _Values
@@ -69,14 +71,15 @@ class ChildSums:
 
 @dataclass(frozen=True, eq=False)
 class RisenLevel:
-    """The kept nodes of a measured level that has measurements below it; shape (nodes,) each, except ``runs``.
+    """The kept nodes (not dropped by the top-down pass) of a measured level above the leaves, with their z and v.
 
     Attributes:
-        nodes: The nodes.
-        runs: The nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; None if the level is the root.
-        noisy: Their noisy values, x.
-        difference: z - x, in fixed point.
-        variance: v.
+        nodes: The kept nodes.
+        runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
+            the root.
+        noisy: Noisy value x of each node; shape (nodes,).
+        difference: z - x of each node, in fixed point; shape (nodes,).
+        variance: Variance v of each node's z; shape (nodes,).
     """
 
     nodes: Pairs
@@ -87,23 +90,22 @@ class RisenLevel:
 
     @property
     def largest_variance(self) -> float:
-        """Largest variance of its nodes; 0 if there are none."""
+        """Largest variance v of the nodes; 0 if there are no nodes."""
         return float(self.variance.max(initial=0))
 
 
 def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> list[Nodes]:
-    """Return integers at every measured level from all measurements; children sum to parents, nodes of 0 are left out.
+    """Return the refined nodes of the root and of every measured level, top first, from all measurements.
+
+    Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
 
     Args:
         plan: The plan of the release.
-        root: The root with its exact trips, where n is an invariant; otherwise None.
-        measured: The measurements of all steps, top first.
-
-    Returns:
-        The root and the nodes of every measured level, top first, the leaves last.
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        measured: The measurements of all steps, top level first.
 
     Raises:
-        OdError: If the measured values are too large, or not as many as there are cells.
+        OdError: If the noisy values are too large, or if their number differs from the number of cells.
     """
     *inner, leaf = measured
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
@@ -120,14 +122,15 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
 
 
 def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[RisenLevel]) -> tuple[list[Nodes], _Values]:
-    """Compute the way down from the root, over whole levels.
+    """Compute the way down from the root over whole levels, and return the refined nodes.
 
     Args:
         plan, root: See :func:`refine`.
-        levels: The kept nodes of consecutive levels; the first level is the root or is below it.
+        levels: The kept nodes of consecutive levels; the first is the root or the first measured level below it.
 
     Returns:
-        The root and the nodes of each level, and the trips of all kept nodes of the last level, including those of 0.
+        The refined nodes of the root and of each level, without nodes of 0 trips; and the trips of all kept nodes of
+        the last level, including those of 0.
     """
     trips = np.empty(0, dtype=np.int64) if root is None else root.trips
     refined = [] if root is None else [with_trips(root, trips)]
@@ -140,7 +143,10 @@ def refined_levels(plan: ReleasePlan, root: Nodes | None, levels: Sequence[Risen
 
 
 def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
-    """Return the sums of the leaves below each node: z of a leaf is its noisy value, with the variance of its noise."""
+    """Return the sums over the measured leaves below each node of the level above.
+
+    For a leaf, z is the noisy value, and v is the variance of the noise.
+    """
     none = np.empty(0, dtype=np.int32)
     noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(_nodes_above(leaf)) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
@@ -150,19 +156,20 @@ def leaf_sums(plan: ReleasePlan, leaf: Measurement) -> ChildSums:
 def rise(
     plan: ReleasePlan, measured: Sequence[Measurement], kept: Pairs, sums: ChildSums
 ) -> tuple[list[RisenLevel], ChildSums]:
-    """Compute the way up, which combines every inner node with the levels below it.
+    """Compute the way up through consecutive levels above the leaves.
 
     Args:
         plan: The plan of the release.
-        measured: The measurements of consecutive levels, top first.
+        measured: The measurements of these levels, top level first.
         kept: The kept nodes of the last of these levels.
-        sums: Sums over their measured children.
+        sums: Sums over the measured children of ``kept``.
 
     Returns:
-        The kept nodes of each level, top first, and the sums of the first level for the nodes above it.
+        The kept nodes of each level with their z and v, top level first; and the sums over the nodes of the first level
+        for each node of the level above it.
 
     Raises:
-        OdError: As :func:`refine`.
+        OdError: As in :func:`refine`.
     """
     levels: list[RisenLevel] = []
     for measurement in reversed(measured):
@@ -174,20 +181,20 @@ def rise(
 
 
 def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
-    """Return the kept nodes of a level, and the sums of the level for the level above it.
+    """Return the kept nodes of a level with their z and v, and sums over the level for each node above it.
 
     Args:
         plan: The plan of the release.
         measurement: Measurement of the level.
         nodes: Kept nodes of the level.
-        sums: Sums over their measured children.
+        sums: Sums over the measured children of ``nodes``.
     """
     own_variance = float(measurement.step.variance)
     if measurement.parents is None:
-        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no value if the root was estimated as 0
+        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
         total = fan_out = np.empty(0, dtype=np.int64)
     else:
-        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # same areas, even if not that level
+        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # valid for an unmeasured level
         runs = plan.tree.child_runs(measurement.parents, at)
         if runs[-1] != len(nodes):
             raise _disorder()
@@ -210,13 +217,20 @@ def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: Chil
 def _read(
     plan: ReleasePlan, measurement: Measurement, divided: Numbers, runs: _Values
 ) -> tuple[_Values, _Values, _Values]:
-    """Return the sum of every parent's noisy children, the noisy values of the kept ones, and the numbers of children.
+    """Read the noisy values of a level.
 
     Args:
         plan: The plan of the release.
         measurement: Measurement of the children.
-        divided: Area numbers of the kept children, on the side that is divided.
-        runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``.
+        divided: Area numbers of the kept children on the divided side; shape (kept children,).
+        runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
+
+    Returns:
+        Sum of the noisy values of all children of each parent, shape (parents,); noisy values of the kept children,
+        shape (kept children,); and number of children of each parent, shape (parents,).
+
+    Raises:
+        OdError: If the noisy values are too large.
     """
 
     def read(piece: tuple[Expansion, _Values]) -> tuple[_Values, _Values, _Values, bool]:
@@ -236,19 +250,19 @@ def _read(
 
 
 def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_variance: float) -> _Values:
-    """Return the refined trips of the kept nodes of a level, below parents with the given trips.
+    """Return the refined trips of the kept nodes of a level, from the refined trips of their parents.
 
     Args:
         plan: The plan of the release.
-        level: The nodes.
-        totals: Trips of their parents, in tree order; not used at the root.
-        largest_variance: Largest variance of all nodes of that level of the tree, the unit of their weights.
+        level: The kept nodes, all or in part.
+        totals: Refined trips of the parents, in tree order; shape (parents,). Not used at the root.
+        largest_variance: Largest variance v of all kept nodes of the level. Weights are fractions of it.
 
     Returns:
         Whole numbers of at least 0; shape (nodes,).
 
     Raises:
-        OdError: As :func:`refine`.
+        OdError: As in :func:`refine`.
     """
     bits = _fraction_bits(plan)
     half = (1 << bits) >> 1
@@ -265,16 +279,16 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
 
 
 def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals: _Values) -> Iterator[Nodes]:
-    """Return the leaves, piece by piece.
+    """Return an iterator of the refined leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
-    All leaves have the same variance, so each takes an equal part of the difference between its parent's trips and the
-    sum of its siblings.
+    All leaves have the same variance. So an equal part of the difference between the parent's trips and the sum of its
+    noisy leaves is added to each leaf before the projection.
 
     Args:
         plan: The plan of the release.
         leaf: The measurement of the leaves.
-        sums: Sum of the noisy leaves below each parent.
-        totals: Trips of these parents.
+        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
+        totals: Refined trips of these parents; shape (parents,).
     """
 
     def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
@@ -288,7 +302,11 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
 
 
 def _nodes_above(measurement: Measurement) -> Pairs:
-    """Return the nodes below which a level other than the root was measured."""
+    """Return the parents of a measurement.
+
+    Raises:
+        OdError: If the measurement has no parents.
+    """
     if measurement.parents is None:
         raise _disorder()
     return measurement.parents
@@ -303,7 +321,11 @@ def _disorder() -> OdError:
 
 
 def _refuse_large(values: _Values, limit: int) -> None:
-    """Raise OdError if a value is not within plus and minus the limit, which 64-bit sums need."""
+    """Refuse values for which sums may not fit 64 bits.
+
+    Raises:
+        OdError: If the magnitude of a value is ``limit`` or larger.
+    """
     if len(values) and (values.max() >= limit or values.min() <= -limit):
         raise _overflow()
 
@@ -318,25 +340,36 @@ def _overflow() -> OdError:
 
 
 def _as_root(only: Pairs) -> Pairs:
-    """Return the root, from a level that has one node: nothing above it is divided, so its areas have number 0."""
+    """Return the root as a pair of areas, given the nodes of a level that has one node.
+
+    Nothing above that level is divided, so the areas of the node and of the root have the same number, 0.
+    """
     return Pairs(0, only.origin, only.destination)
 
 
 def with_trips(nodes: Pairs, trips: _Values) -> Nodes:
-    """Return the nodes that have trips."""
+    """Return ``nodes`` with their trips, without the nodes of 0 trips.
+
+    Args:
+        nodes: Nodes of one level.
+        trips: Trips of each node; shape (nodes,).
+    """
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 
 
 def _fraction_bits(plan: ReleasePlan) -> int:
-    """Return the number of fractional bits of the differences of z from x."""
+    """Return the number of fractional bits with which z - x is stored."""
     widest = math.ceil(max(step.variance for step in plan.steps))
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
 
 
 @kernel
 def _read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Write the sum of every parent's children and the values of the kept ones; return False if a sum may overflow."""
+    """Write the sum of each parent's noisy children into ``sums`` and the kept children's noisy values into ``kept``.
+
+    Return False if a sum may overflow.
+    """
     small = True
     for parent in range(len(sums)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -353,7 +386,10 @@ def _read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # 
 
 @kernel
 def _shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
-    """Add to each child of a parent an equal part of their deficit, rounded to the nearest whole number."""
+    """Write the noisy value of each child plus an equal part of its parent's ``lacking`` into ``shifted``.
+
+    The part is rounded to the nearest whole number.
+    """
     for parent in range(len(lacking)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
         size = offsets[parent + 1] - offsets[parent]
@@ -364,9 +400,11 @@ def _shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyp
 
 @kernel
 def _share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
-    """Write round(z + over * v / sum v) for the children of every parent, in fixed point but for x.
+    """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
 
-    Return False if the weights of a parent's children sum to ``_MOST_WEIGHT`` or more.
+    ``over`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half`` is 1/2. ``variance`` has
+    whole weights in proportion to v. Return False if the weights of a parent's children sum to ``_MOST_WEIGHT`` or
+    more.
     """
     for parent in range(len(over)):
         whole = np.int64(0)

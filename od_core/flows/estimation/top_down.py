@@ -1,8 +1,8 @@
 """Measure and estimate the flow tree from the top down [boninsegna2025inftda, Algorithm 1].
 
-``measure`` is the last function that sees confidential counts; ``estimate`` sees noisy values alone; ``run_level`` does
-both in turn. All work in pieces that hold all children of their parents, on all threads, and hold only the pieces in
-progress in memory.
+``measure`` reads confidential counts and returns noisy values. ``estimate`` reads noisy values only. ``run_level``
+measures and estimates a level. All three process a level in pieces on all threads, and only the pieces in progress are
+in memory. The children of a node are always in the same piece.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from od_core.parallel import in_order
 from od_core.records.trip_counts import TripCounts
 
 _ROOT = np.zeros(1, dtype=np.int32)
-"""Number of the one area of level 0, on either side."""
+"""Area number of the root, as an array of shape (1,), for the origin and for the destination."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """The noisy counts of one level: public by the guarantee, never drawn again.
+    """The noisy counts of one level. They are public, and are never drawn again.
 
     Attributes:
         step: The step that was planned and charged.
-        parents: The nodes above that were kept. The measured cells are all their public children, in tree order. None
-            for a measured root. Where levels in between are not measured, each child has one descendant. Nodes of the
-            step's own level are themselves the cells: pairs whose count reached a threshold.
+        parents: The nodes of the level above that were not dropped; None if the root was measured. The measured cells
+            are all public children of these nodes, in tree order. If levels between the parents and the step's level
+            are not measured, each child has exactly one descendant at the step's level, with the same area numbers. If
+            the parents are nodes of the step's own level, they are the measured cells themselves: the pairs whose noisy
+            counts reached a threshold.
         noisy: True count plus noise of each cell; shape (cells,).
     """
 
@@ -43,7 +45,7 @@ class Measurement:
     noisy: NoisyVector
 
     def cells(self, plan: ReleasePlan) -> int:
-        """Return the number of measured cells that follows from the plan and the parents."""
+        """Return the number of measured cells, computed from the flow tree and the parents."""
         if self.parents is None:
             return 1
         return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.expand(self.parents)))
@@ -53,7 +55,7 @@ class Measurement:
         return self.parents is None or self.parents.level == self.step.level
 
     def pieces(self, plan: ReleasePlan) -> Iterator[tuple[Pairs, NDArray[np.int64]]]:
-        """Yield the measured cells and their noisy values, in tree order, piece by piece."""
+        """Yield consecutive pieces of the level in tree order: the measured cells and their noisy values."""
         if self._stands_alone:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
@@ -63,10 +65,12 @@ class Measurement:
             yield Pairs(self.step.level, children.origin, children.destination), noisy
 
     def expanded(self, plan: ReleasePlan) -> Iterator[tuple[Expansion, NDArray[np.int64]]]:
-        """Return the children of the parents with their noisy values, piece by piece; nothing if the root was measured.
+        """Return an iterator of consecutive pieces: the expansion of some parents and their children's noisy values.
+
+        There are no pieces if the root was measured.
 
         Raises:
-            OdError: If there is not one value for each child.
+            OdError: If the number of noisy values differs from the number of children.
         """
         if self.parents is None:
             return iter(())
@@ -83,12 +87,15 @@ class Measurement:
 
 
 def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
-    """Return the root with the exact n if n is an invariant; None if the root, or nothing but leaves, is measured."""
+    """Return the root with the exact total if the total is an invariant, and otherwise None."""
     return root_of(plan, total) if plan.publishes_total else None
 
 
 def above_the_leaves(plan: ReleasePlan) -> Nodes:
-    """Return all public nodes above the leaves with 0 trips, for a plan that measures every leaf and nothing else."""
+    """Return all public nodes of the level above the leaves, each with 0 trips.
+
+    They are the parents of the measured leaves in a plan that measures every leaf and nothing else.
+    """
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
@@ -103,23 +110,24 @@ def run_levels(
     *,
     shared: bool = False,
 ) -> tuple[list[Measurement], Nodes | None]:
-    """Measure consecutive levels below some nodes, each once, and estimate each below the one above.
+    """Measure consecutive levels of the flow tree, each once, and estimate each level from the level above it.
 
     Args:
         plan: The plan of the release.
-        steps: Steps of the levels, top first.
-        parents: The released nodes above the first level; None if the root is the first.
+        steps: Steps of the levels, top level first.
+        parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
         trips: The true trips below these nodes.
         noise: Source of the noise.
         measurements: Store of the measurements.
-        shared: Whether another process may store its draw of a level first. If so, only stored values are used.
+        shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
+            computed from the stored values, not from the values drawn here.
 
     Returns:
-        The measurements, and the estimate of the last level. The estimate is None if the leaves are estimated by
-        refinement alone.
+        The measurements, top level first, and the estimate of the last level. The estimate is None if the last level is
+        the leaves and the mechanism refines, because then only the refinement estimates the leaves.
 
     Raises:
-        OdError: As :func:`run_level`.
+        OdError: As in :func:`run_level`.
     """
     measured, nodes = [], parents
     for step in steps:
@@ -143,13 +151,22 @@ def run_level(
     noise: NoiseSource,
     measurements: Measurements,
 ) -> tuple[NoisyVector, Nodes]:
-    """Measure a level once, and estimate it below the released nodes of the level above.
+    """Measure a level once, and return its noisy values and its estimate.
 
-    A newly drawn piece is estimated at once, while it is in the cache. A stored measurement is read from its file. Both
-    give the same estimate, which is returned only once the measurement is stored.
+    If the level is not measured yet, each piece is drawn and immediately estimated, while it is in the cache.
+    Otherwise, the stored noisy values are read and estimated. Both ways give the same estimate. The function returns
+    only after the noisy values have been stored.
+
+    Args:
+        plan: The plan of the release.
+        step: Step of the level.
+        parents: The estimated nodes of the level above; None if the level is the root.
+        trips: The true trips below these nodes.
+        noise: Source of the noise.
+        measurements: Store of the measurements.
 
     Raises:
-        OdError: As :func:`measure`, :func:`estimate` and the measurements.
+        OdError: As in :func:`measure`, :func:`estimate` and :meth:`od_core.ledger.measurements.Measurements.once`.
     """
     estimates: list[Nodes | None] = []
 
@@ -179,13 +196,16 @@ def run_level(
 def measure(
     plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[NDArray[np.int64]]:
-    """Return the true counts of all children of the released nodes, plus noise: confidential in, public out.
+    """Return the true counts of all children of ``parents``, plus noise.
+
+    The true trips are confidential. The result is public.
 
     Returns:
-        Noisy counts of the level in tree order, in consecutive pieces: the vector query that the step is charged for.
+        An iterator of the level's noisy counts in tree order, in consecutive pieces. Together, they are the one vector
+        query that the step is charged for.
 
     Raises:
-        OdError: If the noise source breaks its contract, or its values are too large.
+        OdError: If the noise source returns invalid or too large values.
     """
     if parents is None:
         return iter([_drawn(noise, step, 0, 1) + trips.total])
@@ -193,20 +213,21 @@ def measure(
 
 
 def estimate(plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
-    """Return the whole estimate of a level, from its pieces; see :func:`estimate_pieces`."""
+    """Return the estimate of a whole level; see :func:`estimate_pieces`."""
     return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
 
 
 def estimate_pieces(
     plan: ReleasePlan, step: GaussianStep, parents: Nodes | None, noisy: NoisyVector
 ) -> Iterator[Nodes]:
-    """Return integers of at least 0 that sum to the level above; nodes of 0 are dropped with their branch.
+    """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
 
-    With ``all_leaves``, they are the measured values, which may be negative. If the plan keeps all nodes, nodes of 0
-    stay. The estimate depends on public values alone and is the same at every call.
+    The estimates are integers of at least 0, and the children of each node sum to its trips. If the mechanism measures
+    only the leaves, they are the noisy values, which may be negative. Nodes that are estimated as 0 are left out,
+    unless the plan keeps all nodes. The estimate depends on public values alone and is the same at every call.
 
     Raises:
-        OdError: If the noisy values are not those of the parents' children.
+        OdError: If the number of noisy values differs from the number of the parents' children.
     """
     if parents is None:
         root = root_of(plan, max(0, int(noisy.values()[0])))
@@ -218,7 +239,7 @@ def estimate_pieces(
 def _measured(
     plan: ReleasePlan, step: GaussianStep, trips: TripCounts, noise: NoiseSource, expansion: Expansion
 ) -> NDArray[np.int64]:
-    """Return one piece of a level, measured: confidential in, public out."""
+    """Return the noisy counts of one piece of a level; shape (children,). The true trips are confidential."""
     if isinstance(noise, NodeNoiseSource):
         drawn = noise.draw_nodes(step.variance, step.level, plan.tree.first_rank(expansion.children))
         noisy = checked_noise(noise, drawn, len(expansion))
@@ -232,42 +253,45 @@ def _measured(
 def _estimated(
     plan: ReleasePlan, step: GaussianStep, parents: Nodes, expansion: Expansion, noisy: NDArray[np.int64]
 ) -> Nodes:
-    """Return one piece of a level, estimated: public in, public out."""
+    """Return the estimated nodes of one piece of a level, from public values alone."""
     totals = parents.trips[expansion.parents]
     projected = plan.mechanism.project(noisy, totals, expansion.offsets)
     return at_step(step, expansion.with_trips(projected, keep_all=plan.keeps_all))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:
-    """Return the root, or no node if its total is 0 and the plan drops nodes of 0; nothing below is then measured."""
+    """Return the root with the given total, as nodes of level 0.
+
+    There is no node if the total is 0 and the plan drops nodes of 0. In that case, nothing below is measured.
+    """
     area = np.zeros(1 if total > 0 or plan.keeps_all else 0, dtype=np.int32)
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
 def at_step(step: GaussianStep, nodes: Nodes) -> Nodes:
-    """Return estimated nodes at the level of their step, if each node of the levels in between has one child.
+    """Return the same nodes with the level of the step as their level.
 
-    Such a child has its parent's area numbers and trips, and both are in tree order.
+    This is valid because each node of an unmeasured level has one child, with the same area numbers and trips.
     """
     return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
 def _drawn(noise: NoiseSource, step: GaussianStep, first: int, size: int) -> NDArray[np.int64]:
-    """Return noise for one piece of a level, checked."""
+    """Draw and check the noise of one piece of a level, and return it; shape (size,)."""
     return checked_noise(noise, noise.draw(step.variance, step.level, first, size), size)
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[NDArray[np.int64]]:
-    """Return the pairs of zones whose noisy count reaches the threshold: confidential in, public out.
+    """Measure all pairs of zones with trips, and yield those whose noisy count reaches the threshold.
 
-    Only pairs with trips are measured (``docs/explanation/noise.md``). The result is in tree order and holds nothing
-    below the threshold, so it reveals neither a dropped pair nor the order of the input.
+    The true trips are confidential. The result is public: it is in tree order and has no pair below the threshold, so
+    it reveals neither a dropped pair nor the order of the input (``docs/explanation/noise.md``).
 
     Yields:
-        The ranks of the pairs, then their noisy counts.
+        Two arrays: the ranks of the released pairs, then their noisy counts; shape (released pairs,) each.
 
     Raises:
-        OdError: If the noise source draws no Laplace noise or breaks its contract.
+        OdError: If the noise source draws no Laplace noise or returns invalid values.
     """
     counts = np.diff(trips.before)
     noisy = checked_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
@@ -278,7 +302,13 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 
 
 def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
-    """Return the released table and its measurement, from the values of :func:`measure_present`."""
+    """Return the released leaves and their measurement.
+
+    Args:
+        plan: The plan of the release.
+        step: Its only step.
+        kept: The stored values of :func:`measure_present`: ranks and then noisy counts, as one vector.
+    """
     ranks, noisy = kept.pieces([len(kept) // 2] * 2)
     pairs = plan.tree.pairs_at(ranks)
     measurement = Measurement(step, pairs, NoisyVector.in_memory([noisy]))

@@ -1,4 +1,4 @@
-"""Collect the mechanisms by name."""
+"""Provide the mechanisms of flows and ``MECHANISMS``, a registry of them by name."""
 
 from __future__ import annotations
 

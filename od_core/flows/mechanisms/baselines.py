@@ -14,10 +14,10 @@ from od_core.flows.projection.euclidean import project_children_euclidean
 
 @dataclass(frozen=True)
 class TDAL2(PaperMechanism):
-    """A top-down pass that minimises the sum of squares, then makes whole numbers by controlled rounding.
+    """A top-down pass that minimises the sum of squares and then rounds to whole numbers with the same sums.
 
-    The TopDown algorithm of the US census differs in two ways. It weights by inverse variance, which cancels where all
-    children of a node have equal noise, and it rounds by a second optimisation.
+    The TopDown algorithm of the US census differs in two ways. It weights squares by inverse variance, which makes no
+    difference if all children of a node have equal noise. It rounds by a second optimisation.
     """
 
     name: ClassVar[str] = "tda_l2"
@@ -25,35 +25,37 @@ class TDAL2(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Project every parent's children onto the simplex, then round."""
+        """Return the integers nearest to each parent's noisy children in Euclidean distance that sum to its total."""
         return project_children_euclidean(noisy, totals, offsets)
 
 
 @dataclass(frozen=True)
 class TDALinf(PaperMechanism):
-    """A top-down pass with InfTDA's objective, at whichever optimum a mixed-integer solver (HiGHS) finds.
+    """A top-down pass that minimises the same distance as InfTDA, with a mixed-integer solver (HiGHS).
 
-    It shows what IntOpt's choice among the optima gains, in accuracy and in speed.
+    Several integer tables can be optimal. IntOpt defines which of them it returns; the solver returns any. A comparison
+    with InfTDA shows what IntOpt gains in accuracy and in speed.
     """
 
     name: ClassVar[str] = "tda_linf"
-    most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms a node
+    most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms per node
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Solve one mixed-integer problem for every parent."""
-        from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # SciPy takes half a second
+        """Return an optimal solution of one mixed-integer problem per parent."""
+        from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)
 
 
 @dataclass(frozen=True)
 class VanillaGauss(PaperMechanism):
-    """Discrete Gaussian noise on every public pair of zones, released as measured: unbiased, and negative in places.
+    """Discrete Gaussian noise on every public pair of zones, released as measured.
 
-    The leaves take the whole budget. Nothing is projected, so the table does not sum to n. At a level above, the noise
-    of all leaf pairs below a node adds up [boninsegna2025inftda, Proposition 1].
+    The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
+    the table does not sum to the true number of trips. At a level above the leaves, the noise of all leaf pairs below a
+    node adds up [boninsegna2025inftda, Proposition 1].
     """
 
     name: ClassVar[str] = "vanilla_gauss"
@@ -63,17 +65,17 @@ class VanillaGauss(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the measured counts unchanged."""
+        """Return the noisy counts unchanged."""
         return noisy
 
 
 @dataclass(frozen=True)
 class StabilityHistogram(PaperMechanism):
-    """Discrete Laplace noise on the pairs of zones with trips, and a threshold that hides the rare pairs.
+    """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
 
-    This is the stability histogram of [bun2019simultaneous], stated as [boninsegna2025inftda, Theorem 8]. It never
-    releases a pair without a true trip. Its guarantee is (epsilon, delta) and has no rho: delta bounds the probability
-    that a pair used by one privacy unit alone is released (``docs/explanation/noise.md``).
+    This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases
+    a pair without a true trip. Its guarantee is (epsilon, delta) and has no rho. Delta bounds the probability that a
+    pair with trips of only one privacy unit is released (``docs/explanation/noise.md``).
     """
 
     name: ClassVar[str] = "stability_histogram"
@@ -82,5 +84,5 @@ class StabilityHistogram(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the counts that reached the threshold, as measured."""
+        """Return the noisy counts unchanged; counts below the threshold have been dropped before."""
         return noisy

@@ -17,11 +17,12 @@ from od_core.registry import refuse_unknown
 
 @dataclass(frozen=True)
 class InfTDA(PaperMechanism):
-    """InfTDA, with the order in which IntOpt takes the excess as its one option.
+    """InfTDA: a top-down pass that projects the children of each node with IntOpt.
 
     Attributes:
-        order: ``ascending`` (fewer false positives, as in [boninsegna2025inftda]) or ``descending`` (fewer false
-            negatives).
+        order: the order in which IntOpt lowers counts that sum to more than their parent: ``ascending`` lowers the
+            smallest first (fewer false positives, as in [boninsegna2025inftda]), ``descending`` lowers the largest
+            first (fewer false negatives).
     """
 
     order: Order = "ascending"
@@ -39,12 +40,14 @@ class InfTDA(PaperMechanism):
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Apply IntOpt to every parent."""
+        """Return the children's counts after IntOpt has been applied to the children of each parent."""
         return project_children(noisy, totals, offsets, self.order)
 
 
 KEEP_ALL_CAP = 5_000_000
-"""Public leaf pairs up to which every node is measured. A level is one query, so this does not change the charge."""
+"""Default of ``keep_all_cap``: largest number of public leaf pairs for which every public node is measured.
+
+The value does not affect the charge, since a level is one query however many of its nodes are measured."""
 
 Leaves = Literal["chebyshev", "empirical_bayes"]
 LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
@@ -54,19 +57,21 @@ _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
 @dataclass(frozen=True)
 class InfTDARefined(InfTDA):
-    """InfTDA, then least squares over all measured levels: less error at the same epsilon and delta.
+    """InfTDA, followed by least squares over all measured levels.
 
-    See ``od_core.flows.estimation.refinement`` and ``docs/explanation/estimator.md``.
+    It has less error than InfTDA at the same epsilon and delta. See ``od_core.flows.estimation.refinement`` and
+    ``docs/explanation/estimator.md``.
 
     Attributes:
         order: See :class:`od_core.flows.mechanisms.inftda.InfTDA`.
-        keep_all_cap: Up to this many public leaf pairs, no node is dropped before all levels are measured. Above it,
-            and if it is 0, nodes that the top-down pass estimates as 0 are dropped with their branch.
-        leaves: How the trips of the last level are shared out. ``chebyshev`` applies IntOpt, as on every other level.
-            ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, and gains
-            nothing where the cells tell nothing about each other.
-        u: For ``empirical_bayes`` alone: the least number of trips that a small leaf is given, in standard deviations
-            of its noise; 1/10 to 100. A larger u makes fewer false discoveries and more false negatives.
+        keep_all_cap: Largest number of public leaf pairs for which no node is dropped before all levels are measured.
+            If the flow tree has more leaf pairs, each node that the top-down pass estimates as 0 is dropped with all
+            nodes below it. The value 0 means that such nodes are always dropped.
+        leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
+            level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
+            not on data in which the count of one cell says nothing about the others.
+        u: Used by ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
+            deviations of its noise; 1/10 to 100. A larger u causes fewer false discoveries and more false negatives.
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
@@ -80,7 +85,7 @@ class InfTDARefined(InfTDA):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # options are written down as text
+        if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise OdError(
@@ -94,7 +99,7 @@ class InfTDARefined(InfTDA):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text; the options of the leaves only where they are not the default."""
+        """Options as public text. ``leaves`` and ``u`` are included only for ``empirical_bayes``."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
 
@@ -105,10 +110,10 @@ class InfTDARefined(InfTDA):
 
 
 def _dial(u: object) -> Fraction:
-    """Return a whole number, fraction, decimal or text as a fraction.
+    """Return the option u, given as a whole number, fraction, decimal or text, as a ``Fraction``.
 
     Raises:
-        OdError: If it is not a number, or is out of range.
+        OdError: If ``u`` is not a number from 1/10 to 100.
     """
     try:
         dial = Fraction(str(u))

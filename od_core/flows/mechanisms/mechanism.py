@@ -1,4 +1,4 @@
-"""Define what distinguishes one mechanism from another; everything else is the same for all of them."""
+"""Define the protocol of a mechanism: the properties and the projection in which mechanisms differ."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
-"""The cells that a mechanism measures. ``every_level`` measures each level below the one above it, top first.
-``all_leaves`` measures every public pair of zones once. ``present_leaves`` measures the pairs of zones that have trips,
-and drops those whose noisy count is below a threshold."""
+"""The cells that a mechanism measures. ``every_level`` measures every level of the flow tree, top first; the cells of a
+level are the children of the nodes that the level above released. ``all_leaves`` measures every public pair of zones
+once. ``present_leaves`` measures the pairs of zones that have trips, and drops those whose noisy count is below a
+threshold."""
 
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """A mechanism: its name, options and defaults, what it measures, and how noisy counts become a table."""
+    """A mechanism: its name, its options and defaults, the cells that it measures, and how it projects noisy counts."""
 
     @property
     def name(self) -> str:
@@ -25,60 +26,71 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text, for plan and certificate."""
+        """Options as public text, for the plan and the certificate."""
         ...
 
     @property
     def measures(self) -> Measures:
-        """The cells that it measures."""
+        """Cells that the mechanism measures."""
         ...
 
     @property
     def most_pairs(self) -> int | None:
-        """Most public pairs of zones that it is meant for; None if there is no limit."""
+        """Largest number of public pairs of zones that the mechanism accepts; None if there is no limit."""
         ...
 
     @property
     def default_conversion(self) -> str:
-        """Conversion used if the budget names none."""
+        """Accounting method that converts epsilon to rho if the budget names none."""
         ...
 
     @property
     def default_shares(self) -> str:
-        """Shares over the levels used if the budget names none."""
+        """Rule that divides the budget among the measured levels if the budget names none."""
         ...
 
     @property
     def keep_all_cap(self) -> int:
-        """Public leaf pairs up to which no node is dropped before all levels are measured.
+        """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
 
-        Above it, nodes estimated as 0 are dropped with their branch.
+        If the flow tree has more leaf pairs, each node that is estimated as 0 is dropped with all nodes below it.
         """
         ...
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """The dial u of empirical Bayes leaves, for a mechanism that refines; None where leaves are projected."""
+        """The option u of leaves that are estimated by empirical Bayes; None if the leaves are projected.
+
+        Only a mechanism that refines can have it. See :class:`od_core.flows.mechanisms.inftda.InfTDARefined`.
+        """
         ...
 
     @property
     def refines(self) -> bool:
-        """Return whether the final estimate of a cell uses all levels (least squares), or only those above it."""
+        """True if final estimates are refined by least squares over all levels.
+
+        If False, the estimate of a cell depends on its own level and the levels above only.
+        """
         ...
 
     def project(
         self, noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the released counts of the children of measured nodes; shape of ``noisy``.
+        """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
-        Where every level is measured, these are whole numbers of at least 0, and the children
-        ``offsets[p]:offsets[p + 1]`` sum to ``totals[p]``.
+        If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
+        sum to the parent's total.
+
+        Args:
+            noisy: noisy counts of the children of all parents, one parent after the other.
+            totals: trips of each parent; shape (parents,).
+            offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         """
         ...
 
 
 class PaperMechanism:
-    """Defaults of the published mechanisms: every level measured, equal shares, no refinement.
+    """Defaults of the mechanisms from the paper: every level is measured, levels have equal shares, no refinement.
 
     References:
         [boninsegna2025inftda, section 5]
@@ -93,15 +105,15 @@ class PaperMechanism:
 
     @property
     def options(self) -> dict[str, str]:
-        """No options."""
+        """No options: an empty dictionary."""
         return {}
 
     @property
     def keep_all_cap(self) -> int:
-        """0: nodes estimated as 0 are always dropped."""
+        """0, so nodes that are estimated as 0 are always dropped."""
         return 0
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """No dial: the leaves are projected like every other level."""
+        """None: the leaves are projected like every other level."""
         return None

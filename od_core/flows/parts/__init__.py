@@ -1,1 +1,1 @@
-"""Release flows in parts of the flow tree, each processed by itself: out of core on one machine, or on Spark."""
+"""Release flows in parts of the flow tree, which are processed separately: out of core on one machine, or on Spark."""

@@ -1,13 +1,20 @@
-"""Process one part with the same kernels as a whole tree, from its nodes down to the last level of its band.
+"""Define the tasks that process one part of a band, with the same kernels as for a whole tree.
 
-Each public function is a task (:func:`od_core.flows.parts.work.on_all`). Only :func:`measure_part` sees counts. All
-others are functions of noisy values, so a part that is processed twice gives the same result twice.
+The functions with names in ``_part`` are tasks for :func:`od_core.flows.parts.work.on_all`. Only :func:`measure_part`
+reads true counts. The results of the other tasks depend on noisy values alone, so a part that is processed again has
+the same result.
 
-A part has files of these kinds: its nodes of the level above (``frontier``); the nodes of its own levels after the
-top-down pass (``passed``), and combined with the levels below (``risen``); the sums from the bands below (``below``),
-of its leaves (``leaf_sums``, ``rows``, ``histogram``) and for the nodes above (``sums``); the refined trips of its
-nodes of the level above (``totals``) and of its own nodes (``refined``); and its leaves (``leaves``). All parts of a
-band share ``common`` and ``posterior``.
+Tasks read and write files of these kinds, one per part:
+
+- ``frontier``: the released nodes of the level above the band that belong to the part.
+- ``passed``: the nodes of the part's levels after the top-down pass.
+- ``leaf_sums``, ``rows``, ``histogram``: the sums, rows and histogram of the part's leaves.
+- ``below``: sums over the bands below, for the last level of the part.
+- ``risen``: the results of the way up for the part's nodes, and ``sums``: its sums for the nodes of ``frontier``.
+- ``totals``: the refined trips of the nodes of ``frontier``, and ``refined``: those of the part's own nodes.
+- ``leaves``: the part's released leaves.
+
+All parts of a band read the same ``common`` (largest variances, and the rows of all leaves) and ``posterior``.
 """
 
 from __future__ import annotations
@@ -35,9 +42,10 @@ from od_core.records.count_files import CountFiles
 
 
 def measure_part(work: Work, part: Part) -> None:
-    """Measure the levels of a band below a part's nodes, each once, and estimate them: confidential in, public out.
+    """Measure the levels of a part, each once, estimate them from the top down, and store the results.
 
-    If the band contains the leaves and the mechanism refines, also compute the sums of the leaves for the nodes above.
+    The true counts are confidential; the stored results are public. If the part contains leaves and the mechanism
+    refines, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
     """
     plan, band, number = work.plan, part["band"], part["part"]
     (frontier,) = work.load_nodes("frontier", band, number)
@@ -58,15 +66,15 @@ def measure_part(work: Work, part: Part) -> None:
 
 
 def rise_part(work: Work, part: Part) -> None:
-    """Combine the nodes of a part with the sums of the bands below (``below``), and keep sums for the nodes above."""
+    """Combine the nodes of a part with the sums over the bands below, and store ``risen`` and ``sums``."""
     kept = work.load_nodes("passed", part["band"], part["part"])[-1]
     _rise(work, part, _measured(work, part), kept, sums_from(work.load("below", part["band"], part["part"])))
 
 
 def descend_part(work: Work, part: Part) -> None:
-    """Refine the nodes of a part, below nodes with the given refined trips.
+    """Refine the nodes of a part, given the refined trips of the nodes above (``totals``), and store ``refined``.
 
-    In the last band, also make the leaves or, if they are estimated by empirical Bayes, count their noisy values.
+    In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
     """
     plan, band, number = work.plan, part["band"], part["part"]
     trips = work.load("totals", band, number)["trips"]
@@ -89,7 +97,13 @@ def descend_part(work: Work, part: Part) -> None:
 
 
 def leaves_part(work: Work, part: Part) -> None:
-    """Estimate the leaves of a part by empirical Bayes, once the noisy values of all parts are counted."""
+    """Estimate the leaves of a part by empirical Bayes, and store them.
+
+    The driver must have stored ``posterior``, which it computes from the histograms of all parts.
+
+    Raises:
+        OdError: If the plan does not estimate leaves by empirical Bayes.
+    """
     plan, band, number = work.plan, part["band"], part["part"]
     dial, common, leaf = plan.mechanism.leaf_dial, work.load("common", band, 0), _measured(work, part)[-1]
     if dial is None:
@@ -103,7 +117,7 @@ _RISEN = ("runs", "noisy", "difference", "variance")
 
 
 def _measured(work: Work, part: Part) -> list[Measurement]:
-    """Return the stored measurements of a part, top first."""
+    """Return the stored measurements of a part, top level first."""
     band, number = part["band"], part["part"]
     above = [*work.load_nodes("frontier", band, number), *work.load_nodes("passed", band, number)]
     return [
@@ -113,7 +127,14 @@ def _measured(work: Work, part: Part) -> list[Measurement]:
 
 
 def _rise(work: Work, part: Part, measured: list[Measurement], kept: Pairs, sums: ChildSums) -> None:
-    """Keep the nodes of a part, combined with the levels below, and their sums for the nodes above the part."""
+    """Compute the way up through the levels of a part, and store ``risen`` and ``sums``.
+
+    Args:
+        work, part: The attempt and the part.
+        measured: The measurements of the levels, without the leaves, top level first.
+        kept: The nodes of the last of these levels that the top-down pass did not drop.
+        sums: Sums over the measured children of ``kept``.
+    """
     levels, above = rise(work.plan, measured, kept, sums)
     risen: Arrays = {}
     for level in levels:
@@ -128,17 +149,17 @@ def _joined(leaf: Measurement, pieces: Iterator[Nodes]) -> Nodes:
 
 
 def packed_sums(sums: ChildSums) -> Arrays:
-    """Return sums over children as arrays."""
+    """Return sums over children as arrays, for a file of the store."""
     return {"noisy": sums.noisy, "difference": sums.difference, "variance": sums.variance}
 
 
 def sums_from(arrays: Arrays) -> ChildSums:
-    """Return the sums from the arrays of :func:`packed_sums`."""
+    """Return the sums that :func:`packed_sums` packed. This is the inverse of that function."""
     return ChildSums(arrays["noisy"], arrays["difference"], arrays["variance"])
 
 
 def packed_rows(rows: Rows) -> Arrays:
-    """Return rows as arrays, from the first area that has any to the last."""
+    """Return rows as arrays, for a file of the store, without the areas before the first and after the last leaf."""
     there = np.flatnonzero(rows.cells)
     first, end = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
     bounds = np.array([first, rows.largest], dtype=np.int64)
@@ -146,7 +167,7 @@ def packed_rows(rows: Rows) -> Arrays:
 
 
 def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
-    """Return the rows from the arrays of :func:`packed_rows`."""
+    """Return the rows that :func:`packed_rows` packed. This is the inverse of that function."""
     first, largest = arrays["row_bounds"].tolist()
     whole = []
     for name in ("row_sums", "row_cells"):
@@ -157,7 +178,7 @@ def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
 
 
 def packed_posterior(posterior: Posterior) -> Arrays:
-    """Return a posterior as arrays."""
+    """Return a posterior as one-dimensional arrays, for a file of the store."""
     return {
         "bin_of": posterior.bin_of,
         "mean": posterior.mean.ravel(),
@@ -167,7 +188,7 @@ def packed_posterior(posterior: Posterior) -> Arrays:
 
 
 def posterior_from(arrays: Arrays) -> Posterior:
-    """Return the posterior from the arrays of :func:`packed_posterior`."""
+    """Return the posterior that :func:`packed_posterior` packed. This is the inverse of that function."""
     bins = int(arrays["bins"][0])
     return Posterior(arrays["bin_of"], *(arrays[name].reshape(bins, -1) for name in ("mean", "deviation")))
 
@@ -177,18 +198,17 @@ _CLAIMS = "claims/"
 
 @dataclass(frozen=True)
 class PartMeasurements:
-    """Measurements of the levels of one part, each claimed before it is drawn, and stored once.
+    """The measurements of the levels of one part. Each level is claimed before it is drawn, and stored once.
 
-    See ``docs/explanation/parts.md``.
-
-    A claim is a file that is created exclusively, and is durable before the first random bit. A part can be claimed
-    once in each round that the ledger granted its level. The values used are those read back. If two processes drew,
-    because one was presumed dead, the one that stored its values second discards them.
+    A claim is a file that is created exclusively and is durable before the first random bit is drawn. A part can be
+    claimed once per round that the level was charged for. Only values that were read back from the store are used. Two
+    processes may draw the same part if one of them was presumed dead. The values of the process that stores second are
+    then discarded (``docs/explanation/parts.md``).
 
     Attributes:
-        store: Where they are kept.
+        store: Store of the claims and the measurements.
         part: Number of the part in its band.
-        rounds: Number of rounds that the ledger granted each level; 0 if all of the level was measured before.
+        rounds: For each level, the number of rounds that it was charged for; 0 if all parts of it are measured.
     """
 
     store: Store
@@ -196,11 +216,11 @@ class PartMeasurements:
     rounds: Mapping[int, int]
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
-        """Return the noisy values of a step: the stored ones, or else those drawn and stored now.
+        """Return the stored noisy values of a step. If there are none, claim the part, and draw and store them first.
 
         Raises:
-            OdError: If the part's level was claimed in every granted round, but never stored; or if it was measured,
-                but is missing.
+            OdError: If the part was already claimed in every round but is not stored, or if the level is recorded as
+                measured but the file of the part is missing.
         """
         name = part_file(step.level, self.part)
         if not self.store.has(name):
@@ -231,7 +251,7 @@ class PartMeasurements:
 
 
 def claimed_rounds(store: Store, level: int) -> dict[int, int]:
-    """Return the parts of a level that were ever claimed, each with its last round."""
+    """Return a mapping from the number of each claimed part of a level to the last round in which it was claimed."""
     rounds: dict[int, int] = {}
     for name in store.list(f"{_CLAIMS}{level}."):
         _, part, number = name.removeprefix(_CLAIMS).split(".")

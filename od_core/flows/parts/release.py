@@ -1,7 +1,8 @@
-"""Run a release in parts, from the process that hands out the work: it holds the ledger, and sees noisy values alone.
+"""Run a release in parts, from the driver: the process that writes to the ledger and gives tasks to the workers.
 
-The levels of the first band are measured and refined here, as in any release. Each band below is handed out part by
-part: it is measured from the top down, combined from the bottom up, and refined from the top down.
+The driver measures and refines the levels of the first band, as in any release. Workers process each band below, one
+task per part: they measure it from the top down, combine it with the bands below from the bottom up, and refine it from
+the top down. For these bands, the driver reads noisy values and estimates only, and no true counts.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from od_core.records.trip_counts import TripCounts
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A band that is measured part by part.
+    """A band that is measured in parts, which means any band except the first.
 
     Attributes:
-        number: Number of the band. The first band, which is measured as a whole, is 0.
-        parts: For each part, its nodes of the level above.
+        number: Number of the band. The first band of the plan, which is measured as a whole, has number 0.
+        parts: For each part, the slice of the released nodes of the level above that belong to it.
     """
 
     number: int
@@ -51,23 +52,29 @@ class Band:
 
     @classmethod
     def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
-        """Return the band below the released nodes of the level above it."""
+        """Return the band with the given number.
+
+        Args:
+            plan: The plan of the release.
+            number: Number of the band.
+            frontier: The released nodes of the last level above the band.
+        """
         return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
 
     @property
     def tasks(self) -> list[Part]:
-        """One task for each part."""
+        """Descriptors of one task per part."""
         return [{"band": self.number, "part": part} for part in range(len(self.parts))]
 
 
 @dataclass(frozen=True, eq=False)
 class PartedRelease:
-    """A release whose lower levels are kept part by part.
+    """A release whose lower levels are stored in parts.
 
     Attributes:
-        top: Released nodes of the root and of the first band's levels.
-        bands: The bands below.
-        work: The attempt that holds their parts.
+        top: Released nodes of the root and of each level of the first band, top first.
+        bands: The bands below the first.
+        work: The attempt whose files contain the parts of these bands.
     """
 
     top: list[Nodes]
@@ -75,7 +82,7 @@ class PartedRelease:
     work: Work
 
     def pieces(self, level: int) -> Iterator[Nodes]:
-        """Yield the released nodes of a measured level, in tree order, piece by piece."""
+        """Yield the released nodes of the root or of a measured level in tree order, in consecutive pieces."""
         for nodes in self.top:
             if nodes.level == level:
                 yield nodes
@@ -88,17 +95,19 @@ class PartedRelease:
 def run_in_parts(
     plan: ReleasePlan, counts: CountFiles, noise: NoiseSource, measurements: DurableMeasurements, workers: Workers
 ) -> PartedRelease:
-    """Measure and estimate a plan with bands, the first as a whole and the others part by part; refine if asked for.
+    """Measure and estimate a release with bands: the first band as a whole, and the other bands in parts.
+
+    If the mechanism refines, all bands are also refined.
 
     Args:
         plan: The plan of the release, with bands.
         counts: Confidential counts, in the store of the measurements.
         noise: Source of the noise, which is sent to the workers.
-        measurements: Where measurements are kept; those of parts are in its store.
-        workers: Where the tasks of parts run.
+        measurements: Store of the measurements. Those of parts are in ``measurements.store``.
+        workers: Engine that runs the tasks of parts.
 
     Raises:
-        OdError: If nothing is measured below the last cut; or as :func:`measure_band` and :func:`refine_bands`.
+        OdError: If nothing is measured below the first band, or as in :func:`measure_band` and :func:`refine_bands`.
     """
     steps = plan.step_bands[0]
     coarse = first_band_counts(plan, counts)
@@ -119,7 +128,7 @@ def run_in_parts(
 
 
 def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
-    """Return the confidential counts that the first band is measured from; all counts if the plan has no bands."""
+    """Return the confidential counts from which the first band is measured; all counts if the plan has no bands."""
     if plan.bands is None:
         return counts.whole()
     return counts.at_level(plan.tree, plan.step_bands[0][-1].level)
@@ -128,18 +137,20 @@ def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
 def measure_band(
     plan: ReleasePlan, number: int, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
 ) -> Band:
-    """Measure all levels of a band, each once, and estimate them from the top down.
+    """Measure all levels of a band, each once, estimate them from the top down, and return the band.
+
+    The noisy values and the estimates are stored per part.
 
     Args:
         plan: The plan of the release, with bands.
         number: Number of the band, at least 1.
-        frontier: The released nodes of the last level above it.
-        work: Where parts are kept.
-        workers: Where their tasks run.
-        measurements: The release's ledger and its key.
+        frontier: The released nodes of the last level above the band.
+        work: The attempt in whose folder the parts are stored.
+        workers: Engine that runs the tasks of the parts.
+        measurements: Provides the ledger and the key of the release.
 
     Raises:
-        OdError: If the cap does not allow another round of a level that was lost, or if a part failed.
+        OdError: If a draw was lost and the cap does not allow another, or if a part failed.
     """
     steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
     ledger, key = measurements.ledger, measurements.key
@@ -161,21 +172,22 @@ def refine_bands(
     work: Work,
     workers: Workers,
 ) -> list[Nodes]:
-    """Refine all bands, to the same numbers as :func:`od_core.flows.estimation.refinement.refine`.
+    """Refine all bands. The result equals that of :func:`od_core.flows.estimation.refinement.refine`.
 
     Args:
         plan: The plan of the release, with bands.
-        root: The root with its exact trips, where n is an invariant; otherwise None.
-        measured: The measurements of the first band, top first.
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        measured: The measurements of the first band, top level first.
         frontier: The released nodes of the last level of the first band.
-        bands: The bands below, as they were measured.
+        bands: The bands below, which must be measured.
         work, workers: See :func:`measure_band`.
 
     Returns:
-        The root and the refined nodes of the first band's levels; for those below, see :func:`refined_pieces`.
+        The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
+        stored; :func:`refined_pieces` reads them.
 
     Raises:
-        OdError: If a part failed; or as :func:`od_core.flows.estimation.refinement.refine`.
+        OdError: If a part failed, or as in :func:`od_core.flows.estimation.refinement.refine`.
     """
     sums, largest = _rise(bands, work, workers)
     levels, _ = rise(plan, measured, frontier, sums)
@@ -198,13 +210,13 @@ def refine_bands(
 
 
 def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
-    """Yield the nodes of a level of a band as the top-down pass released them, part by part."""
+    """Yield the nodes of a level of a band that the top-down pass released, one piece per part."""
     for part in range(len(band.parts)):
         yield from (nodes for nodes in work.load_nodes("passed", band.number, part) if nodes.level == level)
 
 
 def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
-    """Yield the refined nodes of a level of a band, or the leaves, part by part."""
+    """Yield the refined nodes of a level of a band, which may be the leaf level, one piece per part."""
     for part in range(len(band.parts)):
         if level == work.plan.tree.depth:
             yield from work.load_nodes("leaves", band.number, part)
@@ -216,7 +228,12 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
 
 
 def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSums, Arrays]:
-    """Return the sums of all bands for the nodes above them, and the largest variance of each of their levels."""
+    """Compute the way up through all bands below the first.
+
+    Returns:
+        The sums over the first level of these bands for each node above it; and, by the name ``largest_<level>``, the
+        largest variance of the nodes of each of their levels.
+    """
     largest: dict[str, float] = {}
     none = np.empty(0, dtype=np.int64)
     sums = ChildSums(none, none, np.empty(0))
@@ -242,7 +259,7 @@ def _rise(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[ChildSum
 
 
 def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
-    """Return the rows of all leaves if they are estimated by empirical Bayes, and otherwise no arrays.
+    """Return the rows of all leaves, packed as arrays; no arrays if the leaves are not estimated by empirical Bayes.
 
     Raises:
         OdError: If the leaves are too large.

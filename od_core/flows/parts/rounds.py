@@ -1,7 +1,8 @@
-"""Ask the ledger for rounds in which the levels of a band may be drawn, and record measured levels in it.
+"""Record in the ledger the rounds in which the levels of a band may be drawn, and the levels that are measured.
 
-Parts of a level are disjoint, so one round over any of them is one vector query of the level's sensitivity. A level
-costs its rho once for each round, however many of its parts were lost (``docs/explanation/parts.md``).
+A round is one draw of any parts of a level, each at most once. Parts of a level are disjoint, so a round is one vector
+query with the sensitivity of the level. A level is charged its rho once per round, however many of its parts were lost
+(``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -17,28 +18,28 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Step
 
 _MARK = "claims/begun"
-"""File that marks the store in which the release was begun."""
+"""File that marks a store as the one in which the release was begun."""
 
 
 def granted_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
-    """Return the number of rounds in which each level of a band may be drawn: those that it was charged for.
+    """Return a mapping from each level of a band to the number of rounds that it is charged for; 0 if it is measured.
 
-    All levels that were never drawn start their first round before any task is handed out. If a part was claimed in
-    every round so far and is not stored, its level is charged for another round. A measured level gets no further
-    round.
+    Call this function before any task of the band starts. For each level that was never drawn, it starts the first
+    round, which the reservation has charged. For each level with a part that was claimed in the newest round but is not
+    stored, it starts and charges another round. A measured level gets no further round.
 
     Args:
-        ledger: The ledger that holds the reservation of the release.
-        key: The release.
+        ledger: The ledger, which has the reservation of the release.
+        key: The key of the release.
         steps: Steps of the band.
-        store: Where claims and measurements of parts are kept.
+        store: Store of the claims and the measurements of parts.
         noise: Name of the noise backend.
 
     Raises:
-        OdError: If the cap does not allow another round; if parts are claimed or stored that the ledger does not know;
-            if the store is not the one in which the release was begun, or does not create files exclusively.
+        OdError: If the cap does not allow another round; if the ledger does not record the draw of a claimed or stored
+            part; if the release was begun in another store; or if the store does not create files exclusively.
     """
     rounds = {}
     states = {step.level: ledger.level_state(key, step.level) for step in steps}
@@ -64,7 +65,13 @@ def granted_rounds(
 
 
 def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
-    """Mark the store before anything is drawn into it, or check the mark, since claims in another store bind nobody."""
+    """Mark the store of a release that has not begun, or check the mark.
+
+    The claims in one store do not prevent a draw into another store, so a release must use a single store.
+
+    Raises:
+        OdError: If the release was begun in another store, or if the store does not create files exclusively.
+    """
     if begun and not store.has(_MARK):
         raise OdError(
             "OD-STORE-OTHER",
@@ -84,10 +91,12 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
 def record_measured(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int]
 ) -> None:
-    """Record that every part of a band's levels is stored, or check that the stored parts are those recorded before.
+    """Record in the ledger that each level of a band is measured, with a digest of its stored parts.
+
+    For a level that is already recorded as measured, check the digest instead.
 
     Raises:
-        OdError: If a level was measured before, and its files have changed.
+        OdError: If the stored parts of a measured level differ from those recorded.
     """
     for step in steps:
         state, digest = ledger.level_state(key, step.level), kept_digest(store, step.level)

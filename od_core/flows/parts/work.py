@@ -1,8 +1,8 @@
-"""Define the tasks of a release in parts: their descriptors and outcomes, their shared data, and where they run.
+"""Define the tasks of a release in parts: their descriptors and outcomes, their shared data, and their workers.
 
-A descriptor and an outcome are short texts: numbers of parts, codes, digests. Everything else goes through the store.
-So no message or table of an engine holds a count or a noisy value, and an engine that repeats or loses a task changes
-nothing that was stored (``docs/explanation/parts.md``).
+A task is a function from a descriptor to an outcome. Both are short texts with numbers of parts, codes and digests. All
+other data is written to a store and read from it. So no message or table of an engine contains a count or a noisy
+value, and an engine that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from od_core.noise.sources import NoiseSource
 from od_core.parallel import in_order
 
 Part = Mapping[str, Any]
-"""A parsed descriptor: ``band``, ``part`` and further arguments of the task."""
+"""A parsed descriptor: the numbers ``band`` and ``part``, and further arguments of the task by name."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One attempt at a release in parts; sent to every task.
+    """One attempt to run a release in parts. It is sent to every task.
 
     Attributes:
-        store: Where everything is kept.
-        attempt: Folder for what can be made again from the measurements; another attempt makes it anew.
-        plan_digest: SHA-256 of the plan's file.
-        counts: Folder of the count files.
+        store: Store of all files of the release in parts.
+        attempt: Folder in the store for files that are computed from the measurements. A new attempt computes them
+            again, in a new folder.
+        plan_digest: SHA-256 of the file of the plan.
+        counts: Folder of the count files in the store.
         noise: Source of the noise.
     """
 
@@ -51,7 +52,10 @@ class Work:
 
     @classmethod
     def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
-        """Start a new attempt, which removes the folders of older attempts but not their measurements."""
+        """Start a new attempt and return it.
+
+        Store the plan, and remove the folders of older attempts. Stored measurements are not removed.
+        """
         store.remove("attempts")
         content = pickle.dumps(plan)
         digest = hashlib.sha256(content).hexdigest()
@@ -60,40 +64,44 @@ class Work:
         return cls(store, f"attempts/{secrets.token_hex(8)}", digest, counts, noise)
 
     def facts(self) -> dict[str, str]:
-        """Return the location of the attempt as JSON-ready text for a later step of it."""
+        """Return a JSON-ready dictionary of ``attempt``, ``plan_digest`` and ``counts``, for a later step."""
         return {"attempt": self.attempt, "plan_digest": self.plan_digest, "counts": self.counts}
 
     @property
     def plan(self) -> ReleasePlan:
-        """The plan, read once in each process.
+        """The plan of the release, read from the store once per process.
 
         Raises:
-            OdError: If the file is not the driver's.
+            OdError: If the digest of the stored plan differs from ``plan_digest``.
         """
         kept = _PLANS.get(self.plan_digest)
         return kept or _keep_plan(self.plan_digest, _read_plan(self.store, self.plan_digest))
 
     def save(self, kind: str, band: int, part: int, arrays: Arrays) -> None:
-        """Keep the arrays that a part has made."""
+        """Store arrays of a part under the given kind; arrays that are stored already stay unchanged."""
         save_arrays(self.store, self._name(kind, band, part), arrays)
 
     def load(self, kind: str, band: int, part: int) -> Arrays:
-        """Return the arrays kept for a part.
+        """Return the arrays that :meth:`save` stored, by name.
 
         Raises:
-            OdError: If they are absent.
+            OdError: If they are absent or incomplete.
         """
         return load_arrays(self.store, self._name(kind, band, part))
 
     def save_nodes(self, kind: str, band: int, part: int, levels: Sequence[Nodes]) -> None:
-        """Keep nodes of some levels, each with its trips."""
+        """Store the nodes of several levels of a part, with their trips, in one file."""
         arrays = {"levels": np.array([nodes.level for nodes in levels], dtype=np.int64)}
         for nodes in levels:
             arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in ("origin", "destination", "trips")}
         self.save(kind, band, part, arrays)
 
     def load_nodes(self, kind: str, band: int, part: int) -> list[Nodes]:
-        """Return the nodes of all levels that were kept together, top first."""
+        """Return the nodes that one call of :meth:`save_nodes` stored: one ``Nodes`` per level, in the order saved.
+
+        Raises:
+            OdError: If they are absent or incomplete.
+        """
         arrays = self.load(kind, band, part)
         names = ("origin", "destination", "trips")
         return [Nodes(level, *(arrays[f"{name}_{level}"] for name in names)) for level in arrays["levels"].tolist()]
@@ -103,10 +111,16 @@ class Work:
 
 
 def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, parts: Sequence[Part]) -> None:
-    """Run a task on every part.
+    """Run a task on every part, and wait until all are done.
+
+    Args:
+        workers: Engine that runs the tasks.
+        task: Function of the attempt and a part, which writes its result to the store.
+        work: The attempt.
+        parts: The parts.
 
     Raises:
-        OdError: If a task failed. The others have done their work, and what they stored stays.
+        OdError: If a task failed. The other tasks have run, and their stored results remain.
     """
     outcomes = workers.map(_Guarded(task, work), [json.dumps(dict(part)) for part in parts])
     failed = [
@@ -127,26 +141,30 @@ _DONE, _SAID = "done", 5
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A task from text to text that never raises: it returns the code of a failure, whose text stays in the store."""
+    """A function from a descriptor to an outcome that never raises, around a task that may raise.
+
+    The outcome is ``done`` or the code of the error. The text of an error, which may be confidential, is written to the
+    store only.
+    """
 
     task: Callable[[Work, Part], None]
     work: Work
 
     def __call__(self, descriptor: str) -> str:
-        """Run the task, as :data:`od_core.flows.parts.work.Task`."""
+        """Run the task, and return its outcome; see :data:`od_core.flows.parts.work.Task`."""
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
             keep_detail(self.work.store, f"{error}\n{error.confidential_detail or ''}\n")
             return error.code
-        except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none leaves
+        except Exception:  # noqa: BLE001  # the text may contain a confidential value
             keep_detail(self.work.store, traceback.format_exc())
             return "OD-PART-FAILED"
         return _DONE
 
 
 _PLANS: dict[str, ReleasePlan] = {}
-"""The plan that this process uses, by its digest."""
+"""The plan that this process used last, by its digest."""
 
 
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
@@ -171,14 +189,17 @@ def _plan_file(digest: str) -> str:
     return f"plans/{digest}.pickle"
 
 
-# Arrays in a file of a store, which parts hand to each other and to the driver. All of them are public.
+# Arrays in files of a store, through which tasks pass data to other tasks and to the driver. All of them are public.
 
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Keep arrays of one dimension, unless they are kept already; an array that is made again is the same."""
+    """Write one-dimensional arrays to a file of the store; do nothing if the file exists.
+
+    An existing file has the same content, because the arrays are functions of stored measurements.
+    """
     columns = [pa.LargeListArray.from_arrays(np.array([0, len(array)]), pa.array(array)) for array in arrays.values()]
     batch = pa.record_batch(columns, names=list(arrays))
     sink = pa.BufferOutputStream()
@@ -188,7 +209,7 @@ def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> 
 
 
 def load_arrays(store: Store, name: str) -> Arrays:
-    """Return the arrays of a file by their names; they are read-only.
+    """Return the arrays of a file of the store, by name. The arrays are read-only.
 
     Raises:
         OdError: If the file is absent or incomplete.
@@ -206,24 +227,28 @@ def load_arrays(store: Store, name: str) -> Arrays:
 
 
 Task = Callable[[str], str]
-"""A function from a descriptor to an outcome. It can be sent to another process, and never raises."""
+"""A function from a descriptor to an outcome. It must never raise, and it must be picklable."""
 
 
 class Workers(Protocol):
     """An engine that runs tasks: the threads of this process, or the executors of Spark."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Return the outcome of every descriptor, in order.
+        """Run the task on every descriptor, and return the outcomes in the order of the descriptors.
 
         Raises:
-            OdError: If the engine lost a task; what it had stored stays.
+            OdError: If the engine lost a task. Files that the task stored remain.
         """
         ...
 
 
 class Threads:
-    """The threads of this process: ``OD_THREADS``, or one for each processor. Parts in progress bound the memory."""
+    """An engine that runs tasks on threads of this process.
+
+    There are ``OD_THREADS`` threads or, if that is not set, one per processor. Memory is needed only for the parts that
+    are in progress.
+    """
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Return the outcome of every descriptor, in order; see :meth:`Workers.map`."""
+        """Run the task on every descriptor, and return the outcomes in order; see :meth:`Workers.map`."""
         return list(in_order(task, descriptors))

@@ -1,4 +1,4 @@
-"""Project noisy children onto non-negative integers that sum to their parent."""
+"""Project the noisy counts of a node's children onto non-negative integers that sum to the node's trips."""
 
 from od_core.flows.projection.chebyshev import intopt
 

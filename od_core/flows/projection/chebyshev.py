@@ -1,15 +1,16 @@
-"""Project children with IntOpt: integers y >= 0 with a given sum that minimise max |x - y|.
+"""Project children with IntOpt: find integers y >= 0 with a given sum that minimise max |x - y|.
 
-This is the optimisation of [boninsegna2025inftda, section 4.2], without its sort.
+This is the optimisation of [boninsegna2025inftda, section 4.2], without its sort. Here x are the noisy counts of the b
+children of one parent, and c is the parent's total, the sum that y must have.
 
-Let z = y - x, for b children that share the total c. The search starts at z_i = max(a, -x_i), with
-a = ceil((c - sum x) / b), distance t = max |z_i| and excess E = sum z - (c - sum x) >= 0. It takes the excess from
-the smallest x first, and lowers each z_i to max(-x_i, -t) at most. If that does not remove the excess, t grows to t*,
-the least distance with sum max(x_i - t*, 0) <= c. Every y_i is then max(x_i - (t* - 1), 0), and the first E positive
-entries lose one unit more.
+Let z = y - x. The search starts at z_i = max(a, -x_i) with a = ceil((c - sum x) / b). The distance is then
+t = max |z_i|, and the excess is E = sum z - (c - sum x) >= 0. The search removes the excess by lowering z, for the
+smallest x first, each z_i to max(-x_i, -t) at the lowest. If this does not remove the whole excess, the distance
+becomes t*, the smallest t with sum max(x_i - t, 0) <= c. Every y_i is then max(x_i - (t* - 1), 0), minus 1 for the
+first E positive entries, where E is the excess of these y.
 
-Both cases take units in order of x until E is used up, so no sort is needed: bisection finds the x at which E runs
-out. The search reads no array but x.
+Both cases lower entries in order of x until the excess is removed. Bisection finds the x at which this happens, so no
+sort is needed. The search reads no array except x.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[
     Args:
         noisy: The integers x, of any sign; shape (b,), b >= 1. Ties are broken by position.
         total: The sum c >= 0.
-        order: ``ascending`` takes the excess from the smallest x first, which removes noise on empty pairs.
-            ``descending`` takes it from the largest x first, which keeps small true flows.
+        order: Several y can be nearest. ``ascending`` lowers the smallest x first, which removes noise on empty pairs.
+            ``descending`` lowers the largest x first, which preserves small true flows.
 
     Returns:
-        y >= 0 with sum y = c; shape (b,).
+        Integers y >= 0 with sum y = c; shape (b,).
 
     Raises:
         OdError: If c < 0, if there are no children, if the order is unknown, or if values are not whole numbers or are
@@ -62,10 +63,16 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> NDArray[
 def project_children(
     noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64], order: Order = "ascending"
 ) -> NDArray[np.int64]:
-    """Apply IntOpt to every parent: children ``offsets[p]:offsets[p + 1]`` share ``totals[p]``.
+    """Apply IntOpt to the children of every parent, and return their projected counts.
+
+    Args:
+        noisy: Integers of any sign: the children of all parents, one parent after the other; shape (children,).
+        totals: The sum that the children of each parent must have, at least 0; shape (parents,).
+        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        order: See :func:`intopt`.
 
     Returns:
-        Integers of at least 0; shape of ``noisy``.
+        Integers of at least 0; shape (children,).
 
     Raises:
         OdError: If the order is unknown, if a parent has no children or a negative total, or if sums exceed 64-bit
@@ -80,11 +87,11 @@ def project_children(
 
 @kernel
 def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Project every parent.
+    """Write the projected children of every parent into ``projected``.
 
-    Nearly all the time is spent in loops over children. They compile to vector instructions because they contain no
-    branch and their positions are unsigned (for signed positions, Numba checks for negative ones). This is five times
-    as fast.
+    Nearly all the time is spent in loops over children. These loops compile to vector instructions, which are five
+    times as fast, because they contain no branch and their positions are unsigned. For signed positions, Numba would
+    add a check for negative values.
     """
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
@@ -105,7 +112,11 @@ def _project_all(noisy, totals, offsets, descending, projected):  # type: ignore
 
 @kernel
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Apply IntOpt to one parent with at least two children; the module docstring defines the names."""
+    """Write the projected children of one parent into ``projected``. The parent has at least two children.
+
+    The children are ``noisy[first:last]``, with minimum ``low``, maximum ``high`` and sum ``noisy_sum``. The module
+    docstring defines a, distance (t), excess (E) and total (c).
+    """
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
     excess, capacity = -total, np.int64(0)
@@ -124,17 +135,19 @@ def _project(noisy, first, last, children, low, high, noisy_sum, total, descendi
 
 @kernel
 def _take(noisy, first, last, low, high, a, distance, excess, capacity, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Take the excess out of max(x + a, 0) in order of x, with ties by position, each by at most max(a + min(x, t), 0).
+    """Write max(x + a, 0), lowered by ``excess`` in total, into ``projected`` for the children of one parent.
 
-    Children before ``threshold`` give all they can. Those at the threshold give the rest, one after the other. In
-    descending order, x is compared as ~x = -x - 1, which falls as x rises.
+    Children are lowered in order of x, with ties by position, each by at most max(a + min(x, t), 0), where t is
+    ``distance``. ``capacity`` is the sum of these limits. Children with x before ``threshold`` are lowered by their
+    limit. Those with x at the threshold are lowered one after the other until the excess is removed. In descending
+    order, ~x = -x - 1 is compared instead of x, since it decreases as x increases.
     """
     flip = np.int64(-1) if descending else np.int64(0)
-    lowest = max(low, 1 - a)  # smaller x have nothing to give
+    lowest = max(low, 1 - a)  # smaller x cannot be lowered
     if (excess if descending else capacity - excess) <= max(a + min(high, distance), 0):
-        threshold = high ^ flip  # in sparse flows, only the largest keep something
+        threshold = high ^ flip  # a common case in sparse flows
     else:
-        # Bisect on the value: children before `threshold` give at most the excess, children before `beyond` give more.
+        # Bisect on x: the limits of children before `threshold` sum to at most the excess, before `beyond` to more.
         threshold, beyond = (~high, ~lowest + 1) if descending else (lowest, high + 1)
         while beyond - threshold > 1:
             middle = threshold + (beyond - threshold) // 2

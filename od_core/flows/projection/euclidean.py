@@ -1,20 +1,23 @@
 """Project children onto integers y >= 0 with a given sum that minimise sum (x - y)^2.
 
-This is the projection of the mechanism ``tda_l2`` [boninsegna2025inftda, section 5].
+This is the projection of the mechanism ``tda_l2`` [boninsegna2025inftda, section 5]. Here x are the noisy counts of the
+children of one parent, and c is the parent's total, the sum that y must have.
 
 Over the reals, the optimum is the projection onto the simplex, y_i = max(x_i - theta, 0), where theta is the rational
-number at which the y_i sum to c. Since x is whole, all positive y_i have the same fractional part. Let k = ceil(theta),
-the least whole number with sum max(x_i - k, 0) <= c. Rounding down gives max(x_i - k, 0). Fewer units remain than there
-are positive y_i, and none where theta is whole. They go one each to the largest x first, with ties by position, so that
-small values are the ones that vanish.
+number for which the y_i sum to c. Since x is whole, all positive y_i have the same fractional part. Let k be theta
+rounded up: the smallest whole number with sum max(x_i - k, 0) <= c. Rounding every y_i down gives max(x_i - k, 0). The
+sum is then less than c by fewer units than there are positive y_i, or equal to c if theta is whole. The missing units
+are added, one per entry, to the largest x first, with ties by position. So the entries that become 0 are those with
+small x.
 
-The result is also optimal among whole numbers. The last unit of an entry y_i costs 2 (y_i - x_i) - 1, and its next unit
-costs 2 (y_i - x_i) + 1. An entry that received no remaining unit is x_i - k, or 0 >= x_i - k, so its next unit costs at
-least 1 - 2k. An entry that received one is x_i - k + 1, so its last unit costs 1 - 2k; the last unit of any other entry
-costs less. So no unit can move to a place where it costs less, which is sufficient for a sum of convex functions.
+The result is also optimal among whole numbers. The last unit of an entry y_i adds 2 (y_i - x_i) - 1 to the sum of
+squares, and one more unit would add 2 (y_i - x_i) + 1. For an entry that received no missing unit, y_i is x_i - k, or
+0 >= x_i - k, so one more unit would add at least 1 - 2k. For an entry that received one, y_i is x_i - k + 1, so its
+last unit added 1 - 2k. The last unit of any other entry added less. So moving a unit from one entry to another cannot
+reduce the sum of squares. Since that sum is a sum of convex functions of the entries, this is sufficient.
 
 The code computes neither theta nor any fraction. Newton's method on whole numbers finds k, and bisection finds the
-least x that receives a remaining unit. So nothing is sorted, and no array but x is read.
+smallest x that receives a missing unit. So nothing is sorted, and no array except x is read.
 """
 
 from __future__ import annotations
@@ -29,15 +32,17 @@ from od_core.kernels import kernel
 def project_children_euclidean(
     noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the non-negative integers with the given sums nearest in Euclidean distance, for every parent.
+    """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
+
+    The nearest integers are those with the smallest Euclidean distance.
 
     Args:
-        noisy: The integers x, of any sign: the children of all parents, one parent after the other.
-        totals: The sums c >= 0, one for each parent.
-        offsets: Children ``offsets[p]:offsets[p + 1]`` share ``totals[p]``; one entry more than ``totals``.
+        noisy: Integers of any sign: the children of all parents, one parent after the other; shape (children,).
+        totals: The sum that the children of each parent must have, at least 0; shape (parents,).
+        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
 
     Returns:
-        y >= 0, in the shape of ``noisy``; the children of parent p sum to ``totals[p]``.
+        Integers of at least 0; shape (children,). The children of parent ``p`` sum to ``totals[p]``.
 
     Raises:
         OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
@@ -53,7 +58,7 @@ def project_children_euclidean(
 
 @kernel
 def _project_all(noisy, totals, offsets, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Project every parent."""
+    """Write the projected children of every parent into ``projected``."""
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -62,7 +67,7 @@ def _project_all(noisy, totals, offsets, projected):  # type: ignore[no-untyped-
         for i in range(first, last):
             noisy_sum += noisy[i]
             high = max(high, noisy[i])
-        mean_excess = -((total - noisy_sum) // children)  # ceil((sum x - c) / b): at theta, sum (x - theta) <= c
+        mean_excess = -((total - noisy_sum) // children)  # ceil((sum x - c) / b), a lower bound of k
         threshold = least_threshold(noisy, first, last, high, total, mean_excess)
         left = total
         for i in range(first, last):
@@ -74,9 +79,10 @@ def _project_all(noisy, totals, offsets, projected):  # type: ignore[no-untyped-
 
 @kernel
 def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Give the remaining units, one each, to the largest x; more children than units have x >= ``threshold``.
+    """Add the ``left`` missing units to the entries of ``projected`` with the largest x, one unit per entry.
 
-    Bisection on the value: at least ``left`` children have x >= ``least``, and fewer have x >= ``beyond``.
+    At least ``left`` children have x >= ``threshold``. During the bisection, at least ``left`` children have
+    x >= ``least``, and fewer than ``left`` have x >= ``beyond``.
     """
     least, beyond = threshold, high + 1
     while beyond - least > 1:
@@ -105,12 +111,12 @@ def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore
 
 @kernel
 def least_threshold(noisy, first, last, high, total, at_least):  # type: ignore[no-untyped-def]  # compiled
-    """Return the least whole t, at least ``at_least``, with sum max(x - t, 0) <= c.
+    """Return the smallest whole number t >= ``at_least`` with sum max(x - t, 0) <= ``total``.
 
-    Uses Newton's method from the left. The sum is convex in t, so no step overshoots, even when rounded up to a whole
-    number.
+    The sum is over x = ``noisy[first:last]``, whose maximum is ``high``. Newton's method starts below t. Since the sum
+    is convex in t, no step overshoots, even when the step is rounded up to a whole number.
     """
-    t = max(at_least, high - total)  # required by the largest x alone
+    t = max(at_least, high - total)  # the largest x alone requires high - t <= total
     while True:
         over, larger = -total, np.int64(0)
         for i in range(first, last):

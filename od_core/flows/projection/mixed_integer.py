@@ -1,9 +1,9 @@
 """Project children in Chebyshev distance with a general mixed-integer solver.
 
-This is the projection of the mechanism ``tda_linf`` [boninsegna2025inftda, section 5]. For every parent, it minimises t
-subject to |x - y| <= t, y >= 0 whole and sum y = c. The distance is the same as IntOpt's, but the solver decides which
-of the optimal y it returns. The authors use GLPK; this module uses HiGHS, which takes some milliseconds for each
-parent.
+This is the projection of the mechanism ``tda_linf`` [boninsegna2025inftda, section 5]. For the noisy counts x of the b
+children of each parent, it finds integers y >= 0 and the smallest t such that |x_i - y_i| <= t for every child and the
+sum of y is the parent's total. IntOpt attains the same t. Several y can be optimal, and the solver returns any of them.
+The authors use GLPK. This module uses HiGHS, which takes some milliseconds per parent.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from od_core.flows.projection.parents import check_parents
 _INSTEAD = "use a mechanism that projects onto whole numbers, such as inftda"
 
 _LIMIT = 1 << 29
-"""Upper limit of sum |x| + c. HiGHS accepts a constraint that is off by up to 1e-7, whatever the size of the numbers.
-Below this limit, floating-point numbers are at most 2^-24 = 6e-8 apart, so that the tolerance decides. (From 2^39
-on, HiGHS was seen to report a distance as optimal that is not the least.)"""
+"""Upper limit of the sum of |x| plus the total. HiGHS accepts a constraint that is violated by up to 1e-7, whatever the
+size of the numbers. Below this limit, floating-point numbers are at most 2^-24 = 6e-8 apart, which is less than that
+tolerance. (For values from 2^39, HiGHS was seen to report a distance as optimal that is not the smallest.)"""
 
 
 def project_children_mixed_integer(
     noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the non-negative integers with the given sums nearest in Chebyshev distance, one solver call a parent.
+    """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
 
-    Arguments and shapes are those of ``project_children_euclidean``. The same call gives the same y.
+    The nearest integers are those with the smallest Chebyshev distance. There is one solver call per parent. A repeated
+    call returns the same integers. For arguments and shapes, see
+    :func:`od_core.flows.projection.euclidean.project_children_euclidean`.
 
     Raises:
-        OdError: If a parent has no children or a negative total; if values are too large for the solver, which is
-            checked before it is called; if the solver's answer is not whole, or has a wrong sum or distance.
+        OdError: If a parent has no children or a negative total, if values are too large for the solver, or if the
+            solver's result is not whole or has a wrong sum or distance. The size of the values is checked before the
+            first solver call.
     """
     check_parents(noisy, totals, offsets)
     parents = [slice(*edges) for edges in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
@@ -53,7 +56,7 @@ def project_children_mixed_integer(
 
 
 def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Project the children of one parent."""
+    """Return the projected children of one parent; shape of ``x``."""
     if total == 0 or len(x) == 1:
         return np.full(len(x), total)
     unbounded = np.full(len(x), np.inf)
@@ -69,15 +72,23 @@ def _nearest(x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
     return _verified(result, x, total)
 
 
-@lru_cache(maxsize=64)  # a level has few fan-outs
+@lru_cache(maxsize=64)  # the nodes of a level have few different numbers of children
 def _conditions(children: int) -> sparse.csc_array:
-    """Return the rows y + t (at least x), y - t (at most x) and sum y (the total); shape (2b + 1, b + 1)."""
+    """Return the matrix of the constraints for b children; shape (2b + 1, b + 1).
+
+    The columns are y and then t. The rows are y + t (to be at least x), y - t (at most x) and sum y (the total).
+    """
     each, one = sparse.eye_array(children), np.ones((children, 1))
     return sparse.block_array([[each, one], [each, -one], [one.T, None]], format="csc")
 
 
 def _verified(result: OptimizeResult, x: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Return the solver's y, after checking in whole numbers that y >= 0 and that sum and distance are as claimed."""
+    """Return the solver's y, rounded to whole numbers.
+
+    Raises:
+        OdError: If the solver found no optimum, or if in whole numbers an entry is negative, the sum is not the total,
+            or the distance is not the one that the solver reported.
+    """
     if not result.success:
         raise _fault(
             "OD-SOLVER-FAILED",

@@ -9,18 +9,25 @@ from od_core.errors import OdError
 from od_core.kernels import kernel
 
 _LIMIT = 3.0 * 2**60
-"""Upper limit of sum |x| + c + b. Twice any sum below it fits 64 bits."""
+"""Upper limit of sum |x| + c + b, for b children with noisy counts x and total c. Twice a smaller sum fits 64 bits."""
 
 _NEAR = 1 << 40
-"""Fewer than 2^20 values of smaller magnitude, with c < 2^60, are within the limit: no further check is needed."""
+"""Magnitude of noisy counts that need no further check. Fewer than 2^20 counts below it, with a total below 2^60, are
+within ``_LIMIT``."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 
 
 def check_parents(noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
-    """Raise OdError if a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
+    """Refuse input that a projection cannot process.
 
-    The children ``offsets[p]:offsets[p + 1]`` of ``noisy`` share ``totals[p]``.
+    Args:
+        noisy: Noisy counts of the children of all parents, one parent after the other; shape (children,).
+        totals: Total of each parent; shape (parents,).
+        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+
+    Raises:
+        OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
     """
     found = _first_fault(noisy, totals, offsets)
     if found == _EMPTY:
@@ -33,7 +40,7 @@ def check_parents(noisy: NDArray[np.int64], totals: NDArray[np.int64], offsets: 
 
 @kernel
 def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # compiled
-    """Return the fault of the first parent that has one, or 0."""
+    """Return the fault of the first parent that has one: ``_EMPTY``, ``_NEGATIVE`` or ``_OVERFLOW``; 0 if none has."""
     low = high = np.int64(0)
     for i in range(np.uint64(len(noisy))):
         low, high = min(low, noisy[i]), max(high, noisy[i])
@@ -54,7 +61,7 @@ def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # com
 
 
 def fault(code: str, message: str) -> OdError:
-    """Return the error for a call that no projection can answer."""
+    """Return the error for a call with invalid arguments."""
     return OdError(code, message, next_step="correct the call")
 
 
@@ -69,7 +76,7 @@ def negative() -> OdError:
 
 
 def overflow() -> OdError:
-    """Return the error for values beyond the limit."""
+    """Return the error for values that are too large for 64-bit sums."""
     return OdError(
         "OD-INTOPT-OVERFLOW",
         "the values are too large for 64-bit sums",

@@ -1,1 +1,1 @@
-"""Publish flows: the files, tables, report and database rows of a release of flows."""
+"""Publish a release of flows: write its files, tables, report and database rows."""

@@ -1,4 +1,4 @@
-"""Compute the changes of flows between two releases, each with an interval from the two releases' own intervals."""
+"""Compute the changes of flows between two releases, with intervals computed from the intervals of both releases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from od_core.geography.geography import Geography
 
 _PAIR = ["origin", "destination"]
 _EXAMPLES = 3
-"""Areas that a message about different geographies names."""
+"""Largest number of areas that an error message names."""
 
 Reals = NDArray[np.float64]
 
@@ -32,25 +32,26 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
     s^2 + s'^2, since the noise of two releases is independent. The interval is c +- z sqrt(s^2 + s'^2), with the same
     confidence as the two intervals, 90 %.
 
-    An interval that is cut at 0 shows less of the noise. The plain rule would then hold for 82 % where one release has
-    five times the noise of the other. So if l is 0, the larger of x - l and u - x replaces x - l, and likewise for x'.
-    The result is cut at the plain difference [l' - u, u' - l], which contains the change whenever both intervals hold.
-    ``docs/how-to/read-a-release.md`` reports how often the interval held.
+    If an interval is cut at 0, x - l is smaller than z s. With the formula above, the interval of the change would then
+    contain the true change in only 82 % of cases if one release has five times the noise of the other. So if l is 0,
+    the larger of x - l and u - x replaces x - l in the formula. The same applies to l', x' and u'. Finally, the
+    interval is cut to [l' - u, u' - l], which contains the true change whenever both intervals contain the true counts.
+    ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
 
     Args:
-        before, after: Releases of the same areas. They must not be the same release, since its noise is not independent
-            of itself.
+        before, after: Two different releases of flows between the same areas. Their noise must be independent.
         origin_level, destination_level: Names of levels.
 
     Returns:
         One row for each pair that either release lists: origin, destination, before, after, change (trips, int64),
         lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
-        does not list the pair, which happens only above :data:`od_core.publication.columns.MOST_LISTED` public pairs.
-        Up to one in ten of the pairs that did not change is significant all the same.
+        does not list the pair, which happens only if the two levels have more than
+        :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
+        is still marked as significant.
 
     Raises:
-        OdError: If a level is unknown; if the geographies differ, with the level and areas that do; or if a release has
-            no intervals.
+        OdError: If a level is unknown, if a release has no intervals, or if the geographies differ. In the last case,
+            the message names the first level that differs and some of its areas.
     """
     for side in _PAIR:
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))
@@ -59,7 +60,7 @@ def changes(before: Release, after: Release, origin_level: str, destination_leve
 
 
 def _changes(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return the changes between two tables with origin, destination, trips, lower, upper."""
+    """Return the changes between two tables of flows with intervals; see :func:`changes` for the result."""
     both = old.merge(new, how="outer", on=_PAIR, suffixes=("_old", "_new"))
     x, y = _Side.of(both, "old"), _Side.of(both, "new")
     change = y.trips - x.trips
@@ -73,13 +74,13 @@ def _changes(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two releases, by pair.
+    """The flows of one of the two releases; shape (pairs,) each.
 
     Attributes:
-        trips: Released trips.
-        down, up: Distances from the trips to the bounds; NaN if the pair is not listed.
-        reach_down: How far the noise reaches down: ``down`` or, if the lower bound is 0, the larger of ``down`` and
-            ``up``.
+        trips: Released trips; 0 if the release does not list the pair.
+        down, up: Distances from the trips to the lower and the upper bound; NaN if the release does not list the pair.
+        reach_down: Distance to the lower bound as if the interval were not cut at 0: ``down`` or, if the lower bound is
+            0, the larger of ``down`` and ``up``.
     """
 
     trips: NDArray[np.int64]
@@ -98,13 +99,21 @@ class _Side:
 
 
 def _root_of_squares(one: Reals, other: Reals) -> Reals:
-    """Return the root of the sum of squares of whole numbers, rounded up; a root that is whole stays unchanged."""
+    """Return the square root of the sum of the squares, rounded up to a whole number; shape of ``one``."""
     root: Reals = np.ceil(np.sqrt(one**2 + other**2))
     return root
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
-    """Raise OdError if two geographies differ, and name the first level that does."""
+    """Refuse two geographies that differ.
+
+    Args:
+        side: ``origin`` or ``destination``, for the message.
+        before, after: The geographies of the two releases on that side.
+
+    Raises:
+        OdError: If the geographies differ. The message names the first level that differs.
+    """
     if before.digest == after.digest:
         return
     if before.levels != after.levels:
@@ -120,7 +129,7 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
 
 
 def _parents(geography: Geography, level: int) -> dict[str, str]:
-    """Return the area above each area of a level."""
+    """Return a mapping from the code of each area of a level to the code of the area that contains it."""
     above = geography.codes[level - 1]
     return {
         area: above[number]
@@ -129,7 +138,7 @@ def _parents(geography: Geography, level: int) -> dict[str, str]:
 
 
 def _named(areas: list[str]) -> str:
-    """Return the first areas of a list as text, with the number of further areas."""
+    """Return the first areas of a list, the number of further areas, and the verb "is" or "are", as text."""
     more = f" and {len(areas) - _EXAMPLES} more" if len(areas) > _EXAMPLES else ""
     return f"{', '.join(areas[:_EXAMPLES])}{more} {'is' if len(areas) == 1 else 'are'}"
 

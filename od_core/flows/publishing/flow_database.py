@@ -44,9 +44,9 @@ GROUP BY ALL;
 
 
 MOST_STORED = 200_000
-"""Largest number of public pairs of two levels for which the database holds all intervals. For larger pairs of
-levels, only the bundle has them. A month of 229 airports has 88 thousand rows in all; one of 8,092 towns in 110
-provinces has 366 thousand."""
+"""Largest number of public pairs of areas at a pair of levels for which the database contains intervals. For pairs of
+levels with more pairs of areas, only the bundle contains intervals. A month of flows between 229 airports has 88
+thousand rows of intervals in total. A month between 8,092 towns in 110 provinces has 366 thousand."""
 
 _INTERVALS = pa.schema(
     [
@@ -57,7 +57,10 @@ _INTERVALS = pa.schema(
 
 
 def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Table | pa.RecordBatchReader]:
-    """Return the flows, the measurements and, if there are any, the intervals of the smaller pairs of levels."""
+    """Return the tables ``flows``, ``measurements`` and, for a release with intervals, ``flow_intervals`` by name.
+
+    ``flow_intervals`` covers the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
+    """
     return {
         "flows": flows_table(release),
         "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurement_batches(release)),
@@ -66,7 +69,10 @@ def stored_tables(release: Release, certificate: dict[str, Any]) -> dict[str, pa
 
 
 def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.RecordBatchReader]:
-    """Return the table of intervals, with every public pair of the smaller pairs of levels; empty if there are none."""
+    """Return ``flow_intervals`` by name; an empty dictionary if the release has no intervals.
+
+    The table has every public pair of areas of the pairs of levels with at most ``MOST_STORED`` of them.
+    """
     if certificate.get("interval") is None:
         return {}
     origin, destination = release.plan.tree.origin, release.plan.tree.destination
@@ -88,7 +94,11 @@ def _intervals(release: Release, certificate: dict[str, Any]) -> dict[str, pa.Re
 
 
 def expected_error_table(release: Release) -> pa.Table:
-    """Return the expected error of every level of the flow tree, from public facts alone."""
+    """Return a table with the expected error of each level of the flow tree, which is computed from the plan alone.
+
+    Returns:
+        Columns: level, origin_level, destination_level (names), root_mean_square_error (in trips).
+    """
     names, errors = release.levels, release.plan.expected_errors
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""List the files of a bundle of flows, and write them."""
+"""List the files of the bundle of a release of flows, with the functions that write them, and its notes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from od_core.publication.tables import BundleFile, areas_files, areas_table
 
 
 def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile]:
-    """Return the files of the flows in every format, of the noisy measurements, and of the areas."""
+    """Return the bundle's files: the flows in every format, the noisy measurements, and the areas."""
     tables, tree = FlowTables.of(release, certificate), release.plan.tree
     areas = areas_table(tree.origin)
     if tree.destination.digest != tree.origin.digest:
@@ -52,7 +52,7 @@ def flow_files(release: Release, certificate: dict[str, Any]) -> list[BundleFile
 
 
 def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
-    """Return what a user of the files must know in addition to their columns."""
+    """Return paragraphs, in Markdown, that a user of the files must know apart from the meaning of the columns."""
     interval = certificate["interval"] is not None
     large = [in_markdown(f"{origin} by {destination}") for origin, destination in _larger(release, MOST_CELLS)]
     bounds = " `lower` and `upper` are the ends of the intervals." if interval else ""
@@ -70,14 +70,17 @@ def flow_notes(release: Release, certificate: dict[str, Any]) -> list[str]:
 
 
 def _larger(release: Release, most: int) -> list[tuple[str, str]]:
-    """Return the pairs of levels, by name, with more than so many pairs of areas."""
+    """Return the names of all pairs of levels with more than ``most`` pairs of areas."""
     tree = release.plan.tree
     pairs = product(enumerate(tree.origin.level_names), enumerate(tree.destination.level_names))
     return [(origin, destination) for (o, origin), (d, destination) in pairs if cells(tree, o, d) > most]
 
 
 def _unlisted(release: Release) -> list[str]:
-    """Return sentences that bound the trips of unlisted pairs of areas, for pairs of levels that have too many."""
+    """Return one sentence per pair of levels with unlisted pairs of areas, with an upper bound of their trips.
+
+    These are the pairs of levels with more than ``MOST_LISTED`` pairs of areas.
+    """
     return [
         f"In the flows from {in_markdown(origin)} to {in_markdown(destination)}, a pair of areas that is not listed"
         f" has at most {release.zero_bound(origin, destination):,} trips, with a probability of about"
@@ -87,7 +90,10 @@ def _unlisted(release: Release) -> list[str]:
 
 
 def _matrices(tables: FlowTables) -> list[BundleFile]:
-    """Return a file for each pair of levels that is not too large; its content is made when it is written."""
+    """Return one OpenMatrix file for each pair of levels with at most ``MOST_CELLS`` pairs of areas.
+
+    The content of a file is computed when the file is written.
+    """
     tree = tables.tree
     origins, destinations = tree.origin.level_names, tree.destination.level_names
 

@@ -1,4 +1,4 @@
-"""Compute the flows of a release at every pair of levels once, and write them in each format."""
+"""Compute the flows of a release at every pair of levels once, and write them as Parquet and CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LevelPair:
 
     Attributes:
         origin_level, destination_level: Numbers of the levels.
-        flows: Flows as :meth:`od_core.flows.release.Release.flows_at` returns them.
+        flows: Table of flows with the columns of :meth:`od_core.flows.release.Release.flows_at`.
     """
 
     origin_level: int
@@ -44,7 +44,7 @@ class FlowTables:
 
     Attributes:
         release: The release.
-        interval: Whether each flow has its interval.
+        interval: Whether the tables have the interval of each flow.
     """
 
     release: Release
@@ -52,7 +52,7 @@ class FlowTables:
 
     @classmethod
     def of(cls, release: Release, certificate: dict[str, Any]) -> FlowTables:
-        """Return the flows of a release, with intervals if its certificate states them."""
+        """Return the tables of a release, with intervals if its certificate states a confidence of intervals."""
         return cls(release, certificate["interval"] is not None)
 
     @property
@@ -62,7 +62,7 @@ class FlowTables:
 
     @cached_property
     def pairs(self) -> list[LevelPair]:
-        """Every pair of levels; destination levels vary fastest."""
+        """Flows at every pair of levels, computed once. Pairs are sorted by origin level and then destination level."""
         return [
             LevelPair(o_level, d_level, self.release.flows_at(origin, destination, interval=self.interval))
             for o_level, origin in enumerate(self.tree.origin.level_names)
@@ -71,14 +71,17 @@ class FlowTables:
 
     @property
     def table(self) -> Table:
-        """The columns of the table; only mechanisms that release what they measured have trips below 0."""
+        """Description of the columns of the published table.
+
+        Trips have a minimum, except for mechanisms that release noisy leaves unchanged, since these may be negative.
+        """
         table = FLOWS_WITH_INTERVALS if self.interval else FLOWS
         if self.release.plan.mechanism.measures != "all_leaves":
             return table
         return replace(table, columns=tuple(replace(column, minimum=None) for column in table.columns))
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield the rows of each pair of levels, preceded by the names of its levels."""
+        """Yield one frame per pair of levels: its flows, after two columns with the names of the levels."""
         for pair in self.pairs:
             frame = pair.flows.copy()
             frame.insert(0, "origin_level", self.tree.origin.level_names[pair.origin_level])
@@ -86,24 +89,27 @@ class FlowTables:
             yield frame
 
     def write_parquet(self, file: BinaryIO) -> None:
-        """Write one table with one or more row groups for each pair of levels; the same bytes at every call."""
+        """Write the flows at all pairs of levels as one Parquet table. Every call writes the same bytes.
+
+        Each pair of levels has row groups of its own.
+        """
         schema = pa.schema([_FLOWS_SCHEMA.field(column.name) for column in self.table.columns])
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for frame in self.frames():
                 writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
 
     def write_csv(self, file: BinaryIO) -> None:
-        """Write the same table as CSV (RFC 4180) in UTF-8."""
+        """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8."""
         for number, frame in enumerate(self.frames()):
             write_rows(file, frame, header=number == 0)
 
 
 def flows_table(release: Release) -> pa.Table:
-    """Return the leaf flows: origin, destination (zone codes), trips."""
+    """Return the flows between zones as an Arrow table: origin, destination (zone codes), trips."""
     return pa.Table.from_pandas(release.flows, preserve_index=False).replace_schema_metadata(None)
 
 
 def measurement_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """Yield all measured cells in pieces, top level first: level, origin, destination (codes), noisy, variance."""
+    """Yield all measured cells as record batches with ``MEASUREMENT_SCHEMA``, top level first, in tree order."""
     for measurement in release.measured:
         yield from measured_cells(release.plan, measurement)

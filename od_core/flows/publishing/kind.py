@@ -1,4 +1,4 @@
-"""Define releases of flows as a kind of release, whose levels verification recomputes from the measurements."""
+"""Define flows as a kind of release. Verification of this kind recomputes all levels from the measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ from od_core.publication.tables import BundleFile
 
 
 class FlowKind(Kind[Release]):
-    """Releases of flows. Their bundles hold the flows as published, which verification compares with the estimates."""
+    """The kind of releases of flows.
+
+    A bundle contains the published flows. Verification compares them with estimates recomputed from the measurements.
+    """
 
     contents = "flows"
     format = "od-release certificate 1"
@@ -77,14 +80,19 @@ class FlowKind(Kind[Release]):
         }
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
-        """Return the guarantee in sentences, and which levels are repeated."""
+        """Return the guarantee in sentences; if levels of a geography are repeated, also a sentence about them."""
         public = plan.neighbours.public() if plan.publishes_total else []
         repetition = repetition_sentence(plan.tree)
         levels = {} if repetition is None else {"levels": repetition}
         return guarantee_sentences(plan.neighbours, spent, public) | levels
 
     def summary(self, release: Release) -> pd.DataFrame:
-        """Return the public pairs, released flows and noise of every level of the flow tree."""
+        """Return a table with one row per level of the flow tree.
+
+        Returns:
+            Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
+            noise_standard_deviation (0 if the level was not measured).
+        """
         plan, rows = release.plan, []
         for level, (origin_level, destination_level) in enumerate(release.levels):
             trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]
@@ -126,7 +134,10 @@ class FlowKind(Kind[Release]):
         return [(measurement.step, measurement.noisy) for measurement in release.measured]
 
     def recomputed(self, release: Release, certificate: dict[str, Any]) -> tuple[Release, Mapping[str, Examination]]:
-        """Estimate all levels again from the measurements; see :meth:`od_core.publication.kind.Kind.recomputed`."""
+        """Estimate all levels again from the measurements, and return the release with these leaves.
+
+        Also return the examinations ``flows`` and ``invariants``; see :meth:`od_core.publication.kind.Kind.recomputed`.
+        """
         levels = _levels(release, certificate)
         rebuilt = replace(release, leaves=levels[-1])
         examinations = {
@@ -136,7 +147,7 @@ class FlowKind(Kind[Release]):
         return rebuilt, examinations
 
     def invariants(self, release: Release) -> Iterator[str]:
-        """Check that the leaves are integers of at least 1."""
+        """Yield a message if a leaf has fewer than 1 trip."""
         if np.any(release.leaves.trips < 1):
             yield "a flow is below 1"
 
@@ -168,7 +179,10 @@ FLOWS = FlowKind()
 
 
 def _interval(release: Release) -> str | None:
-    """Return the confidence of the intervals; None if the mechanism has none, or there would be too many."""
+    """Return the confidence of the intervals as text; None if the release has no intervals.
+
+    A release has no intervals if its mechanism has none or if a level has too many measured cells.
+    """
     try:
         refuse_without_intervals(release.plan, max(len(m.noisy) for m in release.measured))
     except OdError:
@@ -177,7 +191,10 @@ def _interval(release: Release) -> str | None:
 
 
 def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
-    """Recompute the estimates of all levels, root first, from the published measurements."""
+    """Recompute the estimates of all measured levels from the published measurements, and return them, top first.
+
+    An exact root is included.
+    """
     plan = public.plan
     nodes = root_of(plan, stated["contents"]["trips"]) if plan.publishes_total else None
     if plan.mechanism.refines:
@@ -190,14 +207,14 @@ def _levels(public: Release, stated: dict[str, Any]) -> list[Nodes]:
 
 
 def _differing_columns(public: Release, rebuilt: Release) -> Iterator[str]:
-    """Check that the published leaves follow from the measurements."""
+    """Yield a message for each column of the published leaves that differs from the recomputed leaves."""
     for name in ("origin", "destination", "trips"):
         if not np.array_equal(getattr(public.leaves, name), getattr(rebuilt.leaves, name)):
             yield f"the {name} column differs from the result of the measurements"
 
 
 def _sums(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
-    """Check that the published leaves, and the levels above them, sum to the nodes above."""
+    """Yield a message for each level that does not sum to the level above it, from the published leaves upwards."""
     tree = public.plan.tree
     for above, below in pairwise([*levels[:-1], public.leaves]):
         if not tree.sums_agree(above, below):

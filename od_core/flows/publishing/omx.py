@@ -16,27 +16,27 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.publication.columns import MOST_LISTED
 
 MOST_CELLS = MOST_LISTED
-"""Cells of the largest matrix that is written. Up to this number, every pair has its interval."""
+"""Largest number of cells of a matrix that is written. For at most this number, every cell has an interval."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
-"""Level names that are valid in a file name on every system."""
+"""Pattern of level names that are valid in a file name on every operating system."""
 
 SIDES = ("origin", "destination")
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
-"""HDF5 reads and writes no file on the disk. PyTables needs a different name for each file that is open."""
+"""Options with which HDF5 creates a file in memory only. PyTables still needs a different name for each open file."""
 
 
 def cells(tree: FlowTree, origin_level: int, destination_level: int) -> int:
-    """Return the number of cells of the matrix of a pair of levels."""
+    """Return the number of cells of the matrix for a pair of levels, given by their numbers."""
     return tree.origin.size(origin_level) * tree.destination.size(destination_level)
 
 
 def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
-    """Return the file name of each pair of levels, such as ``flows_state_state.omx``.
+    """Return a mapping from each pair of level numbers to its file name, such as ``flows_state_state.omx``.
 
-    If a name is not plain, or two files would have the same name, all names use the numbers of the levels, such as
-    ``flows_3_3.omx``.
+    All file names use the numbers of the levels instead, such as ``flows_3_3.omx``, if the name of a level is not valid
+    in a file name on every operating system or if two files would have the same name.
     """
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     names = {
@@ -51,13 +51,14 @@ def matrix_names(tree: FlowTree) -> dict[tuple[int, int], str]:
 
 
 def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
-    """Write int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``; the same bytes at every call.
+    """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
-    Rows are origins and columns are destinations, in tree order. The lookups ``origin`` (attribute ``dim`` 0) and
-    ``destination`` (``dim`` 1) hold the area codes as bytes of one width, in UTF-8.
+    The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``. Rows are origins and columns
+    are destinations, in tree order. The lookups ``origin`` (with attribute ``dim`` = 0) and ``destination`` (``dim`` =
+    1) contain the area codes in UTF-8, as byte strings of equal length.
 
-    HDF5 makes the file in memory, because it closes a file on disk without an error even if the disk refused part of
-    it. This takes the memory of one matrix and twice that of the compressed file.
+    The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
+    requires memory for one matrix and for two copies of the file.
 
     Raises:
         OdError: If the matrix has more than :data:`MOST_CELLS` cells.
@@ -69,7 +70,7 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
             f" {tree.destination.level_names[pair.destination_level]} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
-    import openmatrix  # takes a fifth of a second, with PyTables
+    import openmatrix  # the import takes a fifth of a second
 
     sides = (tree.origin.codes[pair.origin_level], tree.destination.codes[pair.destination_level])
     row, column = (_numbers(codes, pair.flows[side]) for side, codes in zip(SIDES, sides, strict=True))
@@ -87,5 +88,5 @@ def write_matrices(tree: FlowTree, pair: LevelPair, target: BinaryIO) -> None:
 
 
 def _numbers(codes: tuple[str, ...], named: pd.Series) -> NDArray[np.intp]:
-    """Return the number of the area of each code."""
+    """Return the position in ``codes`` of each code in ``named``; shape (flows,)."""
     return pd.Index(list(codes), dtype=object).get_indexer(pd.Index(named.astype(object)))

@@ -1,4 +1,4 @@
-"""Read a release of flows back from its bundle or from the release database."""
+"""Read a published release of flows from its bundle or from the release database."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_flows(
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a release; an attribute that is None accepts any value."""
+    """A request for a published release, by series name, period and revision. None means any value."""
 
     release: str | None
     period: str | None
@@ -56,14 +56,19 @@ class Asked:
 
     @classmethod
     def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
-        """Return a request by the name of a series, or by a whole key, which includes period and revision."""
+        """Return a request.
+
+        Args:
+            release: Name of a series, or a whole key such as ``us_flights/2001-06/r1``.
+            period, revision: Period and revision; ignored if ``release`` is a whole key.
+        """
         if release is None or "/" not in release:
             return cls(release, period, revision)
         key = ReleaseKey.parse(release)
         return cls(key.release, key.period, key.revision)
 
     def matches(self, key: ReleaseKey) -> bool:
-        """Return whether a release is one of those requested."""
+        """Return whether the release with this key matches the request."""
         return (
             self.release in (None, key.release)
             and self.period in (None, key.period)
@@ -71,10 +76,10 @@ class Asked:
         )
 
     def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
-        """Return the newest of the requested releases.
+        """Return the newest of the keys that match the request.
 
         Raises:
-            OdError: If there is none, or if they belong to several series.
+            OdError: If no key matches, or if the matching keys belong to several series.
         """
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
@@ -88,7 +93,7 @@ class Asked:
 ANY = Asked(None, None, None)
 
 _Contents = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]
-"""Certificate, areas, flows and measurements."""
+"""Contents of a published release: certificate, and tables of areas, flows between zones and measurements."""
 
 
 def _from_bundle(folder: Path, asked: Asked) -> _Contents:
@@ -124,10 +129,10 @@ def _from_database(file: Path, asked: Asked) -> _Contents:
 
 
 def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
-    """Return the newest requested release of flows.
+    """Return the key of the newest release of flows that matches the request.
 
     Raises:
-        OdError: If there is none, or only one of another kind.
+        OdError: If no release of flows matches.
     """
     flows = named_releases(connection, ("releases",))
     others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
@@ -143,10 +148,10 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
 def _release(
     certificate: dict[str, Any], areas: pd.DataFrame, flows: pd.DataFrame, measurements: pd.DataFrame
 ) -> Release:
-    """Return the release behind the published tables.
+    """Return the release, built from its published certificate and tables.
 
     Raises:
-        OdError: If the tables do not fit together.
+        OdError: If the tables do not match the certificate or each other.
     """
     plan = _plan(certificate["plan"], areas, certificate.get("geography_versions", {}))
     tree = plan.tree
@@ -177,7 +182,11 @@ def _release(
 
 
 def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
-    """Return the pairs of areas behind the codes of a table, in its order."""
+    """Return the area numbers of the codes in a table's columns ``origin`` and ``destination``, row by row.
+
+    Raises:
+        OdError: If a code is not in the geography.
+    """
     o_level, d_level = tree.level_pair(level)
     pairs = Pairs(
         level,

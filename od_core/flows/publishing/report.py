@@ -1,4 +1,4 @@
-"""Write the report of a release of flows, from the release, its certificate and the ledger alone."""
+"""Write the HTML report of a release of flows, from the release, its certificate and facts of the ledger alone."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from od_core.publication.kind import ReleaseContext
 from od_core.publication.markup import Markup, element, joined
 
 LISTED = 20
-"""Largest number of flows, and of changes, that a report lists."""
+"""Largest number of rows in the table of flows, and in the table of changes."""
 
 _MOST_HEATED, _MOST_COMPARED = 12, 64
-"""Largest numbers of areas on a side for the heat map and for the comparison with another period."""
+"""Largest number of areas per side in the heat map, and in the comparison with the previous period."""
 
 
 def flows_report(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> str:
-    """Return the report as HTML; see ``Kind.report``."""
+    """Return the report as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
     tree = release.plan.tree
     interval = confidence(certificate)
     leaves = _leaf_flows(release, certificate)
@@ -73,18 +73,25 @@ def flows_report(release: Release, certificate: dict[str, Any], context: Release
 
 
 def confidence(certificate: dict[str, Any]) -> str | None:
-    """Return the confidence of the release's intervals as text; None for a release without intervals."""
+    """Return the confidence of the release's intervals, such as ``90 %``; None for a release without intervals."""
     stated = certificate["interval"]
     return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
 
 
 def largest_flows(release: Release, certificate: dict[str, Any]) -> pd.DataFrame:
-    """Return the largest flows between zones: origin, destination, trips and, with intervals, lower and upper."""
+    """Return the ``LISTED`` largest flows between zones, largest first.
+
+    Returns:
+        Columns: origin, destination (zone codes), trips and, for a release with intervals, lower and upper.
+    """
     return _leaf_flows(release, certificate).nlargest(LISTED, "trips")
 
 
 def flow_pictures(release: Release, certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Return the map of the largest flows, or nothing if no such flow has coordinates; see ``Kind.pictures``."""
+    """Return the map of the largest flows as SVG, by title; see :meth:`od_core.publication.kind.Kind.pictures`.
+
+    The dictionary is empty if no flow has coordinates for both zones.
+    """
     flows = drawn_flows(release.plan.tree, _leaf_flows(release, certificate))
     if flows is None:
         return {}
@@ -139,13 +146,13 @@ def _largest(release: Release, leaves: pd.DataFrame, interval: str | None) -> Ma
 
 
 def _level_up_to(geography: Geography, most: int) -> int:
-    """Return the finest level with at most so many areas, or the first level if it has more."""
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
     fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
     return max(fitting, default=1)
 
 
 def _heat(release: Release) -> Markup:
-    """Return a table of the upper areas, shaded by their trips."""
+    """Return a table of trips between large areas, with cells shaded by their trips."""
     tree = release.plan.tree
     levels = (_level_up_to(tree.origin, _MOST_HEATED), _level_up_to(tree.destination, _MOST_HEATED))
     origin, destination, trips = tree.sums_at(release.leaves, *levels)
@@ -172,7 +179,7 @@ def _heat(release: Release) -> Markup:
 
 
 def _busiest(trips: NDArray[np.int64]) -> list[int]:
-    """Return the areas with the most trips, in tree order."""
+    """Return the numbers of the ``_MOST_HEATED`` areas with the most trips, in tree order."""
     most = np.argsort(-trips, kind="stable")[:_MOST_HEATED]
     return [int(area) for area in np.sort(most)]
 
@@ -218,7 +225,7 @@ def _map(release: Release, leaves: pd.DataFrame) -> list[tuple[str, Markup]]:
 
 
 def _sizes(release: Release) -> Markup:
-    """Return a table of pairs of zones by their trips, with each class's share of all trips."""
+    """Return a table with one row per size of flow: its number of pairs of zones, its trips, and its share of trips."""
     tree, trips = release.plan.tree, release.leaves.trips
     total, most = int(trips.sum()), int(trips.max(initial=0))
     rows = []
@@ -307,10 +314,11 @@ def _errors(release: Release, interval: str | None) -> Markup:
 def largest_changes(
     release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
-    """Return the changes since the previous period, largest first; None if the two releases cannot be compared.
+    """Return the changes of flows since the release of the previous period, largest first.
 
-    Each side is compared at its finest level with at most ``_MOST_COMPARED`` areas. For the columns, see
-    :func:`od_core.flows.publishing.changes.changes`.
+    Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. For the columns,
+    see :func:`od_core.flows.publishing.changes.changes`. Return None if there is no previous release, if its areas
+    differ, or if one of the two releases has no intervals.
     """
     if context.previous is None or confidence(certificate) is None or not _same_areas(release, context.previous[1]):
         return None

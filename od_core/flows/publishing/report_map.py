@@ -1,4 +1,4 @@
-"""Draw a map of flows between zones with coordinates: lines on an even projection, without coasts or borders."""
+"""Draw a map of flows between zones with coordinates, as lines, without coasts or borders."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from od_core.publication.html.report_page import ACCENT, INK, SHADES, between, n
 from od_core.publication.markup import Markup, element
 
 MOST_LINES = 80
-"""Largest number of flows that are drawn."""
+"""Largest number of flows on the map."""
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
 _LABELS = 24
 _LETTER, _LINE = 10.5, 15
-"""Approximate width and height of a letter of a label."""
+"""Approximate width of a letter and height of a line in a label, in units of the picture."""
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """A mapping from degrees to the picture, with straight and evenly spaced meridians and parallels.
+    """An equirectangular projection from degrees to positions on the picture.
 
     Attributes:
-        west, north: Degrees of the upper left corner; longitudes count eastwards from ``west``, past 180.
-        shrink: Length of a degree of longitude, in degrees of latitude.
+        west, north: Longitude and latitude, in degrees, of the upper left corner of the area that the places cover.
+            Longitudes are counted eastwards from ``west`` and may exceed 180.
+        shrink: Length of a degree of longitude, as a fraction of the length of a degree of latitude.
         scale: Length of a degree of latitude, in units of the picture.
         left, top: Position of that corner on the picture.
         height: Height of the picture.
@@ -48,7 +49,13 @@ class _Frame:
 
     @classmethod
     def around(cls, degrees: Degrees) -> _Frame:
-        """Return the smallest frame around some places, cut in the widest gap between their longitudes."""
+        """Return the frame that fits the given places.
+
+        The left and right edges lie in the widest gap between the longitudes of the places.
+
+        Args:
+            degrees: Latitude and longitude of each place; shape (places, 2).
+        """
         latitudes, longitudes = degrees[:, 0], np.sort(degrees[:, 1] % 360)
         gaps = np.append(np.diff(longitudes), longitudes[0] + 360 - longitudes[-1])
         cut = int(np.argmax(gaps))
@@ -61,16 +68,18 @@ class _Frame:
         return cls(west, north, shrink, scale, (_WIDTH - across * scale) / 2, (height - down * scale) / 2, height)
 
     def place(self, degrees: Sequence[float]) -> tuple[float, float]:
-        """Return the position of a place on the picture."""
+        """Return the position (x, y) on the picture of a place, given by latitude and longitude."""
         degree = self.shrink * self.scale
         x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
         if x > (_WIDTH + 360 * degree) / 2:
-            x -= 360 * degree  # a place just west of the frame, not on its far side
+            x -= 360 * degree  # a place west of `west` is drawn to the left of it
         return x, self.top + (self.north - degrees[0]) * self.scale
 
 
 def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the largest flows between two different places with coordinates, largest first; None if there are none.
+    """Return the flows to draw: the ``MOST_LINES`` largest flows, largest first; None if there are none.
+
+    Only flows between two zones with different coordinates count.
 
     Args:
         tree: The flow tree, whose zones may have coordinates.
@@ -88,7 +97,13 @@ def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
-    """Return the map of the flows of :func:`drawn_flows`."""
+    """Return the map as SVG.
+
+    Args:
+        tree: The flow tree.
+        largest: The flows to draw, from :func:`drawn_flows`.
+        title: Title of the picture.
+    """
     origins, destinations = _places(tree.origin), _places(tree.destination)
     pairs = list(zip(largest["origin"], largest["destination"], strict=True))
     frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
@@ -133,7 +148,7 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
 
 
 def _places(geography: Geography) -> dict[str, tuple[float, float]]:
-    """Return the latitude and longitude of the zones that have them."""
+    """Return a mapping from the code of each zone with coordinates to its latitude and longitude."""
     if geography.coordinates is None:
         return {}
     listed = zip(geography.zones, geography.coordinates.tolist(), strict=True)
@@ -147,7 +162,7 @@ def _line(
     flow: Mapping[Hashable, Any],
     most: int,
 ) -> Markup:
-    """Return the line of one flow, bent so that the flow in the opposite direction lies beside it."""
+    """Return the line of one flow. It is bent, so that it does not cover the flow in the opposite direction."""
     origin, destination = flow["origin"], flow["destination"]
     (x, y), (u, v) = frame.place(origins[origin]), frame.place(destinations[destination])
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
@@ -162,7 +177,7 @@ def _line(
 
 
 def _labels(frame: _Frame, busiest: list[tuple[float, float]], names: dict[tuple[float, float], str]) -> list[Markup]:
-    """Return the codes of the busiest zones, omitting labels that would overlap."""
+    """Return labels with the codes of the busiest zones, without labels that would overlap."""
     taken: list[tuple[float, float, float, float]] = []
     labels = []
     for place in busiest:

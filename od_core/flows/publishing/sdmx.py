@@ -1,9 +1,9 @@
-"""Write flows for statistical offices: SDMX-CSV 2.0, and its structure as an SDMX-JSON 2.0 message.
+"""Write flows for statistical offices: the flows as SDMX-CSV 2.0, and their structure as an SDMX-JSON 2.0 message.
 
-An area code can be any text, but an SDMX identifier cannot, and readers take text that looks like a number for one. So
-the identifier of an area is the number of its level and its code, such as ``L4_007``. Every byte other than letters,
-digits, ``-`` and ``_`` becomes ``$`` and two hexadecimal digits. The code itself is the name of the identifier in the
-code list.
+An area code can be any text, but an SDMX identifier is restricted to certain characters. In addition, some readers
+convert text that looks like a number to a number. So the identifier of an area consists of the number of its level and
+its code, such as ``L4_007``. In the code, every byte except letters, digits, ``-`` and ``_`` is replaced by ``$`` and
+two hexadecimal digits. In the code list, the name of each identifier is the unchanged code.
 """
 
 from __future__ import annotations
@@ -34,26 +34,34 @@ IDENTIFIERS = {
     "lower": "LOWER",
     "upper": "UPPER",
 }
-"""SDMX name of each column, in the order of SDMX."""
+"""SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV."""
 
 
 def area_identifier(level: int, code: str) -> str:
-    """Return the identifier of an area; different areas have different identifiers."""
+    """Return the SDMX identifier of an area of a geography. Different areas have different identifiers.
+
+    Args:
+        level: Number of the area's level.
+        code: Code of the area.
+    """
     return f"L{level}_" + _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], code.encode()).decode()
 
 
 def dataflow_identifier(key: ReleaseKey) -> str:
-    """Return the identifier of the dataflow of a series."""
+    """Return the SDMX identifier of the dataflow of a series: the name of the series in upper case."""
     return key.release.upper()
 
 
 def time_period(period: Period) -> str:
-    """Return a period as SDMX writes it: unchanged, except that a span becomes its first day and a duration."""
+    """Return a period as an SDMX time period.
+
+    The text is the same, except for a span of days, which is written as its first day and its duration.
+    """
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
 
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
-    """Write the flows at every pair of levels as SDMX-CSV 2.0; the identifier of an area includes its level."""
+    """Write the flows at all pairs of levels to ``file`` as one SDMX-CSV 2.0 table."""
     identifiers = [_identifiers(geography) for geography in (tables.tree.origin, tables.tree.destination)]
     for number, pair in enumerate(tables.pairs):
         frame = pair.flows.rename(columns=IDENTIFIERS)
@@ -67,8 +75,11 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
 
 
 def write_structure(tables: FlowTables, certificate: dict[str, Any], file: BinaryIO) -> None:
-    """Write code lists of the areas, concepts, data structure and dataflow, dated with the time of measurement."""
-    from pysdmx.io import write_sdmx  # importing it takes a tenth of a second
+    """Write the structure of a series to ``file`` as an SDMX-JSON 2.0 message; see :func:`structure`.
+
+    The message is dated with the time of the measurement.
+    """
+    from pysdmx.io import write_sdmx  # the import takes a tenth of a second
     from pysdmx.io.format import Format
     from pysdmx.model import Agency
     from pysdmx.model.message import Header
@@ -86,7 +97,11 @@ def write_structure(tables: FlowTables, certificate: dict[str, Any], file: Binar
 
 
 def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
-    """Return code lists, concepts, data structure and dataflow of a series, as objects of ``pysdmx``."""
+    """Return the SDMX structure of a series as ``pysdmx`` objects.
+
+    Returns:
+        In this order: one or two code lists of areas, the concept scheme, the data structure definition, the dataflow.
+    """
     from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
     series, concepts = dataflow_identifier(key), _concepts()
@@ -126,13 +141,18 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
 
 
 def _maintained(place: str, identifier: str) -> dict[str, Any]:
-    """Return the arguments that identify an object of the structure."""
+    """Return the arguments ``id``, ``agency``, ``version`` and ``urn`` of an object of the structure.
+
+    Args:
+        place: Package and class of the object in the SDMX information model, such as ``codelist.Codelist``.
+        identifier: Identifier of the object.
+    """
     urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
     return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
 
 
 def _code_lists(tree: FlowTree, series: str) -> list[Any]:
-    """Return the code lists of origin and destination areas, or one list if they are the same."""
+    """Return the code lists of the origin areas and the destination areas; one list if the geographies are equal."""
     from pysdmx.model import Code, Codelist
 
     sides = {"ORIGIN": tree.origin, "DESTINATION": tree.destination}
@@ -152,7 +172,7 @@ def _code_lists(tree: FlowTree, series: str) -> list[Any]:
 
 
 def _concepts() -> dict[str, Any]:
-    """Return the concept of each column, including those of intervals."""
+    """Return a mapping from the name of each column, intervals included, to its ``pysdmx`` concept."""
     from pysdmx.model import Concept, DataType
 
     scheme = f"urn:sdmx:org.sdmx.infomodel.conceptscheme.Concept={AGENCY}:{_CONCEPTS}({VERSION})"
@@ -171,5 +191,5 @@ def _concepts() -> dict[str, Any]:
 
 
 def _identifiers(geography: Geography) -> list[dict[str, str]]:
-    """Return the identifier of every area, by its code, level by level."""
+    """Return, for each level of a geography, a mapping from the code of each area to its SDMX identifier."""
     return [{code: area_identifier(level, code) for code in codes} for level, codes in enumerate(geography.codes)]
