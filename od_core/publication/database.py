@@ -144,8 +144,8 @@ def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[s
         (stored,) = found(", ".join(facts), contents.facts_table) or [(None,) * len(facts)]
         if stored != tuple(facts.values()):
             yield "its facts of the release differ from the certificate"
-        stated = sorted((check["subject"], check["check"], check["passed"]) for check in contents.checks)
-        if sorted(found('subject, "check", passed', "checks")) != stated:
+        stated = [(check["subject"], check["check"], check["passed"]) for check in contents.checks]
+        if sorted(found('subject, "check", passed', "checks"), key=repr) != sorted(stated, key=repr):
             yield "its checks differ"
         for geography in contents.geographies:
             columns = "level, level_name, area, parent, position"  # no coordinates, which another series may have set

@@ -67,13 +67,12 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
     assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
 
 
-def test_the_database_agrees_with_the_bundle(project: Project) -> None:
-    assert project.run().success
-    from_bundle = open_release(project.var / "releases" / str(KEY))
-    from_database = open_release(project.var / "release.duckdb")
+def test_the_database_agrees_with_the_bundle(released: Project) -> None:
+    from_bundle = open_release(released.var / "releases" / str(KEY))
+    from_database = open_release(released.var / "release.duckdb")
     pd.testing.assert_frame_equal(from_bundle.flows, from_database.flows)
     pd.testing.assert_frame_equal(from_bundle.measurements, from_database.measurements)
-    by_level = {(row[1], row[2], row[3], row[4]): row[5] for row in database_content(project.var)["flows_by_level"]}
+    by_level = {(row[1], row[2], row[3], row[4]): row[5] for row in database_content(released.var)["flows_by_level"]}
     for origin_level in ("all", "region", "zone"):
         for destination_level in ("all", "region", "zone"):
             for origin, destination, trips in from_bundle.flows_at(origin_level, destination_level).itertuples(
@@ -83,8 +82,10 @@ def test_the_database_agrees_with_the_bundle(project: Project) -> None:
     assert not by_level
 
 
-def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(project: Project) -> None:
-    result = project.run()
+def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(
+    first_run: tuple[Path, dg.ExecuteInProcessResult],
+) -> None:
+    result = first_run[1]
     assert result.success
     for event in result.get_asset_materialization_events():
         materialization = event.step_materialization_data.materialization
@@ -230,22 +231,20 @@ def test_bad_input_is_one_line_and_spends_nothing(project: Project, break_it: An
     assert _spent(project) == 0
 
 
-def test_changed_records_and_changed_settings_are_refused_and_named(project: Project) -> None:
-    assert project.run().success
-    files = public_bytes(project.var)
-    assert "changed: epsilon, rho, steps" in failure_text(project.run(project.component(privacy__epsilon="2")))
-    project.write_records(records().iloc[1:])
-    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(project.run())
-    assert public_bytes(project.var) == files
+def test_changed_records_and_changed_settings_are_refused_and_named(released: Project) -> None:
+    files = public_bytes(released.var)
+    assert "changed: epsilon, rho, steps" in failure_text(released.run(released.component(privacy__epsilon="2")))
+    released.write_records(records().iloc[1:])
+    assert "OD-REPLAY-INPUT-CHANGED" in failure_text(released.run())
+    assert public_bytes(released.var) == files
 
 
-def test_a_revision_is_a_new_release_and_is_charged(project: Project) -> None:
-    assert project.run().success
-    once = _spent(project)
-    project.write_records(records().iloc[1:])
-    assert project.run(project.component(revision=2)).success
-    assert _spent(project) == 2 * once
-    newest = open_release(project.var / "release.duckdb")
+def test_a_revision_is_a_new_release_and_is_charged(released: Project) -> None:
+    once = _spent(released)
+    released.write_records(records().iloc[1:])
+    assert released.run(released.component(revision=2)).success
+    assert _spent(released) == 2 * once
+    newest = open_release(released.var / "release.duckdb")
     assert int(newest.flows["trips"].sum()) == len(records()) - 1
 
 
@@ -260,26 +259,24 @@ def test_the_cap_refuses_before_any_draw(project: Project) -> None:
     assert not (project.var / "releases" / "trips" / "2001-01" / "r2").exists()
 
 
-def test_noise_is_added_to_every_public_child(project: Project) -> None:
-    assert project.run().success
-    release = open_release(project.var / "release.duckdb")
+def test_noise_is_added_to_every_public_child(released: Project) -> None:
+    release = open_release(released.var / "release.duckdb")
     assert len(release.measurements_at(1)) == ZONES["region"].nunique()
     assert np.isfinite(release.measurements["variance"]).all()
     assert set(release.measurements_at(1)["destination"]) == set(ZONES["region"])
 
 
-def test_a_lost_ledger_never_begins_anew(project: Project) -> None:
+def test_a_lost_ledger_never_begins_anew(released: Project) -> None:
     """Without its ledger nothing is drawn: it alone knows what was spent."""
-    assert project.run().success
-    files = public_bytes(project.var)
-    for path in project.var.glob("ledger.sqlite*"):
+    files = public_bytes(released.var)
+    for path in released.var.glob("ledger.sqlite*"):
         path.unlink()
-    for component in (project.component(), project.component(revision=2)):
-        assert "OD-LEDGER-ROLLED-BACK" in failure_text(project.run(component))
-    shutil.rmtree(project.var / "confidential")
-    assert "OD-LEDGER-ROLLED-BACK" in failure_text(project.run())
-    shutil.rmtree(project.var / "releases")
-    assert "OD-LEDGER-ROLLED-BACK" in failure_text(project.run())  # the database still has it
+    for component in (released.component(), released.component(revision=2)):
+        assert "OD-LEDGER-ROLLED-BACK" in failure_text(released.run(component))
+    shutil.rmtree(released.var / "confidential")
+    assert "OD-LEDGER-ROLLED-BACK" in failure_text(released.run())
+    shutil.rmtree(released.var / "releases")
+    assert "OD-LEDGER-ROLLED-BACK" in failure_text(released.run())  # the database still has it
     assert files
 
 

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,20 +153,27 @@ def records(number: int = 2000) -> pd.DataFrame:
     )
 
 
-@pytest.fixture
-def make_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Project]]:
-    monkeypatch.setenv("OD_PROJECT", str(tmp_path))
-    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
-    shutil.copy(domain.DOMAINS / "us_flights.yaml", tmp_path)
-    monkeypatch.setattr(domain, "DOMAINS", tmp_path)
-    with dg.DagsterInstance.ephemeral() as instance:
+@contextmanager
+def projects_in(folder: Path) -> Iterator[Callable[[], Project]]:
+    """Make the project in a folder, as long as it is the one that the environment names."""
+    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
+        patch.setenv("OD_PROJECT", str(folder))
+        patch.setenv("OD_VAR", str(folder / "var"))
+        shutil.copy(domain.DOMAINS / "us_flights.yaml", folder)
+        patch.setattr(domain, "DOMAINS", folder)
 
         def make() -> Project:
-            project = Project(tmp_path, instance)
-            ZONES.to_csv(tmp_path / "zones.csv", index=False)
+            project = Project(folder, instance)
+            ZONES.to_csv(folder / "zones.csv", index=False)
             project.write_records(records())
             return project
 
+        yield make
+
+
+@pytest.fixture
+def make_project(own_folders: None, tmp_path: Path) -> Iterator[Callable[[], Project]]:
+    with projects_in(tmp_path) as make:
         yield make
 
 

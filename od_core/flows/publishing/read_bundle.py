@@ -106,10 +106,13 @@ def _from_bundle(folder: Path, asked: Asked) -> _Contents:
         raise absent(f"{folder.name} is not a complete bundle: {missing[0]} is missing")
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
-    areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
     leaves = certificate["levels"][-1]
     pair = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
-    flows = pd.read_parquet(folder / FLOWS_FILE, columns=["origin", "destination", "trips"], filters=pair)
+    try:
+        areas, measurements = (pd.read_parquet(folder / name) for name in (AREAS_FILE, MEASUREMENTS_FILE))
+        flows = pd.read_parquet(folder / FLOWS_FILE, columns=["origin", "destination", "trips"], filters=pair)
+    except (OSError, ValueError):
+        raise absent(f"{folder.name} is not a complete bundle: a table of it cannot be read") from None
     return certificate, areas, flows[flows["trips"] != 0], measurements
 
 

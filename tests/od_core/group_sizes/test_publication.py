@@ -1,4 +1,4 @@
-"""Certificate and bundle of a group-size table: read back, made anew to the byte, refused where something changed."""
+"""What is published of a group-size table alone; what all kinds have in common is in ``test_kind_contract.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from od_core.privacy.cap import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate
-from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, TOP_CODE, released
 from tests.od_core.publication.examples import AROUND
 
@@ -84,11 +83,14 @@ def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
     jsonschema.Draft202012Validator(schema).validate(json.loads(files["certificate.json"]))
 
 
-@pytest.mark.parametrize("top_code", [TOP_CODE, ESTIMATE])
-def test_a_bundle_is_as_its_data_package_and_schema_say(tmp_path, top_code):
+def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_say(tmp_path):
     """Every file described, every column with its meaning; tables in both forms agree."""
-    release, stated = published(tmp_path, top_code=top_code)
+    given, stated = published(tmp_path / "given")
+    of_given = bundle(given, stated, tmp_path / "given" / "r1")
+    assert f"The top code is {TOP_CODE}" in of_given["codebook.md"].decode()
+    release, stated = published(tmp_path, top_code=ESTIMATE)
     files = bundle(release, stated, tmp_path / "r1")
+    assert set(of_given) == set(files)
     tables = {"histogram", "groups_by_area", "noisy_measurements", "areas"}
     words = {
         "README.txt",
@@ -185,14 +187,3 @@ def test_what_was_changed_is_refused(tmp_path):
     refused(lambda: table("groups_by_area", groups=1), "plan")
     certificate["plan"]["top_code"] = 8
     refused(lambda: (folder / "certificate.json").write_text(json.dumps(certificate)), "noisy measurements")
-    (folder / "histogram.parquet").unlink()
-    with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
-        open_group_sizes(folder)
-
-
-def test_a_test_doubles_table_is_not_certified(tmp_path):
-    published(tmp_path)
-    double = released(noise=ListedLaplace([0]))
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        certificate(GROUP_SIZES, double, KEY, "departures", [], record=ledger.record(KEY))

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, open_release, plan_release, release_flows
+from od_core import Budget, PrivacyUnit, open_release, plan_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -23,7 +23,6 @@ from od_core.publication.certificate import guarantee_sentences
 from od_core.publication.codebook import readme
 from od_core.publication.datapackage import datapackage
 from od_core.publication.tables import BundleFile
-from tests.od_core.doubles import SeededNoise
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
 from tests.od_core.oracles.privacy_loss import delta_by_halves
@@ -326,18 +325,3 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
         assert open_release(tmp_path / place).spent == made.spent != made.plan.spent
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
     assert Fraction(many[1]) >= digits_tight(1600 * Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
-
-
-def test_a_release_without_guarantee_is_not_certified():
-    made = release_flows(
-        flows(HOMES, HOMES),
-        geography(),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=2, delta="1e-8"),
-        noise=SeededNoise(1),
-        fault_threshold=0,
-    )
-    assert not made.has_guarantee
-    with pytest.raises(OdError) as refused:
-        facts(made)
-    assert refused.value.code == "OD-RELEASE-NO-GUARANTEE"

@@ -109,33 +109,6 @@ def test_tables_hold_the_release_and_its_certificate(shelf, kind):
     assert areas[0][0] == areas[0][1]
 
 
-def test_a_release_stored_again_replaces_itself_alone(tmp_path):
-    """Equal contents after any number of times, in any order, with other releases untouched."""
-    database = tmp_path / "deep" / "release.duckdb"
-    keys = [KEY, ReleaseKey("commuters", "2001-06", 2), ReleaseKey("pupils", "2002")]
-    kinds = ["bounded", "unbounded", "other destinations"]
-    for key, kind in zip(keys, kinds, strict=True):
-        FLOWS.store(database, release(kind), key, facts(release(kind), key))
-    once = contents(database)
-    assert {row[0] for row in once["flows"]} == set(map(str, keys))
-    for place in (1, 1, 0, 2, 0):
-        FLOWS.store(database, release(kinds[place]), keys[place], facts(release(kinds[place]), keys[place]))
-        assert contents(database) == once
-
-
-@pytest.mark.parametrize("kind", ["bounded", "unbounded"])
-def test_what_is_public_under_a_name_stays_what_it_is(tmp_path, kind):
-    """Other measurements under the same name, as after a lost ledger, are refused and change nothing."""
-    database, other = tmp_path / "release.duckdb", release(kind, seed=5)
-    FLOWS.store(database, release(), KEY, facts(release()))
-    before = contents(database)
-    with pytest.raises(OdError) as refused:
-        FLOWS.store(database, other, KEY, facts(other))
-    assert refused.value.code == "OD-RELEASE-CHANGED"
-    assert str(KEY) in refused.value.message
-    assert contents(database) == before
-
-
 def test_what_is_no_database_is_refused_without_waiting_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(store_module, "_LOCK_SECONDS", math.inf)
     database = tmp_path / "release.duckdb"

@@ -1,0 +1,170 @@
+"""A small release of every kind, published as the pipeline does it: ledger, bundle and database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from od_core import Budget, PrivacyUnit, release_flows
+from od_core.flows.publishing.kind import FLOWS
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import NoiseSource
+from od_core.privacy.cap import Cap
+from od_core.privacy.domain import PrivacyDomain
+from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.certificate import CheckResult, certificate, certificate_digest
+from od_core.publication.context import context_of
+from od_core.publication.kind import Kind
+from od_core.published.verification import Published
+from od_core.stops import MapGrid, release_stops
+from od_core.stops.publishing import STOPS
+from tests.od_core.doubles import ListedLaplace, SeededNoise
+from tests.od_core.group_sizes.test_release import released
+from tests.od_core.ledger import ledger_rows
+
+CHECKS = [CheckResult("tables", "as_promised", True), CheckResult("figures", "whole_numbers", True)]
+
+
+def locations(root: Path, key: ReleaseKey) -> Published:
+    """Where a release is below a folder like ``var``."""
+    bundle, kept = root / "releases" / key.folder, root / "confidential" / key.folder
+    return Published(key, bundle, root / "release.duckdb", Ledger(root / "ledger.sqlite"), kept)
+
+
+def publish(
+    kind: Kind[Any], release: Any, key: ReleaseKey, data_set: str, root: Path, checks: Sequence[CheckResult] = CHECKS
+) -> tuple[Published, dict[str, Any]]:
+    """Make a measured release public, or make it public again; return where it is, and its certificate."""
+    place = locations(root, key)
+    facts = certificate(kind, release, key, data_set, checks, record=place.ledger.record(key))
+    report = kind.report(release, facts, context_of(kind, place.ledger, key, data_set, place.releases))
+    published = place.ledger.published_certificate(key)
+    with staged_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):
+        kind.store(place.database, release, key, facts)
+    place.ledger.publish(key, certificate_digest(facts), facts["exact"])
+    return place, facts
+
+
+def flows(neighbours: str = "bounded", **changes: Any) -> Any:
+    unit, budget = PrivacyUnit("trip", neighbours), Budget(rho=2, delta="1e-8")
+    return release_flows(
+        ledger_rows.FLOWS, ledger_rows.GEOGRAPHY, unit=unit, budget=budget, fault_threshold=0, **changes
+    )
+
+
+def group_sizes(neighbours: str = "bounded", **changes: Any) -> Any:
+    return released(unit=PrivacyUnit("trip", neighbours), **changes)
+
+
+POINTS = np.random.default_rng(4).integers(0, 8, (400, 4))
+
+
+def boxes(neighbours: str = "bounded", **changes: Any) -> Any:
+    grid = MapGrid(-10, 30, 40, 60, 8, ("origin", "destination"))
+    return release_stops(
+        POINTS, grid, unit=PrivacyUnit("trip", neighbours), budget=Budget(2), mechanism="privtree", **changes
+    )
+
+
+@dataclass(frozen=True)
+class Example:
+    """A kind, how a small release of it is made, and where its figures are.
+
+    Attributes:
+        figures: file (without its ending) and column of the published figures.
+        measured: file (without its ending) that has the noisy values, in a column ``noisy``.
+        stored: table and column of the figures in the database.
+        parts: parts of a verification that find a changed noisy value in the bundle.
+        double: a source of noise that is none.
+    """
+
+    kind: Kind[Any]
+    make: Callable[..., Any]
+    series: str
+    figures: tuple[str, str]
+    measured: str
+    stored: tuple[str, str]
+    parts: frozenset[str]
+    double: NoiseSource
+
+    @property
+    def key(self) -> ReleaseKey:
+        return ReleaseKey(self.series, "2001-06")
+
+
+EXAMPLES = {
+    "flows": Example(
+        FLOWS,
+        flows,
+        "commuters",
+        ("flows", "trips"),
+        "noisy_measurements",
+        ("flows", "trips"),
+        frozenset({"files", "measurements", "database"}),
+        SeededNoise(1),
+    ),
+    "group sizes": Example(
+        GROUP_SIZES,
+        group_sizes,
+        "departures",
+        ("histogram", "groups"),
+        "noisy_measurements",
+        ("group_sizes", "groups"),
+        frozenset({"files", "bundle"}),
+        ListedLaplace([0]),
+    ),
+    "boxes": Example(
+        STOPS,
+        boxes,
+        "journeys",
+        ("boxes", "count"),
+        "boxes",
+        ("stops_boxes", "count"),
+        frozenset({"files", "bundle"}),
+        ListedLaplace([0]),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A published example.
+
+    Attributes:
+        release: as it was measured.
+        facts: its certificate.
+        place: where it is public.
+    """
+
+    example: Example
+    release: Any
+    facts: dict[str, Any]
+    place: Published
+
+    @property
+    def kind(self) -> Kind[Any]:
+        return self.example.kind
+
+    @property
+    def root(self) -> Path:
+        return self.place.database.parent
+
+
+def publish_examples(root: Path) -> dict[str, Made]:
+    """Publish one release of every kind below one folder, charged to one ledger."""
+    ledger = Ledger(root / "ledger.sqlite")
+    made = {}
+    for name, example in EXAMPLES.items():
+        unit = PrivacyUnit("trip", "bounded")
+        ledger.declare(PrivacyDomain(example.series, unit, Cap(rho=Fraction(9)), "a test"))
+        release = example.make(ledger=ledger, release_id=str(example.key))
+        place, facts = publish(example.kind, release, example.key, example.series, root)
+        made[name] = Made(example, release, facts, place)
+    return made

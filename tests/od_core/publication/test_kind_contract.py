@@ -1,0 +1,555 @@
+"""What a published release of any kind keeps to: bundle, certificate, database, reading back and verification."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import frictionless
+import jsonschema
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import OdError
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
+from od_core.publication.certificate import certificate
+from od_core.publication.context import context_of
+from od_core.published.kinds import KINDS
+from od_core.published.verification import REPAIR, Published, verify_release
+from tests.od_core.publication.examples import RECORD
+from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
+
+Damage = Callable[[Made], Any]
+
+
+@pytest.fixture(scope="session")
+def all_published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """One release of every kind in one ledger and one database. Not to be changed."""
+    return publish_examples(tmp_path_factory.mktemp("published_kinds"))
+
+
+@pytest.fixture(params=EXAMPLES)
+def made(request, all_published: dict[str, Made]) -> Made:
+    """A release of each kind in turn. Not to be changed."""
+    return all_published[request.param]
+
+
+@pytest.fixture
+def copied(made: Made, tmp_path: Path) -> Made:
+    """The same in a folder of its own, to be damaged."""
+    root = tmp_path / "copy"
+    shutil.copytree(made.root, root)
+    return replace(made, place=locations(root, made.example.key))
+
+
+def test_every_kind_is_held_to_this():
+    assert {example.kind for example in EXAMPLES.values()} == {*KINDS}
+
+
+def read(table: pa.Table | pa.RecordBatchReader) -> pa.Table:
+    return table if isinstance(table, pa.Table) else table.read_all()
+
+
+def figures(made: Made, release: Any) -> dict[str, pa.Table]:
+    """All that the database would hold of a release."""
+    return {name: read(table) for name, table in made.kind.tables(release, made.facts).items()}
+
+
+def assert_same(made: Made, found: Any, release: Any) -> None:
+    assert found.plan.digest == release.plan.digest
+    assert found.plan.facts() == release.plan.facts()
+    assert (found.spent, found.noise) == (release.spent, release.noise)
+    expected = figures(made, release)
+    assert all(len(table) for table in expected.values())
+    for name, table in figures(made, found).items():
+        assert table.equals(expected.pop(name)), name
+    assert not expected
+    for (step, noisy), (own_step, own) in zip(made.kind.measured(found), made.kind.measured(release), strict=True):
+        assert step == own_step
+        assert np.array_equal(noisy.values(), own.values())
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_release_of_a_test_double_is_not_certified(made):
+    """Its noise promises nothing."""
+    double = made.example.make(noise=made.example.double)
+    assert not double.has_guarantee
+    with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
+        certificate(made.kind, double, made.place.key, made.example.series, [], record=RECORD)
+
+
+# Reading back.
+
+
+def test_a_bundle_is_read_back_as_what_was_measured(made):
+    assert_same(made, made.kind.open(made.place.bundle), made.release)
+
+
+def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
+    """So no true count can be in it, nor in the metadata that is made from it."""
+    kind, opened = made.kind, made.kind.open(made.place.bundle)
+    pd.testing.assert_frame_equal(kind.summary(opened), kind.summary(made.release))
+    assert len(kind.summary(opened)) > 0
+    assert kind.facts(opened) == kind.facts(made.release)
+    assert kind.row(opened) == kind.row(made.release)
+    assert kind.guarantee(opened.plan, opened.spent) == made.facts["guarantee"]
+    assert kind.notes(opened, made.facts) == kind.notes(made.release, made.facts)
+    assert kind.pictures(opened, made.facts) == kind.pictures(made.release, made.facts)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["as measured", "as read back"])
+def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path, opened):
+    """All files and the zip file, by the hour of the ledger and not of the clock."""
+    kind, place = made.kind, made.place
+    release = kind.open(place.bundle) if opened else made.release
+    context = context_of(kind, place.ledger, place.key, made.example.series, place.releases)
+    report = kind.report(release, made.facts, context)
+    with staged_folder(lambda folder: write_bundle(kind, release, made.facts, report, folder), tmp_path / "r1"):
+        assert not (tmp_path / "r1").exists()
+    assert content(tmp_path) == content(place.bundle.parent)
+
+
+def test_recomputing_from_the_measurements_gives_the_release(made):
+    opened = made.kind.open(made.place.bundle)
+    again, examinations = made.kind.recomputed(opened, made.facts)
+    assert_same(made, again, made.release)
+    assert "invariants" in examinations
+    assert {part: list(examine()) for part, examine in examinations.items()} == {part: [] for part in examinations}
+    assert list(made.kind.invariants(opened)) == []
+
+
+# Files.
+
+
+def test_every_file_and_column_is_described(made):
+    """In the codebook and the data package, which another program finds true; the certificate by its schema."""
+    folder = made.place.bundle
+    files = {path.name for path in folder.iterdir()}
+    package = json.loads((folder / "datapackage.json").read_text(encoding="utf-8"))
+    described = {resource["path"]: resource for resource in package["resources"]}
+    assert described.keys() == files - {"datapackage.json", "SHA256SUMS"}
+    report = frictionless.validate(str(folder / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+    schema = json.loads((folder / "certificate.schema.json").read_text(encoding="utf-8"))
+    stated = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(stated)
+    assert stated == json.loads(json.dumps(made.facts))
+    codebook = (folder / "codebook.md").read_text(encoding="utf-8")
+    for name in files - {"codebook.md", "README.txt", "datapackage.json", "SHA256SUMS"}:
+        assert f"| `{name}` |" in codebook, name
+    tables = list(folder.glob("*.parquet"))
+    assert {path.name for path in tables} >= {f"{made.example.figures[0]}.parquet", f"{made.example.measured}.parquet"}
+    for path in tables:
+        table = pq.read_table(path)
+        assert all(f"| `{column}` |" in codebook for column in table.column_names), path.name
+        assert [field["name"] for field in described[path.name]["schema"]["fields"]] == table.column_names
+        assert not table.schema.metadata
+        if path.with_suffix(".csv").exists():
+            text = pd.read_csv(path.with_suffix(".csv"), dtype=str, keep_default_na=False)
+            frame = table.to_pandas().astype(object)
+            assert text.to_numpy().tolist() == frame.where(frame.notna(), "").astype(str).to_numpy().tolist()
+
+
+def test_a_file_that_is_cut_or_missing_is_named(copied):
+    """Every file of the bundle, one after the other."""
+    bundle = copied.place.bundle
+    assert list(bundle_faults(bundle)) == []
+    for path in sorted(bundle.iterdir()):
+        whole = path.read_bytes()
+        for damage in (lambda path: path.write_bytes(path.read_bytes()[:-3]), Path.unlink):
+            damage(path)
+            faults = [fault for fault in bundle_faults(bundle) if not fault.startswith("r1.zip")]
+            named = [fault for fault in faults if fault.startswith(f"{path.name} ")]
+            assert named or (path.name == "SHA256SUMS" and faults), path.name
+            path.write_bytes(whole)
+
+
+# What does not fit together is not read.
+
+
+def in_json(path: Path, *names: str | int, value: Any) -> None:
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    place = stated
+    for name in names[:-1]:
+        place = place[name]
+    place[names[-1]] = value
+    path.write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def leaves(facts: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:
+    """The path to every value of some facts."""
+    inside = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else None
+    if inside is None:
+        yield above
+    else:
+        for name, value in inside:
+            yield from leaves(value, *above, name)
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type, and mostly as good a one."""
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return "3/7" if value.replace("/", "").isdigit() else f"{value}x"
+
+
+def refusal(made: Made) -> str | None:
+    """The code with which a bundle is refused."""
+    try:
+        made.kind.open(made.place.bundle)
+    except OdError as error:
+        return error.code
+    return None
+
+
+REFUSED = {"OD-BUNDLE-CHANGED", "OD-RELEASE-ABSENT"}
+
+
+def test_noisy_values_that_do_not_fit_are_refused(copied):
+    path = copied.place.bundle / f"{copied.example.measured}.parquet"
+    whole, noisy = path.read_bytes(), pd.read_parquet(path)
+    for less in (noisy.iloc[1:], noisy.iloc[:-1]):
+        less.to_parquet(path, index=False)
+        assert refusal(copied) in REFUSED, len(less)
+    for damaged in (whole[: len(whole) // 2], b"", b"no table"):
+        path.write_bytes(damaged)
+        assert refusal(copied) in REFUSED, damaged[:10]
+    path.unlink()
+    assert refusal(copied) == "OD-RELEASE-ABSENT"
+    path.write_bytes(whole)
+    assert refusal(copied) is None
+
+
+def with_another(path: Path, *above: str) -> Iterator[tuple[str | int, ...]]:
+    """Change each value of some facts in a JSON file, one after the other."""
+    whole = path.read_bytes()
+    facts = json.loads(whole)
+    for name in above:
+        facts = facts[name]
+    for place in leaves(facts):
+        value = facts
+        for name in place:
+            value = value[name]
+        in_json(path, *above, *place, value=other(value))
+        yield place
+        path.write_bytes(whole)
+
+
+def test_a_bundle_of_other_figures_or_without_them_is_refused(copied):
+    path = figures_file(copied, "parquet")
+    last_row(path, copied.example.figures[1])
+    assert refusal(copied) == "OD-BUNDLE-CHANGED"
+    cut(path)
+    assert refusal(copied) == "OD-RELEASE-ABSENT"
+    path.unlink()
+    assert refusal(copied) == "OD-RELEASE-ABSENT"
+
+
+def test_a_certificate_with_steps_of_another_plan_is_refused(copied):
+    """They follow from the other facts of the plan."""
+    path = copied.place.bundle / "certificate.json"
+    refusals = {place: refusal(copied) for place in with_another(path, "plan", "steps")}
+    assert len(refusals) >= 4
+    assert refusals == dict.fromkeys(refusals, "OD-BUNDLE-CHANGED")
+
+
+def test_a_certificate_of_another_plan_is_found(copied):
+    """Every fact of the plan: it is refused, or the ledger knows another plan."""
+    path = copied.place.bundle / "certificate.json"
+    found = {place: {*faults(copied.place)} for place in with_another(path, "plan")}
+    assert len(found) >= 10
+    assert [place for place, parts in found.items() if not parts & {"bundle", "ledger"}] == []
+
+
+# The database.
+
+
+def everything(database: Path) -> dict[str, list[Any]]:
+    """All rows of all tables and views, and what is said of them."""
+    with duckdb.connect(str(database), read_only=True) as connection:
+        names = connection.execute("SELECT table_name FROM information_schema.tables ORDER BY table_name").fetchall()
+        rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in names}
+        rows["comments"] = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+    return {name: sorted(found, key=repr) for name, found in rows.items()}
+
+
+def stored_again(made: Made, facts: dict[str, Any] | None = None, release: Any = None) -> None:
+    release = made.release if release is None else release
+    made.kind.store(made.place.database, release, made.place.key, made.facts if facts is None else facts)
+
+
+def test_a_release_stored_again_changes_nothing(copied, all_published):
+    """Any number of times, as it was measured or read back; others, also of its kind, stay as they are."""
+    place = copied.place
+    second, revision = copied.example.make(), ReleaseKey(place.key.release, place.key.period, 2)
+    copied.kind.store(place.database, second, revision, copied.facts)
+    before = everything(place.database)
+    for made in all_published.values():
+        names = {str(made.place.key), *([str(revision)] if made.kind is copied.kind else [])}
+        assert {row[0] for row in before[made.kind.facts_table]} == names
+        assert {row[0] for table in figures(made, made.release) for row in before[table]} == names
+    for release in (copied.release, copied.kind.open(place.bundle)):
+        stored_again(copied, release=release)
+        assert everything(place.database) == before
+    copied.kind.store(place.database, second, revision, copied.facts)
+    assert everything(place.database) == before
+
+
+def test_the_order_in_which_releases_are_stored_does_not_matter(all_published, tmp_path):
+    """In a folder that is not there yet."""
+    database = tmp_path / "deep" / "release.duckdb"
+    for made in reversed(all_published.values()):
+        made.kind.store(database, made.release, made.place.key, made.facts)
+        assert list(made.kind.differing(database, made.release, made.place.key, made.facts)) == []
+    assert everything(database) == everything(made.place.database)
+
+
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_other_figures_under_the_same_name_are_refused(copied, neighbours):
+    """As after a lost ledger; nothing is changed."""
+    before, drawn_again = everything(copied.place.database), copied.example.make(neighbours)
+    with pytest.raises(OdError) as refused:
+        stored_again(copied, release=drawn_again)
+    assert refused.value.code == "OD-RELEASE-CHANGED"
+    assert str(copied.place.key) in refused.value.message
+    assert everything(copied.place.database) == before
+
+
+def differences(made: Made) -> list[str]:
+    return list(made.kind.differing(made.place.database, made.release, made.place.key, made.facts))
+
+
+def one_other(column: str, kind: str) -> str:
+    """SQL for another value of a column."""
+    if kind.endswith("[]"):
+        return f'list_append("{column}", 7)'
+    return {"VARCHAR": f"\"{column}\" || 'x'", "BOOLEAN": f'NOT "{column}"'}.get(kind, f'"{column}" + 1')
+
+
+def test_any_change_of_the_database_is_found_and_its_table_named(copied):
+    """A value of every column, a row less and a row twice: of the facts, figures, checks and areas."""
+    made, database = copied, copied.place.database
+    expected = {
+        made.kind.facts_table: "its facts of the release differ from the certificate",
+        "checks": "its checks differ",
+        **{table: f"its {table} differ" for table in figures(made, made.release)},
+    }
+    assert differences(made) == []
+    for table, sentence in expected.items():
+        one = f"rowid = (SELECT min(rowid) FROM {table} WHERE release = '{made.place.key}')"
+        with duckdb.connect(str(database), read_only=True) as connection:
+            columns = connection.execute(f"DESCRIBE {table}").fetchall()
+        changes = [f'UPDATE {table} SET "{name}" = {one_other(name, kind)} WHERE {one}' for name, kind, *_ in columns]
+        changes += [f'UPDATE {table} SET "{columns[-1][0]}" = NULL WHERE {one}']
+        changes += [f"DELETE FROM {table} WHERE {one}"]
+        if table != made.kind.facts_table:  # which has a key
+            changes += [f"INSERT INTO {table} SELECT * FROM {table} WHERE {one}"]
+        for change in changes:
+            with changed_database(database, change):
+                assert differences(made) == [sentence], change
+    for geography in made.kind.geographies(made.release):
+        one = f"rowid = (SELECT max(rowid) FROM areas WHERE geography = '{geography.digest}')"
+        sides = len(made.kind.geographies(made.release))
+        for change in (f"UPDATE areas SET parent = 'x' WHERE {one}", f"DELETE FROM areas WHERE {one}"):
+            with changed_database(database, change):
+                assert differences(made) == ["its areas differ"] * sides, change
+    assert differences(made) == []
+
+
+def test_other_facts_or_checks_than_the_stored_ones_are_found(made):
+    """The same, where the certificate is another one."""
+    for change, sentence in (
+        ({"measured_at": "2001-07-03T09:00:00+00:00"}, "its facts of the release differ from the certificate"),
+        ({"checks": made.facts["checks"][:1]}, "its checks differ"),
+    ):
+        found = list(made.kind.differing(made.place.database, made.release, made.place.key, made.facts | change))
+        assert sentence in found
+
+
+@contextmanager
+def changed_database(database: Path, change: str) -> Iterator[None]:
+    whole = database.read_bytes()
+    in_database(database, change)
+    yield
+    database.write_bytes(whole)
+
+
+def in_database(database: Path, statement: str) -> None:
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(statement)
+
+
+# Verification.
+
+
+def faults(place: Published) -> dict[str, str]:
+    return {finding.part: finding.fault for finding in verify_release(place) if finding.fault is not None}
+
+
+def test_a_whole_release_verifies_without_key_or_records(copied):
+    """Years later, where the key is lost and the true counts are gone."""
+    for path in (copied.root / "confidential" / "hmac.key", copied.place.measurements / "identity.json"):
+        path.unlink()
+    findings = verify_release(copied.place)
+    parts = {finding.part for finding in findings}
+    assert parts >= {"files", "invariants", "bundle", "measurements", "ledger", "database"}
+    assert [finding for finding in findings if finding.fault or finding.next_step] == []
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def last_row(path: Path, column: str) -> None:
+    """One more in the last row: of the noisy values, a leaf cell."""
+    frame = pd.read_parquet(path)
+    frame.loc[len(frame) - 1, column] += 1
+    frame.to_parquet(path, index=False)
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def last_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().rsplit(b"\r\n", 2)[0])
+
+
+def other_codec(path: Path) -> None:
+    """The same table, written with another codec by the same software."""
+    pq.write_table(pq.read_table(path), path, compression="none")
+
+
+def stated(*names: str | int, value: Any) -> Damage:
+    return lambda made: in_json(made.place.bundle / "certificate.json", *names, value=value)
+
+
+def charges(value: str) -> Damage:
+    def damage(made: Made) -> None:
+        exact = [value] * len(made.facts["spent"]["rho_by_level_exact"])
+        stated("spent", "rho_by_level_exact", value=exact)(made)
+
+    return damage
+
+
+def executed(statement: str) -> Damage:
+    """With the names of the kind's tables and columns, of this release alone."""
+
+    def damage(made: Made) -> None:
+        table, column = made.example.stored
+        names = {"facts": made.kind.facts_table, "figures": table, "column": f'"{column}"'}
+        in_database(made.place.database, f"{statement.format(**names)} WHERE release = '{made.place.key}'")
+
+    return damage
+
+
+def figures_file(made: Made, ending: str) -> Path:
+    return made.place.bundle / f"{made.example.figures[0]}.{ending}"
+
+
+def kept(made: Made) -> Path:
+    """The last of the measurement files on the confidential side."""
+    return max(made.place.measurements.glob("noisy_measurement_*.parquet"))
+
+
+def a_folder_for_a_file(made: Made) -> None:
+    figures_file(made, "csv").unlink()
+    figures_file(made, "csv").mkdir()
+
+
+FAILED = [{"subject": "f", "check": "c", "passed": False}]
+MADE_ANEW, CERTIFIED = {"files", "bundle"}, {"files", "bundle", "ledger", "database"}
+"""Parts that find other files than the measurements give, and other facts than were certified."""
+
+DAMAGE: dict[str, tuple[Damage, set[str]]] = {
+    "a figure changed": (
+        lambda made: last_row(figures_file(made, "parquet"), made.example.figures[1]),
+        MADE_ANEW,
+    ),
+    "a table cut": (lambda made: cut(figures_file(made, "parquet")), MADE_ANEW),
+    "a table of other bytes": (lambda made: other_codec(figures_file(made, "parquet")), MADE_ANEW),
+    "a line of CSV gone": (lambda made: last_line(figures_file(made, "csv")), MADE_ANEW),
+    "a folder for a file": (a_folder_for_a_file, MADE_ANEW),
+    "a file too many": (lambda made: (made.place.bundle / "notes.txt").write_text("x"), MADE_ANEW),
+    "a file missing": (lambda made: figures_file(made, "csv").unlink(), MADE_ANEW),
+    "the bundle missing": (lambda made: shutil.rmtree(made.place.bundle), MADE_ANEW),
+    "the zip file cut": (lambda made: cut(made.place.bundle.with_name("r1.zip")), {"files"}),
+    "the zip file gone": (lambda made: made.place.bundle.with_name("r1.zip").unlink(), {"files"}),
+    "rho written smaller": (stated("spent", "rho", value=0.001), CERTIFIED),
+    "a charge written smaller": (charges("1/100"), CERTIFIED),
+    "rho by zero": (charges("1/0"), MADE_ANEW),
+    "another promise": (stated("guarantee", "protected", value="Nothing is learnt."), CERTIFIED),
+    "another backend": (stated("noise", value="another"), CERTIFIED),
+    "another entry": (stated("ledger", value={"entry": 3, "hash": "0" * 64}), CERTIFIED),
+    "no checks": (stated("checks", value=[]), CERTIFIED),
+    "a failed check": (stated("checks", value=FAILED), CERTIFIED),
+    "another threshold": (stated("fault_threshold", value="1/2"), CERTIFIED),
+    "no threshold": (stated("fault_threshold", value=None), CERTIFIED),
+    "no plan": (stated("plan", value=None), MADE_ANEW),
+    "no certificate": (lambda made: (made.place.bundle / "certificate.json").write_text("[]"), MADE_ANEW),
+    "a kept measurement changed": (lambda made: flip_a_byte(kept(made)), {"measurements"}),
+    "a kept measurement gone": (lambda made: kept(made).unlink(), {"measurements"}),
+    "figures of the database changed": (executed("UPDATE {figures} SET {column} = {column} + 1"), {"database"}),
+    "NULL in the database": (executed("UPDATE {figures} SET {column} = NULL"), {"database"}),
+    "a smaller epsilon in the database": (executed("UPDATE {facts} SET epsilon = 0.001"), {"database"}),
+    "another certificate in the database": (
+        executed("UPDATE {facts} SET certificate = replace(certificate, 'differentially', 'completely')"),
+        {"database"},
+    ),
+    "checks gone from the database": (executed("DELETE FROM checks"), {"database"}),
+    "not in the database": (executed("DELETE FROM {facts}"), {"database"}),
+    "the database gone": (lambda made: made.place.database.unlink(), {"database"}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_any_damage_is_found_and_its_part_named(copied, name):
+    damage, parts = DAMAGE[name]
+    damage(copied)
+    found = faults(copied.place)
+    assert set(found) == parts
+    assert all("\n" not in fault for fault in found.values())
+
+
+def test_an_edited_ledger_is_found(copied):
+    with closing(sqlite3.connect(copied.place.ledger.path, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER entries_are_final")
+        connection.execute("UPDATE entries SET rho = '1/1000' WHERE kind = 'RESERVED'")
+    assert "damaged or was edited" in faults(copied.place)["ledger"]
+
+
+def test_a_changed_noisy_value_is_found(copied):
+    last_row(copied.place.bundle / f"{copied.example.measured}.parquet", "noisy")
+    assert copied.example.parts <= set(faults(copied.place))
+
+
+def test_what_is_damaged_is_made_again_by_the_next_run(copied, made):
+    """The next step that verification names; the files are those of before, and draw nothing."""
+    cut(figures_file(copied, "parquet"))
+    figures_file(copied, "csv").unlink()
+    finding = verify_release(copied.place)[0]
+    assert (finding.part, finding.next_step) == ("files", REPAIR)
+    assert finding.fault is not None
+    publish(copied.kind, copied.release, copied.place.key, copied.example.series, copied.root)
+    assert {(finding.fault, finding.next_step) for finding in verify_release(copied.place)} == {(None, None)}
+    assert content(copied.place.releases) == content(made.place.releases)
