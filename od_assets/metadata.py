@@ -13,9 +13,9 @@ import dagster as dg
 import pandas as pd
 
 from od_core import Release, ReleasePlan
-from od_core.flows.plan import GaussianStep
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.report import largest_changes, largest_flows
+from od_core.flows.step import GaussianStep
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.ledger.balance import Balance

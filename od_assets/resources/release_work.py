@@ -15,9 +15,9 @@ from od_core import Release, ReleasePlan
 from od_core.errors import OdError
 from od_core.flows.estimation.top_down import Measurement
 from od_core.flows.parts.release import first_band_counts
-from od_core.flows.plan import GaussianStep
 from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
+from od_core.flows.step import GaussianStep
 from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import Store

@@ -12,8 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.plan import ReleasePlan, ThresholdStep
+from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
+from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.geography.geography import Numbers
 from od_core.records.trip_counts import place_trips

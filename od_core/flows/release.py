@@ -23,7 +23,8 @@ from od_core.flows.estimation.top_down import (
     run_levels,
 )
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.plan import ReleasePlan, ThresholdStep, plan_release
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.ledger.draw_release import charged_to, draw_release

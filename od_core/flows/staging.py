@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.files.durable import write_batches, write_durably
-from od_core.flows.plan import GaussianStep, ReleasePlan
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.staged_files import StagedFiles, missing_file

@@ -23,7 +23,7 @@ from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.forecast import coverage
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
-from od_core.flows.estimation import intervals
+from od_core.flows.estimation import confidence
 from od_core.flows.estimation.intervals import Intervals
 from od_core.flows.estimation.node_sums import NodeSums
 from od_core.flows.mechanisms.inftda import InfTDARefined
@@ -105,7 +105,7 @@ def test_every_class_of_true_size_is_covered(name, flights, airport_geography):
 @pytest.mark.parametrize("name", ["random", "italy, nodes dropped"])
 def test_narrower_intervals_are_rejected(monkeypatch, name):
     """By a fifth."""
-    monkeypatch.setattr(intervals, "_DEVIATIONS", 0.8 * intervals._DEVIATIONS)
+    monkeypatch.setattr(confidence, "_DEVIATIONS", 0.8 * confidence._DEVIATIONS)
     assert rejected(runs_of(name, _synthetic(name)))
 
 

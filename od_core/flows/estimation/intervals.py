@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.estimation.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.least_squares import FittedLevel, Positions, Reals, least_squares
 from od_core.flows.estimation.node_sums import NodeSums, dropped_trips
 from od_core.flows.estimation.top_down import Measurement
@@ -34,18 +35,8 @@ Counts = NDArray[np.int64]
 MOST_MEASURED = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
 
-_DEVIATIONS = 1.6448536269514722
-"""Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
-deviations."""
-
 _BLOCK = 1 << 20
 """Approximate number of nodes that one thread sums at a time."""
-
-_TOLERANCE = 1e-9
-"""Largest relative error of an estimate from floating-point rounding; intervals are widened by it."""
-
-_MOST_TOLERANCE = 0.25
-"""Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,22 +328,6 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
         )
 
 
-def lower_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Return the lower ends of the intervals of unbiased estimates with the given variances.
-
-    The ends are whole numbers of at least 0, in the shape of ``estimate``.
-    """
-    return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
-
-
-def upper_bound(estimate: Reals, variance: Reals) -> Counts:
-    """Return the upper ends of the intervals of unbiased estimates with the given variances.
-
-    The ends are whole numbers of at least 0, in the shape of ``estimate``.
-    """
-    return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
-
-
 def _unseen(level: FittedLevel) -> tuple[Reals, Reals, Reals]:
     """Return what each node of a level adds to the trips of dropped nodes; three arrays of shape (nodes,).
 
@@ -392,17 +367,6 @@ def _bounds_of(sums: NodeSums, variance: Reals) -> tuple[Counts, Counts]:
     alone = upper_bound(estimate, spread) + most.astype(np.int64)
     together = upper_bound(estimate + np.maximum(unseen, 0), spread + doubt)
     return lower_bound(estimate, spread), np.where(most > 0, np.minimum(alone, together), alone)
-
-
-def _half_width(estimate: Reals, variance: Reals) -> Reals:
-    """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
-
-    The values of an estimate lie in steps of 1 or, if two areas have an exact sum, of 1/2. Adding a quarter to the
-    width puts the ends between two steps. The interval is at least 1 wide, so it contains a whole number.
-    """
-    width = _DEVIATIONS * np.sqrt(variance)
-    rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
-    return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding
 
 
 def find_pairs(

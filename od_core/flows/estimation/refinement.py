@@ -31,27 +31,27 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
+from od_core.flows.estimation.refinement_kernels import (
+    LIMIT,
+    WEIGHT_BITS,
+    read_expansion,
+    share_out,
+    shift_expansion,
+)
 from od_core.flows.estimation.top_down import Measurement, at_step, estimate
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
-from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 _Values = NDArray[np.int64]
 _Reals = NDArray[np.float64]
 
-_WEIGHT_BITS = 20
-"""Weights are whole multiples of 2^-20."""
-
 _MOST_FRACTION_BITS = 16
 _SCALE_BITS = 24
 """Resolution of z - x: a multiple of 2^-16 or, if that is larger, of about 2^-24 of the largest standard deviation."""
 
-_WEIGHT_MASK = (1 << _WEIGHT_BITS) - 1
-_MOST_WEIGHT = 1 << (62 - _WEIGHT_BITS)
-
-_LIMIT = 1 << 61
+_WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,11 +201,11 @@ def _level(plan: ReleasePlan, measurement: Measurement, nodes: Pairs, sums: Chil
         divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
         total, noisy, fan_out = _read(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
-    _refuse_large(gap, _LIMIT >> _fraction_bits(plan))
+    _refuse_large(gap, LIMIT >> _fraction_bits(plan))
     gap = (gap << _fraction_bits(plan)) + sums.difference
-    share = np.floor(own_variance / (own_variance + sums.variance) * (1 << _WEIGHT_BITS)).astype(np.int64)
-    difference = (gap >> _WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> _WEIGHT_BITS)
-    _refuse_large(difference, _LIMIT // max(1, len(difference)))
+    share = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
+    difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
+    _refuse_large(difference, LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
     level = RisenLevel(nodes, runs, noisy, difference, variance)
     if runs is None:
@@ -238,7 +238,7 @@ def _read(
         own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
         kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
         sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
-        small = _read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
+        small = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
         return sums, kept, np.diff(expansion.offsets), small
 
     parts = list(in_order(read, measurement.expanded(plan)))
@@ -269,11 +269,11 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: _Values, largest_varia
     if level.runs is None:
         return np.maximum(level.noisy + (level.difference + half >> bits), 0)
     over = totals - run_sums(level.noisy, level.runs)
-    _refuse_large(over, _LIMIT >> bits)
+    _refuse_large(over, LIMIT >> bits)
     over = (over << bits) - run_sums(level.difference, level.runs)
-    weights = np.maximum(np.floor(level.variance / largest_variance * (1 << _WEIGHT_BITS)).astype(np.int64), 1)
+    weights = np.maximum(np.floor(level.variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
     rounded = np.empty_like(level.noisy)
-    if not _share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
+    if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise _overflow()
     return plan.mechanism.project(rounded, totals, level.runs)
 
@@ -294,7 +294,7 @@ def projected_leaves(plan: ReleasePlan, leaf: Measurement, sums: _Values, totals
     def leaves(piece: tuple[Expansion, _Values]) -> Nodes:
         expansion, noisy = piece
         parents, shifted = expansion.parents, np.empty_like(noisy)
-        _shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
+        shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
         projected = plan.mechanism.project(shifted, totals[parents], expansion.offsets)
         return at_step(leaf.step, expansion.with_trips(projected))
 
@@ -362,59 +362,3 @@ def _fraction_bits(plan: ReleasePlan) -> int:
     """Return the number of fractional bits with which z - x is stored."""
     widest = math.ceil(max(step.variance for step in plan.steps))
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
-
-
-@kernel
-def _read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Write the sum of each parent's noisy children into ``sums`` and the kept children's noisy values into ``kept``.
-
-    Return False if a sum may overflow.
-    """
-    small = True
-    for parent in range(len(sums)):
-        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
-        total, low, high = np.int64(0), noisy[first], noisy[first]
-        for i in range(first, last):
-            total += noisy[i]
-            low, high = min(low, noisy[i]), max(high, noisy[i])
-        small = small and max(high, -low) < _LIMIT // np.int64(last - first)
-        sums[parent] = total
-        for child in range(runs[parent], runs[parent + 1]):
-            kept[child - runs[0]] = noisy[offsets[parent] + divided[child] - first_child[parent]]
-    return small
-
-
-@kernel
-def _shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
-    """Write the noisy value of each child plus an equal part of its parent's ``lacking`` into ``shifted``.
-
-    The part is rounded to the nearest whole number.
-    """
-    for parent in range(len(lacking)):
-        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
-        size = offsets[parent + 1] - offsets[parent]
-        shift = (2 * lacking[parent] + size) // (2 * size)
-        for i in range(first, last):
-            shifted[i] = noisy[i] + shift
-
-
-@kernel
-def _share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
-    """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
-
-    ``over`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half`` is 1/2. ``variance`` has
-    whole weights in proportion to v. Return False if the weights of a parent's children sum to ``_MOST_WEIGHT`` or
-    more.
-    """
-    for parent in range(len(over)):
-        whole = np.int64(0)
-        for i in range(runs[parent], runs[parent + 1]):
-            whole += variance[i]
-        if whole >= _MOST_WEIGHT:
-            return False
-        if whole > 0:
-            part, rest = over[parent] // whole, over[parent] % whole  # no product exceeds 63 bits
-            for i in range(runs[parent], runs[parent + 1]):
-                shift = part * variance[i] + rest * variance[i] // whole
-                rounded[i] = noisy[i] + ((difference[i] + shift + half) >> bits)
-    return True

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.plan import GaussianStep, ReleasePlan, ThresholdStep
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import GaussianStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
 from od_core.flows.mechanisms.inftda import InfTDARefined
-from od_core.flows.plan import GaussianStep, ReleasePlan
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
 from od_core.privacy.sensitivity import sensitivity_squared

@@ -1,0 +1,47 @@
+"""Compute the ends of the 90 % intervals of unbiased estimates from their variances."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from od_core.flows.estimation.least_squares import Reals
+
+Counts = NDArray[np.int64]
+
+_DEVIATIONS = 1.6448536269514722
+"""Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
+deviations."""
+
+_TOLERANCE = 1e-9
+"""Largest relative error of an estimate from floating-point rounding; intervals are widened by it."""
+
+_MOST_TOLERANCE = 0.25
+"""Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
+
+
+def lower_bound(estimate: Reals, variance: Reals) -> Counts:
+    """Return the lower ends of the intervals of unbiased estimates with the given variances.
+
+    The ends are whole numbers of at least 0, in the shape of ``estimate``.
+    """
+    return np.maximum(np.ceil(estimate - _half_width(estimate, variance)), 0).astype(np.int64)
+
+
+def upper_bound(estimate: Reals, variance: Reals) -> Counts:
+    """Return the upper ends of the intervals of unbiased estimates with the given variances.
+
+    The ends are whole numbers of at least 0, in the shape of ``estimate``.
+    """
+    return np.maximum(np.floor(estimate + _half_width(estimate, variance)), 0).astype(np.int64)
+
+
+def _half_width(estimate: Reals, variance: Reals) -> Reals:
+    """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
+
+    The values of an estimate lie in steps of 1 or, if two areas have an exact sum, of 1/2. Adding a quarter to the
+    width puts the ends between two steps. The interval is at least 1 wide, so it contains a whole number.
+    """
+    width = _DEVIATIONS * np.sqrt(variance)
+    rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
+    return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding

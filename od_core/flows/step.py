@@ -1,0 +1,97 @@
+"""Define the steps of a plan of flows: the noisy counts of a level, or of the leaf pairs with trips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from od_core.errors import OdError
+from od_core.noise.opendp import MAX_VARIANCE
+from od_core.privacy.cap import Charge
+from od_core.privacy.plan import Step, plan_defect
+
+
+@dataclass(frozen=True)
+class GaussianStep(Step):
+    """The planned query of one level, measured with discrete Gaussian noise [boninsegna2025inftda, Algorithm 1].
+
+    Attributes:
+        level: level of the flow tree; 0 is the root.
+        sensitivity_squared: the squared L2 sensitivity of the counts of the whole level.
+        variance: variance of the noise, exact.
+        rho: the charge, ``sensitivity_squared / (2 * variance)``, exact.
+    """
+
+    sensitivity_squared: int
+    variance: Fraction
+    rho: Fraction
+
+    def __post_init__(self) -> None:
+        if self.level < 0 or self.sensitivity_squared < 1 or self.variance <= 0:
+            raise plan_defect("a step needs a level, a sensitivity and a variance")
+        if self.variance > MAX_VARIANCE:
+            raise OdError(
+                "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
+            )
+        self._check_rho()
+
+    def _check_rho(self) -> None:
+        if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
+            raise plan_defect("the rho of a step differs from its squared sensitivity divided by twice its variance")
+
+    @property
+    def charge(self) -> Charge:
+        """See :attr:`od_core.privacy.plan.Step.charge`."""
+        return Charge(rho=self.rho)
+
+    @property
+    def largest_variance(self) -> Fraction:
+        """See :attr:`od_core.privacy.plan.Step.largest_variance`."""
+        return self.variance
+
+    @property
+    def noise_facts(self) -> dict[str, int | str]:
+        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
+        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
+
+
+@dataclass(frozen=True)
+class ThresholdStep(GaussianStep):
+    """The planned query of the leaf pairs with trips, measured with discrete Laplace noise and a threshold.
+
+    Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
+
+    Attributes:
+        rho: epsilon^2 / 2, the rho by which the step counts in sums over steps; delta is charged in addition.
+        sensitivity: L1 sensitivity of the counts of the leaf pairs.
+        epsilon, delta: the charge; epsilon is sensitivity / scale.
+        scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        threshold: smallest noisy count that is released.
+    """
+
+    sensitivity: int
+    epsilon: Fraction
+    delta: Fraction
+    scale: Fraction
+    threshold: int
+
+    def _check_rho(self) -> None:
+        if self.rho != self.charge.as_rho:
+            raise plan_defect("the rho of a step differs from half of its squared epsilon")
+        if self.epsilon * self.scale != self.sensitivity:
+            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
+
+    @property
+    def charge(self) -> Charge:
+        """See :attr:`od_core.privacy.plan.Step.charge`."""
+        return Charge(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def largest_variance(self) -> Fraction:
+        """Twice the squared scale, an upper bound of the variance of discrete Laplace noise."""
+        return 2 * self.scale**2
+
+    @property
+    def noise_facts(self) -> dict[str, int | str]:
+        """See :attr:`od_core.privacy.plan.Step.noise_facts`."""
+        return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
