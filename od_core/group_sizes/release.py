@@ -112,7 +112,7 @@ class GroupSizeRelease(PlannedRelease):
         geography = self.frame.geography
         if level == geography.depth:
             return None
-        children = self.histograms[level]  # level 1 comes first
+        children = self.histograms[level]  # the next level, because ``histograms[0]`` is level 1
         summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
         return summed
 
@@ -212,7 +212,7 @@ def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) 
     return replace(plan.frame, top_code=plan.top_code_estimate.top_code(largest, plan.steps[0].scale))
 
 
-# After the functions ``measure`` and ``true_values``, no function has access to confidential sizes.
+# Below, only the functions ``measure`` and ``true_values`` read confidential sizes.
 
 
 CELLS = 1 << 20

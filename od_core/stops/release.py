@@ -256,6 +256,6 @@ def whole_counts(noisy: Counts) -> Counts:
     counts = np.maximum(noisy, 0)
     excess = int(counts.sum()) - int(noisy.sum())  # more than the sum of the counts if the total is negative
     order = np.argsort(counts, kind="stable")
-    taken = np.minimum(np.cumsum(counts[order]), excess)  # cumulative
+    taken = np.minimum(np.cumsum(counts[order]), excess)  # cumulative over the sorted counts
     counts[order] -= np.diff(taken, prepend=0)
     return counts

@@ -149,7 +149,7 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
             raise _fault("OD-STOPS-MISSING", "a value is missing")
         kind = pd.api.types
         if all(kind.is_integer_dtype(dtype) for dtype in values.dtypes):
-            values = values.to_numpy(dtype=np.int64)  # also for nullable columns
+            values = values.to_numpy(dtype=np.int64)  # also converts nullable columns
         elif all(kind.is_numeric_dtype(dtype) and not kind.is_complex_dtype(dtype) for dtype in values.dtypes):
             values = values.to_numpy(dtype=np.float64)
         else:

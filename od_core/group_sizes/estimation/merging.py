@@ -144,7 +144,7 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
         remainders[k] = matched * left[k] - shares[k] * total
         rest -= shares[k]
     if rest > 0:
-        for k in np.argsort(-remainders, kind="mergesort")[:rest]:  # stable
+        for k in np.argsort(-remainders, kind="mergesort")[:rest]:  # stable: ties in tree order
             shares[k] += 1
     return shares
 

@@ -256,7 +256,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
     costs = np.zeros(total + 1, dtype=np.int64)
     stays, onward, jumps = np.zeros(total + 1), np.zeros(total + 1), np.zeros(total + 1)
     at_rest, awake = np.zeros(total + 1), np.zeros(total + 1)
-    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of what follows, by next step
+    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of the later values, by next move
     more_long = total / (total + 4.0)
     low = high = total
     quiet[total] = 1.0
