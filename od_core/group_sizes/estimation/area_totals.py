@@ -90,7 +90,7 @@ class WithAreaTotals:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"area_totals": str(self.area_totals).lower()}
 
     def nearest(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:

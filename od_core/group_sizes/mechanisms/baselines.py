@@ -34,7 +34,9 @@ class Naive(MergedLevels):
     query: ClassVar[Query] = "histogram"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.
@@ -65,7 +67,11 @@ class Histogram(WithAreaTotals):
     query: ClassVar[Query] = "histogram"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of all levels; see GroupSizeMechanism. Raises OdError for values beyond 2^40."""
+        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: A value is 2^40 or more, or the exact solver fails.
+        """
         return self.nearest(frame, noisy, scale)
 
 
@@ -91,10 +97,10 @@ class HistogramRelaxed:
         return {}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of all levels, each value rounded half up; see GroupSizeMechanism.
+        """Return the estimated histograms of all levels, rounded half up; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: Values are beyond 2^40.
+            OdError: A value is 2^40 or more.
         """
         refuse_too_large(frame, noisy)
         prices = relaxed_prices(frame, noisy)
@@ -122,7 +128,11 @@ class CumulativeDP(WithAreaTotals):
     query: ClassVar[Query] = "cumulative"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of all levels; see GroupSizeMechanism. Raises OdError for values beyond 2^40."""
+        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: A value is 2^40 or more, or the exact solver fails.
+        """
         histograms = [
             histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)
         ]

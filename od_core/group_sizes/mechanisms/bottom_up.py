@@ -48,7 +48,7 @@ class BottomUp:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"leaf": self.leaf}
 
     @property
@@ -57,7 +57,7 @@ class BottomUp:
         return self.leaf
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L from noisy values of the leaf areas; see GroupSizeMechanism.
+        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.
@@ -85,7 +85,7 @@ class BottomUpPosterior(BottomUp):
     name: ClassVar[str] = "bottom_up_posterior"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L from noisy values of the leaf areas; see GroupSizeMechanism.
+        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.

@@ -73,7 +73,7 @@ class SizesPosterior(MergedLevels):
     query: ClassVar[Query] = "sizes"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.

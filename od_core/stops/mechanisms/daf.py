@@ -56,7 +56,7 @@ class DensityTree:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"rounding": self.rounding}
 
     def refuse(self, grid: Grid) -> None:
@@ -351,7 +351,7 @@ class DAFHomogeneity(DensityTree):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         more = {"candidates": str(self.candidates), "choosing_share": str(self.choosing_share)}
         return super().options | more
 

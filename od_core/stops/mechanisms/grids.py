@@ -39,7 +39,7 @@ class EqualGrid(ABC):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:  # noqa: B027  # of the protocol
@@ -169,7 +169,7 @@ class Uniform:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:
@@ -192,7 +192,7 @@ class Identity:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:

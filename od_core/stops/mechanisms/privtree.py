@@ -67,7 +67,7 @@ class PrivTree:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
 
     def refuse(self, grid: Grid) -> None:
