@@ -1,4 +1,4 @@
-"""Release group-size tables: for every area, the number of groups with j members, for each size j."""
+"""Release group-size tables, which state for every area and every size j how many groups have j members."""
 
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.metrics import evaluate_group_sizes

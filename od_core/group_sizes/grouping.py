@@ -25,7 +25,10 @@ from od_core.records.zone_lists import read_zones
 
 
 class Grouping(Protocol):
-    """A set of public groups, each in one leaf area; the code of a record decides its group."""
+    """A rule that assigns records to public groups. Each group is in one leaf area.
+
+    The group of a record depends on the code of the record and, for some groupings, on its date.
+    """
 
     def codes(self, geography: Geography) -> Sequence[str]:
         """Return the public codes that a record may have."""
@@ -38,13 +41,14 @@ class Grouping(Protocol):
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
-        """Count the records of every group of a period. The result is confidential.
+        """Count the records of every group in a period. The result is confidential.
 
-        A record with an unlisted code, or from another period, is faulty. Each record is judged on its own.
+        A record is faulty if its code is not listed or if it is from another period. Whether a record is faulty does
+        not depend on other records.
 
         Args:
             records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
-            geography: public.
+            geography: the public geography.
             period: a year, month or day.
             fault_threshold: largest accepted share of faulty records.
 
@@ -57,17 +61,18 @@ class Grouping(Protocol):
 def count_by_group(
     records: Path, codes: pa.Table, groups: int, fault_threshold: Fraction, *, group: str = "number"
 ) -> Counts:
-    """Count the records of every group with DuckDB. The result is confidential.
+    """Return the number of records of every group; shape (groups,). The result is confidential.
 
-    Groups without records have 0. A record with an unlisted code is dropped, unless ``codes`` has a NULL code, which
-    takes such records. A record of another period is always dropped. Each record is judged on its own.
+    A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped, with one
+    exception: if ``codes`` has a row with the code NULL, records of the period with unlisted codes get the number of
+    that row. Whether a record is faulty does not depend on other records.
 
     Args:
         records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
-        codes: public columns ``code`` and ``number``; records with unlisted codes get the number of the NULL code.
-        groups: number of groups; the result has shape (groups,).
+        codes: public table with the columns ``code`` and ``number``.
+        groups: number of groups.
         fault_threshold: largest accepted share of faulty records.
-        group: SQL expression for the group of a record, from 0, in terms of ``number`` and ``date``.
+        group: SQL expression of ``number`` and ``date`` that gives the group of a record, from 0 to ``groups`` - 1.
 
     Raises:
         OdError: Too many records are faulty, or the records cannot be read.
@@ -100,10 +105,10 @@ def count_by_group(
 
 @dataclass(frozen=True)
 class AreasByDay:
-    """A grouping with one group per leaf area and day of the period; the code of a record is that of its area.
+    """A grouping with one group per leaf area and day of the period. The code of a record is that of its area.
 
-    The table then tells how busy the days of an area are. Records of an unlisted area count for the geography's
-    ``unknown`` area, or are dropped if the geography has none.
+    The released table then states on how many days an area had j records. Records of an unlisted area count for the
+    geography's ``unknown`` area. If the geography has no such area, they are dropped.
     """
 
     def codes(self, geography: Geography) -> Sequence[str]:
@@ -111,20 +116,20 @@ class AreasByDay:
         return geography.zones
 
     def per_area(self, geography: Geography, period: str) -> Counts:
-        """Return the number of days of the period for every leaf area; see :meth:`Grouping.per_area`."""
+        """Return the number of days in the period, once for every leaf area; see :meth:`Grouping.per_area`."""
         return np.full(len(geography.zones), Period(period).days, dtype=np.int64)
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
-        """Count the records of every area and day; see :meth:`Grouping.count`."""
+        """Count the records of every leaf area on every day; see :meth:`Grouping.count`."""
         first, days = Period(period).first, Period(period).days
         areas = len(geography.zones)
         codes, numbers = list[str | None](geography.zones), list(range(areas))
         if geography.unknown is not None:
             codes.append(None)
             numbers.append(geography.zones.index(geography.unknown))
-        # A time just before midnight may have been rounded up to the next day, so the day is limited to the period.
+        # A time just before midnight may have been rounded up to the next day, so days are clipped to the period.
         day = f"least(greatest(date_diff('day', DATE '{first.isoformat()}', date::DATE), 0), {days - 1})"
         sizes = count_by_group(
             records,
@@ -139,13 +144,14 @@ class AreasByDay:
 
 @dataclass(frozen=True)
 class ListedGroups:
-    """A grouping by a public list, such as households, licensed taxis or employers, each in one area.
+    """A grouping by a public list of groups, such as households, licensed taxis or employers.
 
     The list is the same in every period. The code of a record is that of its group.
 
     Attributes:
-        file: CSV or Parquet file with one row per group, including groups without members; all columns are text.
-        group, area: columns of the file: the unique code of the group, and the code of its leaf area.
+        file: CSV or Parquet file with one row per group, including groups without members. All columns are text.
+        group: name of the column with the unique code of each group.
+        area: name of the column with the code of the leaf area that contains the group.
     """
 
     file: Path
@@ -153,14 +159,18 @@ class ListedGroups:
     area: str = "area"
 
     def codes(self, geography: Geography) -> Sequence[str]:
-        """Return the codes of the groups; see :meth:`Grouping.codes`. Raises OdError if the list does not fit."""
+        """Return the codes of the groups; see :meth:`Grouping.codes`.
+
+        Raises:
+            OdError: The list is invalid or does not match the geography.
+        """
         return self._listed(geography)[0]
 
     def per_area(self, geography: Geography, period: str) -> Counts:  # the list is the same in every period
-        """Count the listed groups of every area; see :meth:`Grouping.per_area`.
+        """Return the number of listed groups in every leaf area; see :meth:`Grouping.per_area`.
 
         Raises:
-            OdError: The list does not fit the geography.
+            OdError: The list is invalid or does not match the geography.
         """
         area = self._listed(geography)[1]
         return GroupSizes.of(area, np.zeros(len(area), dtype=np.int64)).per_area(geography)
@@ -171,7 +181,8 @@ class ListedGroups:
         """Count the records of every listed group; see :meth:`Grouping.count`.
 
         Raises:
-            OdError: As in :meth:`Grouping.count`, or the list does not fit the geography.
+            OdError: Too many records are faulty, the records cannot be read, or the list is invalid or does not match
+                the geography.
         """
         codes, area = self._listed(geography)
         numbers = pa.array(np.arange(len(codes), dtype=np.int64))
@@ -179,7 +190,11 @@ class ListedGroups:
         return GroupSizes.of(area, count_by_group(records, table, len(codes), fault_threshold))
 
     def _listed(self, geography: Geography) -> tuple[list[str], Numbers]:
-        """Return the code and leaf area number of each group, in list order. Raises OdError that names the fault."""
+        """Return the code and the leaf area number of each group, in the order of the list.
+
+        Raises:
+            OdError: The list is invalid or does not match the geography. The error names the fault and the file.
+        """
         listed = read_zones(self.file)
         missing = [name for name in (self.group, self.area) if name not in listed.columns]
         if missing:

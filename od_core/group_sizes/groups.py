@@ -1,4 +1,4 @@
-"""Hold groups, their public areas and their confidential sizes."""
+"""Store groups with their public areas and confidential sizes, and define the queries of a group-size table."""
 
 from __future__ import annotations
 
@@ -19,19 +19,26 @@ from od_core.geography.geography import Geography, Numbers
 Counts = NDArray[np.int64]
 
 Query = Literal["histogram", "cumulative", "sizes"]
-"""Query of an area: H, the number of groups of each size 0..K, shape (K + 1,); H_c, the cumulative sums of H without
-the last, which is public, shape (K,); or H_g, the sizes of the groups in ascending order, shape (G_r,)."""
+"""What is measured of an area r with G_r groups, where sizes above the top code K count as K:
+
+- ``histogram``: H, the number of groups of each size 0 to K; shape (K + 1,).
+- ``cumulative``: H_c, the cumulative sums of H without the last one, which is G_r and public; shape (K,).
+- ``sizes``: H_g, the sizes of the groups in ascending order; shape (G_r,).
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The public areas, the number of groups in each, and the top code.
+    """The public facts of a group-size table: the areas, the number of groups in each, and the top code.
 
     Attributes:
-        geography: levels 1 to L are measured, the whole space is not. A geography with several areas at its first
-            level is a forest. The children of an area are contiguous.
-        groups: G_r, the public number of groups of every leaf area, including groups of size 0; shape (leaf areas,).
-        top_code: K; larger sizes count as K.
+        geography: the hierarchy of areas. The table has its levels 1 (top) to L (leaf areas), but not level 0, the
+            whole space. Level 1 may have several areas. The children of an area have consecutive numbers.
+        groups: G_r, the public number of groups of every leaf area r, including groups of size 0; shape (leaf areas,).
+        top_code: K, the largest size of the table. Larger sizes count as K.
+
+    Raises:
+        OdError: The numbers of groups do not match the leaf areas or are negative, or the top code is below 1.
     """
 
     geography: Geography
@@ -46,15 +53,20 @@ class Frame:
 
     @property
     def levels(self) -> range:
-        """Measured levels, top first."""
+        """Levels of the table, 1 to L, top first."""
         return range(1, self.geography.depth + 1)
 
     def totals(self, level: int) -> Counts:
-        """Return G_r of every area of a level; shape (areas,)."""
+        """Return G_r, the number of groups, of every area of a level; shape (areas,)."""
         return self.sums(self.groups, level)
 
     def sums(self, of_leaves: Counts, level: int) -> Counts:
-        """Sum values of leaf areas into the areas of a level; shape (areas, ...) from (leaf areas, ...)."""
+        """Return the sum of the leaf areas' values for every area of a level; shape (areas, ...).
+
+        Args:
+            of_leaves: values of the leaf areas; shape (leaf areas, ...).
+            level: level of the areas.
+        """
         first = self.geography.first_zone[level][:-1]
         summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
         return summed
@@ -65,19 +77,22 @@ def _frame_fault(message: str) -> OdError:
 
 
 MAX_SIZE = 1 << 53
-"""Largest size that is accepted as a count."""
+"""Largest accepted number of members of a group."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSizes:
-    """The groups in order of area and, within an area, of size.
+    """The groups with their areas and sizes, ordered by area and, within an area, by size.
 
-    The list of groups and their areas is public: a group without members is listed with size 0. Membership is
-    confidential, and so is everything in this class except the numbers of groups.
+    Which groups exist, and in which areas, is public. Groups without members are listed with size 0. The sizes are
+    confidential.
 
     Attributes:
         area: leaf area number of each group, ascending; shape (groups,).
         size: number of members of each group, ascending within an area; shape (groups,).
+
+    Raises:
+        OdError: The arrays have different lengths or are not in this order, or a size is negative.
     """
 
     area: Numbers
@@ -92,11 +107,11 @@ class GroupSizes:
 
     @property
     def total(self) -> int:
-        """Confidential: total number of members of all groups."""
+        """Total number of members of all groups, which is confidential."""
         return int(self.size.sum())
 
     def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Yield both arrays as one piece."""
+        """Yield one piece with both arrays; see :class:`od_core.ledger.identity.Counted`."""
         yield self.area.astype(np.int64), self.size
 
     @classmethod
@@ -106,11 +121,11 @@ class GroupSizes:
         Args:
             groups: columns ``group`` (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of
                 members, an integer of at least 0).
-            geography: public.
+            geography: the public geography.
 
         Raises:
-            OdError: A column is missing, a group is listed twice or has no name, an area is not listed, or a size is
-                not an integer from 0 to 2^53. No message quotes a size.
+            OdError: A column is missing, a group is listed twice or has no name, an area is not a leaf area of the
+                geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
         missing = [name for name in ("group", "area", "size") if name not in groups.columns]
         if missing:
@@ -132,12 +147,12 @@ class GroupSizes:
 
     @classmethod
     def of(cls, area: Numbers, size: Counts) -> GroupSizes:
-        """Create the groups from their leaf area numbers and sizes, in any order; both of shape (groups,)."""
+        """Create the groups from their leaf area numbers and sizes, in any order; shape (groups,) each."""
         order = np.lexsort((size, area))
         return cls(area[order], size[order])
 
     def per_area(self, geography: Geography) -> Counts:
-        """Count the groups of every leaf area, which is public; shape (leaf areas,)."""
+        """Return the public number of groups in every leaf area; shape (leaf areas,)."""
         return np.bincount(self.area, minlength=len(geography.zones)).astype(np.int64)
 
 
@@ -160,5 +175,8 @@ def _in_order(area: Numbers, size: Counts) -> bool:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Create an error whose detail is confidential: it quotes the list, which may be the records if a path is wrong."""
+    """Create an error with a confidential detail.
+
+    The detail quotes the list. If a path is wrong, the file that was read as the list may be the records.
+    """
     return OdError(code, message, next_step="correct the list of groups", confidential_detail=detail)

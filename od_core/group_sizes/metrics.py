@@ -1,4 +1,4 @@
-"""Measure the errors of a group-size table against the true groups, area by area.
+"""Measure the errors of a group-size table by comparison with the true groups, area by area.
 
 The main measure is the earth mover's distance [kuo2018countofcounts, section 3.1].
 """
@@ -14,34 +14,40 @@ from od_core.group_sizes.release import GroupSizeRelease
 
 
 def evaluate_group_sizes(release: GroupSizeRelease, groups: pd.DataFrame) -> pd.DataFrame:
-    """Compute the errors of every area of every level. The result is NOT private: it compares with the truth.
+    """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
 
     Args:
-        release: the table to judge.
-        groups: the released groups, in the form that :func:`od_core.group_sizes.release_group_sizes` takes.
+        release: release whose table is evaluated.
+        groups: the true groups, in the form that :func:`od_core.group_sizes.release_group_sizes` takes.
 
     Returns:
-        One row per area, see :func:`errors_by_area`.
+        One row per area, with the columns that :func:`errors_by_area` describes.
 
     Raises:
-        OdError: The groups are not those of the release.
+        OdError: The groups are invalid, or an area does not have its number of groups in the release.
     """
     return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography))
 
 
 def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
-    """Compute the errors of every area of every level. The result is NOT private: it compares with the truth.
+    """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
 
-    True sizes above K count as K.
+    True sizes above the top code K count as K.
 
     Returns:
-        One row per area with these columns: level; area; groups; earth_movers_distance (number of members to add or
-        remove until both tables agree, which is the L1 distance of the cumulative histograms; missing where the totals
-        differ); l1_error (of the histograms); total_error (of the number of groups); child_error (L1 distance of the
-        histogram from the sum of the children's; 0 at the leaves).
+        One row per area with these columns:
+
+        - level, area: name of the level, and code of the area.
+        - groups: public number of groups.
+        - earth_movers_distance: smallest number of members that must be added or removed to turn the true histogram
+          into the released one. It equals the L1 distance of the cumulative histograms. It is missing if the two
+          histograms have different numbers of groups.
+        - l1_error: L1 distance of the histograms.
+        - total_error: absolute error of the number of groups.
+        - child_error: L1 distance of the released histogram from the sum of the children's; 0 at the leaves.
 
     Raises:
-        OdError: The groups are not those of the release.
+        OdError: An area does not have its number of groups in the release.
     """
     frame = release.frame
     if not np.array_equal(true.per_area(frame.geography), frame.groups):
@@ -74,7 +80,7 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
 
 
 def true_histograms(frame: Frame, groups: GroupSizes) -> Counts:
-    """Return the confidential histogram H of every leaf area; shape (leaf areas, K + 1)."""
+    """Return the confidential true histogram of every leaf area; shape (leaf areas, K + 1)."""
     cells = groups.area.astype(np.int64) * (frame.top_code + 1) + np.minimum(groups.size, frame.top_code)
     width = len(frame.geography.zones) * (frame.top_code + 1)
     return np.bincount(cells, minlength=width).astype(np.int64).reshape(-1, frame.top_code + 1)

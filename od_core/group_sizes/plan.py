@@ -23,26 +23,31 @@ from od_core.privacy.plan import Plan, Step, plan_defect
 from od_core.privacy.unit import PrivacyUnit
 
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
-"""L1 sensitivity of a level when one member is added or removed. One group moves from size j to j + 1 or back, which
-changes two cells of H, one of H_c and one of H_g [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member
-removes one and adds one, so the sensitivity doubles."""
+"""L1 sensitivity of the query of a whole level if one member is added or removed. One group moves from size j to j + 1
+or back. This changes two entries of the histogram, one of the cumulative histogram and one of the sorted sizes, each by
+1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, so the sensitivity
+doubles."""
 
 MOST_CELLS = 1 << 28
-"""Largest number of cells of a table: 2 GB for each array over all cells."""
+"""Largest number of cells (areas of all levels times sizes) of a table. An array of this many cells takes 2 GB."""
 
 TOP_CODE_LEVEL = 0
-"""Level of the step that estimates K: the whole space, of which nothing else is measured."""
+"""Level of the step that measures the largest size to estimate K. Level 0 is the whole space. Nothing else is measured
+at this level."""
 
 
 @dataclass(frozen=True)
 class LaplaceStep(Step):
-    """A vector query with discrete Laplace noise, charged as pure epsilon.
+    """A vector query with discrete Laplace noise. Its charge is a pure epsilon.
 
     Attributes:
         level: level of the geography; ``TOP_CODE_LEVEL`` for the largest size of all groups.
-        sensitivity: L1 sensitivity of the whole level.
-        scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
-        epsilon: the charge, sensitivity / scale, exact.
+        sensitivity: L1 sensitivity of the query of the whole level.
+        scale: exact scale of the noise: the probability of k is proportional to exp(-|k| / scale).
+        epsilon: exact charge, sensitivity / scale.
+
+    Raises:
+        OdError: The scale is not above 0, or epsilon differs from sensitivity / scale.
     """
 
     sensitivity: int
@@ -74,18 +79,19 @@ class GroupSizePlan(Plan):
     """The fixed list of steps of one group-size table, with the public facts that determine it.
 
     Attributes:
-        frame: public facts of the table. If the top code is estimated, the frame has the public bound of the estimate,
-            and K is known only after the first draw (:func:`od_core.group_sizes.release.frame_of`).
+        frame: public facts of the table. If the top code K is estimated, the top code of this frame is the public upper
+            bound of the estimate. K is then known only after the first draw; see
+            :func:`od_core.group_sizes.release.frame_of`.
         unit: the privacy unit.
         budget: a pure epsilon.
-        mechanism: estimates a table from the noisy values.
-        steps: all steps that are drawn: first the largest size, if the top code is estimated; then the levels, top
-            first.
+        mechanism: the mechanism that estimates the table from the noisy values.
+        steps: all steps, in the order in which they are drawn. If the top code is estimated, the first step measures
+            the largest size. The other steps measure levels, top first.
         top_code_estimate: rule that estimates K; None if K is public.
-        acceptance: which records are members, and which inputs are refused.
+        acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
-        OdError: The steps do not follow from the unit, the budget and the mechanism.
+        OdError: The steps do not follow from the unit, the budget, the mechanism and the estimate of the top code.
     """
 
     frame: Frame
@@ -113,11 +119,15 @@ class GroupSizePlan(Plan):
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
-        """The steps that measure levels, all with noise of the same scale."""
+        """The steps that measure levels, top first. Their noise has the same scale."""
         return self.steps if self.top_code_estimate is None else self.steps[1:]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one row per step: level and number of its areas, noise, charge."""
+        """Return a table with one row per step.
+
+        Its columns are level, area_level (name of the level), areas (number of areas), sensitivity, and scale and
+        epsilon (both rounded up).
+        """
         geography = self.frame.geography
         return pd.DataFrame(
             [
@@ -156,22 +166,24 @@ def plan_group_sizes(
     top_code: int | TopCodeEstimate | None = None,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> GroupSizePlan:
-    """Plan a group-size table from public facts alone.
+    """Return the plan of a group-size table, made from public facts alone.
 
     Args:
-        geography: public; its levels are measured, the whole space is not.
+        geography: the public geography. The table has its levels, but not the whole space.
         groups: public number of groups of every leaf area; shape (leaf areas,).
-        unit: a trip, or any other member of a group; one member is added or removed (unbounded) or replaced (bounded).
-        budget: a pure epsilon. An estimate of the top code gets its share; the measured levels share the rest equally.
-        mechanism: name of a mechanism, or a mechanism with its options. By default
+        unit: a trip, or any other member of a group. One member is added or removed (unbounded neighbours) or replaced
+            (bounded neighbours).
+        budget: a pure epsilon. An estimate of the top code costs its share. The measured levels get equal parts of the
+            rest.
+        mechanism: name of a mechanism, or a mechanism with its options. By default,
             :func:`od_core.group_sizes.mechanisms.chosen` selects one.
-        top_code: K if it is public, or the rule that estimates it from the data. Larger sizes count as K.
-        acceptance: which records are members, and which inputs are refused.
+        top_code: the top code K if it is public, or the rule that estimates K from the data. Larger sizes count as K.
+        acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
         OdError: The unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
-            invalid, the top code is estimated but no mechanism is named, there are no groups, or there are too many
-            cells.
+            invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
+            or there are too many cells.
     """
     unit.refuse_users(
         "OD-GROUPS-UNIT",
@@ -200,14 +212,17 @@ def plan_group_sizes(
 
 
 def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -> int:
-    """Return the L1 sensitivity of what is measured of a level, or of the largest size of all groups."""
+    """Return the L1 sensitivity of the query of a level; at ``TOP_CODE_LEVEL``, that of the largest size."""
     if level == TOP_CODE_LEVEL:
         return SENSITIVITY_OF_LARGEST
     return SENSITIVITY[mechanism.query] * (2 if unit.neighbours == "bounded" else 1)
 
 
 def _refuse_unusable(frame: Frame) -> None:
-    """Refuse a table without groups or too large for memory, before a draw is charged in vain. Raises OdError."""
+    """Raise OdError if a table has no groups or is too large for memory.
+
+    The test is made in the plan, so that no budget is spent on such a table.
+    """
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
@@ -220,7 +235,7 @@ def _refuse_unusable(frame: Frame) -> None:
 
 
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
-    """Return the measured levels, top first."""
+    """Return the levels that the mechanism measures, top first: all levels of the table, or the leaf level alone."""
     return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)
 
 
@@ -229,7 +244,7 @@ def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
 
 
 def _checked(top_code: object) -> int:
-    """Return a public top code. Raises OdError if the value is not one."""
+    """Return a public top code as an integer. Raises OdError if the value is not a valid top code."""
     known = as_top_code(top_code)
     if known is None:
         raise OdError(

@@ -1,4 +1,4 @@
-"""Publish group-size tables: certificate, bundle, release database, and reading them back."""
+"""Publish group-size tables in a certificate, a bundle and the release database, and read published bundles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ CREATE TABLE IF NOT EXISTS group_size_measurements (
 
 
 class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
-    """Group-size tables, which are estimated again from their measurements whenever they are read."""
+    """The kind of releases of group-size tables.
+
+    Whenever a bundle is read, the table is estimated again from the published noisy measurements.
+    """
 
     contents = "group sizes"
     format = "od-release group-size certificate 1"
@@ -84,7 +87,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         return sentences | {"input": sentences["input"] + _top_coded(plan)}
 
     def summary(self, release: GroupSizeRelease) -> pd.DataFrame:
-        """Return the areas, groups and released members of every level, with the noise of measured levels."""
+        """Return a table with one row per level.
+
+        A row has the numbers of areas, groups and released members, the largest released size, and the noise scale if
+        the level was measured.
+        """
         frame, scales = release.frame, {step.level: step.scale for step in release.plan.steps}
         sizes = np.arange(frame.top_code + 1)
         return pd.DataFrame(
@@ -102,7 +109,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         )
 
     def files(self, release: GroupSizeRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
-        """Return histograms, measurements, public numbers of groups, and areas."""
+        """Return the files with the histograms, the public numbers of groups, the noisy measurements, and the areas."""
         frame = release.frame
         return [
             *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
@@ -162,7 +169,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         return release.measured
 
     def invariants(self, release: GroupSizeRelease) -> Iterator[str]:
-        """Check that no number is below 0, and check the sums that the mechanism guarantees."""
+        """Yield a message for each level that has a negative number or breaks a sum that the mechanism guarantees."""
         mechanism, frame = release.plan.mechanism, release.frame
         for level, table in zip(frame.levels, release.histograms, strict=True):
             below = release.below(level)
@@ -192,7 +199,7 @@ GROUP_SIZES = GroupSizeKind()
 
 
 def _top_coded(plan: GroupSizePlan) -> str:
-    """Return how large groups are counted and, if the top code is estimated, how it was found."""
+    """Return sentences on how groups above the top code are counted and how an estimated top code was found."""
     if plan.top_code_estimate is None:
         return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
     step, most = plan.steps[0], plan.top_code_estimate.most
@@ -207,15 +214,17 @@ def _top_coded(plan: GroupSizePlan) -> str:
 
 
 def groups_by_area(frame: Frame) -> pd.DataFrame:
-    """Return the public number of groups of every leaf area: area, groups."""
+    """Return a table of the public number of groups of every leaf area, with the columns area and groups."""
     return pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
-    """Open a published group-size table, which is estimated again from the noisy measurements in its bundle.
+    """Read a published bundle of a group-size table, and return its release.
+
+    The table is estimated again from the noisy measurements in the bundle, and compared with the published histograms.
 
     Raises:
-        OdError: The folder is not a bundle of such a table, or its files do not fit its certificate.
+        OdError: The folder is not a bundle of a group-size table, or its files do not match its certificate.
     """
     names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
     stated, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)

@@ -1,4 +1,4 @@
-"""Release group-size tables: measure and estimate a plan, and hold the histograms of every level."""
+"""Release group-size tables: measure the steps of a plan, and estimate the histograms of every level."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ class GroupSizeRelease(PlannedRelease):
 
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
-        histograms: H of the areas of levels 1 to L, top first; shape (areas, K + 1) each.
-        measured: the noisy values that the histograms were estimated from, in the order of the plan's steps.
+        histograms: released histograms of levels 1 (top) to L (leaf areas); one array of shape (areas, K + 1) per
+            level, where K is the top code. Column j has the number of groups of size j.
+        measured: each step of the plan with its noisy values, in the order of the plan. The histograms were estimated
+            from these values.
     """
 
     plan: GroupSizePlan
@@ -40,12 +42,15 @@ class GroupSizeRelease(PlannedRelease):
 
     @cached_property
     def frame(self) -> Frame:
-        """Public facts of the table, with its top code K, whether public from the start or estimated."""
+        """Public facts of the table. If the top code was estimated, ``frame.top_code`` is the estimate."""
         return frame_of(self.plan, self.measured)
 
     @property
     def histogram(self) -> pd.DataFrame:
-        """Groups of each size: area, level (name), size, groups (at least 1); other sizes have none."""
+        """Table of the number of groups of each size in each area.
+
+        Its columns are area, level (name), size and groups. Sizes without groups are left out.
+        """
         tables = []
         for level, table in zip(self.frame.levels, self.histograms, strict=True):
             area, size = np.nonzero(table)
@@ -54,7 +59,10 @@ class GroupSizeRelease(PlannedRelease):
 
     @property
     def cumulative(self) -> pd.DataFrame:
-        """Groups of at most each size, 0 to K: area, level (name), size, groups."""
+        """Table of the number of groups of at most each size 0 to K in each area.
+
+        Its columns are area, level (name), size and groups.
+        """
         tables, sizes = [], np.arange(self.frame.top_code + 1)
         for level, table in zip(self.frame.levels, self.histograms, strict=True):
             areas = np.repeat(np.arange(len(table)), len(sizes))
@@ -64,7 +72,10 @@ class GroupSizeRelease(PlannedRelease):
 
     @property
     def sizes(self) -> pd.DataFrame:
-        """Sizes of each area's groups, ascending: area, level (name), rank (from 1), size; one row per group."""
+        """Table of the sizes of each area's groups in ascending order, with one row per group at every level.
+
+        Its columns are area, level (name), rank (from 1) and size.
+        """
         tables = []
         for level, table in zip(self.frame.levels, self.histograms, strict=True):
             totals = table.sum(axis=1)
@@ -76,11 +87,12 @@ class GroupSizeRelease(PlannedRelease):
 
     @property
     def measurements(self) -> pd.DataFrame:
-        """Noisy values: area, level (name), position, noisy, scale of the noise (float).
+        """Table of the noisy values.
 
-        The position is the size for ``histogram`` and ``cumulative`` queries, and the rank from 1 for ``sizes``. If the
-        top code is estimated, the largest size of all groups comes first, with the whole space as its area and position
-        0.
+        Its columns are area, level (name), position, noisy and scale (of the noise, as a float). For the queries
+        ``histogram`` and ``cumulative``, the position is the size. For ``sizes``, it is the rank from 1. If the top
+        code was estimated, the first row is the noisy largest size of all groups. The area of this row is the whole
+        space, and its position is 0.
         """
         query, tables = self.plan.mechanism.query, []
         for step, noisy in self.measured:
@@ -93,14 +105,14 @@ class GroupSizeRelease(PlannedRelease):
         return pd.concat(tables, ignore_index=True)
 
     def below(self, level: int) -> Counts | None:
-        """Return the sum of the children's histograms of every area of a level; None at the leaves.
+        """Return the sum of the children's histograms for every area of a level; shape (areas, K + 1).
 
-        The shape is (areas, K + 1).
+        The result is None for the leaf level.
         """
         geography = self.frame.geography
         if level == geography.depth:
             return None
-        children = self.histograms[level]  # level 1 comes first
+        children = self.histograms[level]  # the next level, because ``histograms[0]`` is level 1
         summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
         return summed
 
@@ -122,24 +134,28 @@ def release_group_sizes(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
 ) -> GroupSizeRelease:
-    """Release how many groups have j members, for every area of every level, with differential privacy.
+    """Release the number of groups of each size, for every area of every level, with differential privacy.
 
-    Without a ledger, the guarantee covers this one call; see :func:`od_core.release_flows`.
+    Without a ledger, the guarantee covers this one call only; see :func:`od_core.release_flows`.
 
     Args:
-        groups: columns ``group``, ``area`` and ``size``, with one row per group. The groups and their areas are public,
-            the sizes are confidential. Every group is listed; a group without members has size 0.
-        geography: public.
-        unit: ``PrivacyUnit("trip")``: one member is added or removed (unbounded) or replaced (bounded).
+        groups: columns ``group``, ``area`` and ``size``, with one row per group. The groups and their areas are public.
+            The sizes are confidential. List every group; a group without members has size 0.
+        geography: the public geography.
+        unit: ``PrivacyUnit("trip")``. One member is added or removed (unbounded neighbours) or replaced (bounded
+            neighbours).
         budget: ``Budget(epsilon=...)``.
-        mechanism: name of a mechanism, or a mechanism with its options. By default a rule on public numbers selects one
-            (:func:`od_core.group_sizes.mechanisms.chosen`).
-        top_code: K if it is public. A :class:`od_core.group_sizes.TopCodeEstimate` estimates K from the data instead;
-            it is charged to the budget, and requires a named mechanism. Larger sizes count as K.
+        mechanism: name of a mechanism, or a mechanism with its options. By default, a rule that uses public numbers
+            only selects one (:func:`od_core.group_sizes.mechanisms.chosen`).
+        top_code: the top code K, if it is public. Larger sizes count as K. A
+            :class:`od_core.group_sizes.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
+            the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
 
     Raises:
-        OdError: as the plan, the groups and the noise. Nothing is drawn before the plan and the groups have passed.
+        OdError: The groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
+            the ledger refuses the release, or the mechanism or the noise source fails. The groups and the plan are
+            checked before anything is drawn.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -154,7 +170,7 @@ def release_group_sizes(
 def run_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> GroupSizeRelease:
-    """Measure every step, each at most once, and estimate the table."""
+    """Measure all steps of a plan, estimate the table, and return the release. Each step is drawn at most once."""
     measured = measure_plan(plan, groups, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
@@ -162,7 +178,11 @@ def run_plan(
 def measure_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[LaplaceStep, NoisyVector]]:
-    """Measure every step, each at most once. The groups are confidential, the result is public."""
+    """Return every step of a plan with its noisy values.
+
+    Each step is drawn at most once: if ``measurements`` already contains its values, they are read from there. The
+    groups are confidential. The result is public.
+    """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
         draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, groups, noise)
@@ -173,7 +193,7 @@ def measure_plan(
 def estimated(
     plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> GroupSizeRelease:
-    """Return the release of a plan whose steps are all measured, a function of public values alone."""
+    """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
     frame, query = frame_of(plan, measured), plan.mechanism.query
     noisy = [rows(frame, query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
     histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
@@ -181,9 +201,10 @@ def estimated(
 
 
 def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
-    """Return the public facts of a table after some steps: the plan's frame, with K once its estimate is drawn.
+    """Return the public facts of a table as they are known after the given measured steps.
 
-    Every step is measured with the frame that the steps before it give.
+    This is the frame of the plan. If the top code is estimated and the first step is measured, the top code of the
+    frame is replaced by the estimate. Every step is measured with the frame that is known after the steps before it.
     """
     if plan.top_code_estimate is None or not measured:
         return plan.frame
@@ -191,7 +212,7 @@ def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) 
     return replace(plan.frame, top_code=plan.top_code_estimate.top_code(largest, plan.steps[0].scale))
 
 
-# The functions ``measure`` and ``true_values`` are the last that see confidential sizes.
+# Below, only the functions ``measure`` and ``true_values`` read confidential sizes.
 
 
 CELLS = 1 << 20
@@ -199,10 +220,10 @@ CELLS = 1 << 20
 
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
-    """Yield the query of every area of a level plus noise, in consecutive pieces.
+    """Yield the noisy query values of all areas of a level, in order, as flat arrays of whole areas.
 
-    The groups are confidential, the result is public. At ``TOP_CODE_LEVEL``, the query is the largest size, capped at
-    the frame's top code, which is then the public bound in the plan's frame.
+    The groups are confidential. The result is public. At ``TOP_CODE_LEVEL``, the query is the largest size, capped at
+    ``frame.top_code``. At that step, this is the public upper bound of the top code.
 
     Raises:
         OdError: The noise source draws no Laplace noise, or violates its contract.
@@ -216,7 +237,10 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
 
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
-    """Yield the query of every area of a level, flat, in pieces of whole areas. It is confidential."""
+    """Yield the true query values of all areas of a level, in order, as flat arrays of whole areas.
+
+    The result is confidential.
+    """
     sizes = np.minimum(groups.size, frame.top_code)
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
@@ -235,12 +259,12 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
 
 
 def cells(frame: Frame, query: Query, level: int) -> int:
-    """Return the number of values of the query of a level."""
+    """Return the number of values that the query of a level has."""
     return int(widths(frame, query, level).sum())
 
 
 def widths(frame: Frame, query: Query, level: int) -> Counts:
-    """Return the number of values of every area of a level; shape (areas,). The whole space has one."""
+    """Return how many values the query has for every area of a level; shape (areas,). The whole space has one."""
     if level == TOP_CODE_LEVEL:
         return np.ones(1, dtype=np.int64)
     totals = frame.totals(level)
@@ -248,14 +272,20 @@ def widths(frame: Frame, query: Query, level: int) -> Counts:
 
 
 def rows(frame: Frame, query: Query, flat: Counts) -> Counts:
-    """Return the values of a level in the shape that mechanisms take: one row per area, but flat for ``sizes``."""
+    """Return the flat values of a level in the shape that mechanisms take.
+
+    The result has one row per area. For the query ``sizes``, it stays flat.
+    """
     if query == "sizes":
         return flat
     return flat.reshape(-1, frame.top_code + (query == "histogram"))
 
 
 def _pieces(cells: Counts) -> list[int]:
-    """Return the areas at which pieces begin, and the end. A piece has about ``CELLS`` values and at least one area."""
+    """Return the first area of each piece, then the number of areas.
+
+    A piece has at least one area, and at most ``CELLS`` values unless a single area has more.
+    """
     ends = np.cumsum(cells)
     starts = [0]
     while starts[-1] < len(cells):

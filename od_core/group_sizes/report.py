@@ -1,4 +1,4 @@
-"""Write the report of a group-size table from the release, its certificate and the ledger alone."""
+"""Write the HTML report of a group-size table from the release, its certificate and the ledger alone."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def group_size_report(
 
 
 def group_size_pictures(release: GroupSizeRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Draw the groups of the whole space by size; see ``Kind.pictures``."""
+    """Return a bar chart, by title, of the number of groups of the whole space by size; see ``Kind.pictures``."""
     title = "Groups by their size"
     return {title: bars(title, _classed(_whole(release)))}
 
 
 def _whole(release: GroupSizeRelease) -> Counts:
-    """Return the histogram H of the whole space, the sum over the first level; shape (K + 1,)."""
+    """Return the histogram of the whole space, which is the sum over the areas of the first level; shape (K + 1,)."""
     whole: Counts = release.histograms[0].sum(axis=0)
     return whole
 
@@ -75,7 +75,7 @@ def _members(histogram: Counts) -> int:
 
 
 def _classed(histogram: Counts) -> list[tuple[str, int]]:
-    """Count the groups by class of size, groups without members first."""
+    """Return the name and the number of groups of each class of sizes. Groups without members come first."""
     summed = np.concatenate([[0], np.cumsum(histogram)])
     top = len(histogram) - 1
     return [
@@ -109,7 +109,10 @@ def _distribution(release: GroupSizeRelease) -> Markup:
 
 
 def _by_area(release: GroupSizeRelease) -> Markup:
-    """Return a shaded table of the finest level that has at most ``MOST_AREAS`` areas."""
+    """Return a shaded table of groups by area and size, for the finest level with at most ``MOST_AREAS`` areas.
+
+    If every level has more areas, the table has the areas of the first level with the most groups.
+    """
     geography = release.frame.geography
     fitting = [level for level in release.frame.levels if geography.size(level) <= MOST_AREAS]
     level = max(fitting, default=1)
@@ -169,9 +172,9 @@ def _errors(release: GroupSizeRelease) -> Markup:
 
 
 def reach(scale: Fraction) -> int:
-    """Return the least h such that discrete Laplace noise of this scale lies within [-h, h] in nine draws out of ten.
+    """Return the least h such that discrete Laplace noise of this scale lies in [-h, h] with probability at least 0.9.
 
-    With q = exp(-1 / scale), the noise is outside with probability 2 q^(h + 1) / (1 + q).
+    With q = exp(-1 / scale), the noise lies outside [-h, h] with probability 2 q^(h + 1) / (1 + q).
     """
     q = math.exp(-1 / float(scale))
     return max(0, math.ceil(math.log(0.05 * (1 + q)) / math.log(q) - 1)) if q > 0 else 0

@@ -1,4 +1,4 @@
-"""Keep the true sizes and the histograms of a group-size table between its steps."""
+"""Store the true sizes and the histograms of a group-size table between the steps of its release."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ _CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int
 
 
 class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease]):
-    """True sizes and unpublished histograms of one release; the table has the numbers of levels and areas."""
+    """The stored files of one release: the true sizes, and the unpublished histograms.
+
+    The table of histograms identifies levels and areas by their numbers.
+    """
 
     counted_name = "group_sizes"
     table_name = "histograms"
 
     def counted(self, _plan: GroupSizePlan) -> GroupSizes:
-        """Return the true sizes; see :meth:`StagedTable.counted`."""
+        """Read the true sizes of all groups; see :meth:`StagedTable.counted`."""
         table = pq.read_table(self.path(self.counted_name))
         return GroupSizes(np.array(table["area"]), np.array(table["size"]))
 
     def counted_table(self, counted: GroupSizes) -> pa.Table:
-        """Return one row per group; see :meth:`StagedTable.counted_table`."""
+        """Return a table with the area and size of each group; see :meth:`StagedTable.counted_table`."""
         return pa.table({"area": counted.area, "size": counted.size})
 
     def table_of(self, release: GroupSizeRelease) -> pa.Table:
-        """Return the cells with groups, top level first; see :meth:`StagedTable.table_of`."""
+        """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""
         batches = []
         for level, table in zip(release.frame.levels, release.histograms, strict=True):
             area, size = np.nonzero(table)

@@ -1,9 +1,9 @@
-"""Estimate the top code K from the data and charge its epsilon, after [kuo2018countofcounts, section 4.3, footnote 6].
+"""Estimate the top code K from the data, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6].
 
 K is the largest size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1
-for both unbounded and bounded neighbours. Adding or removing a member changes one size by one. Replacing a member
-lowers one size by one and raises another by one. If each size changes by at most one, so does their maximum, and so
-does the maximum capped at a public bound.
+for both unbounded and bounded neighbours: adding or removing a member changes one size by one, and replacing a member
+lowers one size by one and raises another by one. If each size changes by at most one, then the maximum changes by at
+most one, and so does the maximum capped at a public bound.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.stability import least_reach
 
 MAX_TOP_CODE = 1 << 31
-"""Exclusive upper bound of a top code, so that the cells of a histogram can be numbered."""
+"""Exclusive upper bound of a top code. Below it, the positions in a histogram fit 32 bits."""
 
 SENSITIVITY_OF_LARGEST = 1
 """Largest change of the largest size when one member is added, removed or replaced."""
 
 MISSED = Fraction(1, 1000)
-"""Largest probability that the largest size exceeds the estimate, if it is within the public bound."""
+"""Largest probability that the largest size exceeds the estimated top code, if the largest size is within the public
+bound ``TopCodeEstimate.most``."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class TopCodeEstimate:
     """A rule that estimates K: the noisy largest size plus a margin, clipped to the range from 1 to ``most``.
 
     Attributes:
-        share: share of the budget's epsilon that the draw costs; numbers are read as decimals.
-        most: public upper bound of K, which also bounds memory; larger sizes always count as this size.
+        share: share of the budget's epsilon that the draw costs. A float is read as the decimal number that it prints.
+        most: public upper bound of K. It also limits the memory that a table needs. Larger sizes count as this size.
 
     Raises:
         OdError: The share is not between 0 and 1, or the bound is not an integer from 1 to 2^31 - 1.
@@ -61,29 +62,30 @@ class TopCodeEstimate:
 
     @property
     def facts(self) -> dict[str, str | int]:
-        """Public facts of the estimate, ready for JSON; see :meth:`from_facts`."""
+        """Public facts of the estimate, ready for JSON. :meth:`from_facts` is the inverse."""
         return {"estimated_with_share": str(self.share), "most": self.most, "missed": str(MISSED)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, str | int]) -> TopCodeEstimate:
-        """Create the estimate from its public facts."""
+        """Create the estimate from the public facts that :attr:`facts` returns."""
         return cls(Fraction(facts["estimated_with_share"]), int(facts["most"]))
 
     def top_code(self, noisy_largest: int, scale: Fraction) -> int:
-        """Return K from the noisy largest size and its noise scale, which are both public."""
+        """Return K, computed from the noisy largest size and the scale of its noise. Both are public."""
         return min(max(noisy_largest + margin(scale), 1), self.most)
 
 
 def margin(scale: Fraction) -> int:
-    """Return the least integer m such that noise Z of this scale has P(Z < -m) <= ``MISSED``.
+    """Return the least integer m with P(Z < -m) <= ``MISSED``, where Z is discrete Laplace noise of this scale.
 
-    The noise distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
+    If m is added to the noisy largest size, the sum is below the largest size with at most this probability. The noise
+    distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
     """
     return least_reach(scale, 1, MISSED) - 1
 
 
 def as_top_code(value: object) -> int | None:
-    """Return the value as a top code, or None if it is not an integer from 1 to 2^31 - 1."""
+    """Return the value as an int, or None if it is not an integer from 1 to 2^31 - 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         return None
     return int(value) if 1 <= value < MAX_TOP_CODE else None

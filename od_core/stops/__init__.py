@@ -1,4 +1,7 @@
-"""Release trips with stops as disjoint boxes of a public grid, whose noisy counts answer range queries."""
+"""Release trips with stops: divide a public grid into boxes, and publish a noisy count of the trips in each box.
+
+Range queries are answered from these counts.
+"""
 
 from od_core.stops.geometry.grid import Grid
 from od_core.stops.geometry.map_grid import MapGrid

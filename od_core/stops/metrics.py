@@ -1,4 +1,4 @@
-"""Measure the errors of range queries on released boxes against the true trips."""
+"""Measure the errors of range queries on released boxes by comparison with the true trips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from od_core.stops.geometry.grid import Counts, Points
 from od_core.stops.geometry.queries import BoxIndex, Ranges, Reals, checked_ranges
 
 HEADLINE_SHARE = 1000
-"""Divisor of the number of trips that gives the headline floor. Lower floors mostly measure queries of empty space."""
+"""The number of trips divided by this is the headline floor, the first default floor of :func:`evaluate_stops`. With
+lower floors, the mean error mostly reflects queries of empty space."""
 
 
 class ReleasedBoxes(Protocol):
@@ -23,30 +24,34 @@ class ReleasedBoxes(Protocol):
 
     @property
     def boxes(self) -> pd.DataFrame:
-        """Table of boxes: lower_1, .. lower_d, upper_1, .. upper_d, count (an integer of at least 0) and noisy."""
+        """Table with one row per box.
+
+        Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (first and last cell in each of d dimensions),
+        count (an integer of at least 0) and noisy (the count as drawn).
+        """
         ...
 
 
 def evaluate_stops(
     release: ReleasedBoxes, points: ArrayLike, ranges: ArrayLike, *, floors: Sequence[float] | None = None
 ) -> pd.DataFrame:
-    """Compute the mean relative errors of range queries. The result is NOT private: it compares with the truth.
+    """Return the mean relative errors of range queries. The result is NOT private: it depends on the true trips.
 
     Args:
-        release: the boxes to judge.
-        points: cell of each released trip; shape (trips, dimensions).
+        release: release whose boxes answer the queries.
+        points: true cell of each released trip in each dimension; shape (trips, dimensions).
         ranges: the queries, in the form that :func:`od_core.stops.geometry.queries.answers` takes.
-        floors: lower limits of the true answers that errors are divided by, above 0. The default is a thousandth of the
-            number of trips, and 1.
+        floors: lower limits of the divisor, above 0. The error of a query is divided by the true answer or by the
+            floor, whichever is larger. The default floors are a thousandth of the number of trips, and 1.
 
     Returns:
-        One row for each floor and each of three answers, with these columns: answered_by (``noisy`` for the drawn
-        counts, ``count`` for the counts after post-processing, ``zero`` for the answer 0 to every query); floor;
-        mean_relative_error (a ratio, while [shaham2022stops, equation 3] has it in percent).
+        One row for each floor and each of three ways to answer, with these columns: answered_by (``noisy`` for the
+        drawn counts, ``count`` for the counts after post-processing, ``zero`` for the answer 0 to every query); floor;
+        mean_relative_error (a ratio; [shaham2022stops, equation 3] states it in percent).
 
     Raises:
-        OdError: The points are not cells of the space, there is no query, a floor is not above 0, or a query is invalid
-            (see ``answers``).
+        OdError: The points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
+            is invalid (see ``answers``).
     """
     boxes = release.boxes
     dimensions = sum(column.startswith("lower_") for column in boxes.columns)
@@ -69,12 +74,15 @@ def evaluate_stops(
 
 
 def headline_floors(trips: int) -> tuple[float, float]:
-    """Return a thousandth of the number of trips (of 1 if there are none), and 1."""
+    """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips, and 1.
+
+    If there are no trips, the first floor is 1 / 1000.
+    """
     return max(trips, 1) / HEADLINE_SHARE, 1.0
 
 
 def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
-    """Return the mean over the queries of |answered - true| / max(true, floor).
+    """Return the mean of |answered - true| / max(true, floor) over all queries.
 
     Both arrays have shape (queries,), with at least one query.
 
@@ -87,7 +95,7 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
 
 
 def true_answers(points: Points, ranges: Ranges) -> Counts:
-    """Count the points in each range; shape (queries,). The result is confidential."""
+    """Return the number of points in each range; shape (queries,). The result is confidential."""
     if not len(points):
         return np.zeros(len(ranges), dtype=np.int64)
     inside: Counts = BoxIndex.of(points, points).answers(np.ones(len(points)), ranges).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Hold the public list of places with their cells on the map, and place the records on it."""
+"""Store the public list of places with their cells on the map, and convert records to trips on this map."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ from od_core.stops.trajectories import Trajectories
 
 @dataclass(frozen=True)
 class PlaceColumns:
-    """The columns of a list of places: code (text), longitude and latitude (degrees)."""
+    """The names of the columns of a list of places.
+
+    Attributes:
+        code: column with the code of each place, as text.
+        longitude, latitude: columns with the coordinates of each place, in degrees.
+    """
 
     code: str = "zone"
     longitude: str = "longitude"
@@ -34,13 +39,13 @@ class PlaceColumns:
 
 @dataclass(frozen=True, eq=False)
 class PlaceList:
-    """The public places and their map.
+    """The public list of places, and the map that contains them.
 
     Attributes:
-        table: code, longitude and latitude of each place, as listed.
-        columns: names of the columns of the table.
-        map: the map that the places lie on.
-        cells: cells of the places, in the order of the list; shape (places, 2).
+        table: code, longitude and latitude of each place; one row per place, in the order of the list.
+        columns: names of the columns of ``table``.
+        map: the map that contains all places.
+        cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2).
     """
 
     table: pd.DataFrame
@@ -62,14 +67,15 @@ class PlaceList:
 
         Args:
             places: the public table.
-            columns: names of its columns.
-            side: number of cells of each side of the map.
-            stages: names of a trip's places in order, such as ``origin``, ``stop``, ``destination``.
-            edges: west, east, south and north of the map. The default is the smallest map around the places.
+            columns: names of the columns of ``places``.
+            side: number of cells on each side of the map.
+            stages: names of the places of a trip in order, such as ``origin``, ``stop``, ``destination``.
+            edges: west, east, south and north edge of the map, in degrees. By default, the map is the smallest one that
+                contains all places.
 
         Raises:
-            OdError: A column is missing, a code is listed twice or is not text, or a place has no coordinates or is not
-                on the map.
+            OdError: A column is missing, a code is listed twice or is not text, a place has no coordinates or is not on
+                the map, or the map is invalid (see :class:`MapGrid`).
         """
         for name in (columns.code, columns.longitude, columns.latitude):
             if name not in places.columns:
@@ -88,40 +94,44 @@ class PlaceList:
 
     @property
     def codes(self) -> list[str]:
-        """Codes of the places."""
+        """Codes of the places, in the order of the list."""
         return list(self.table[self.columns.code])
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the places and the map."""
+        """SHA-256 of the table of places and the map, as hexadecimal text."""
         text = self.table.to_csv(index=False, lineterminator="\n") + repr(self.map)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """Number of places, by name of the count."""
+        """Number of places, under the name ``places``."""
         return {"places": len(self.table)}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the code, longitude and latitude of each place."""
+        """Return a copy of the table with the code, longitude and latitude of each place."""
         return self.table.copy()
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Create an error whose detail is confidential: it quotes the list, which may be the records if a path is wrong."""
+    """Create an error with a confidential detail.
+
+    The detail quotes the list. If a path is wrong, the file that was read as the list may be the records.
+    """
     next_step = "correct the list of places or the configuration"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)
 
 
 def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = FAULT_THRESHOLD) -> Trajectories:
-    """Place every record on the map with DuckDB. The result is confidential.
+    """Return the records of a Parquet file as trips on the map. The result is confidential.
 
-    A record with an unlisted place, or from another period, is dropped. Each record is judged on its own.
+    A record is faulty if it has an unlisted place or is from another period. Faulty records are dropped. Whether a
+    record is faulty does not depend on other records.
 
     Args:
-        records: Parquet file written by :func:`od_core.records.load.load_records`, with as many stops as the map has
-            places between the first and the last.
-        places: public.
+        records: Parquet file written by :func:`od_core.records.load.load_records`. Its records have an origin, a
+            destination, and one stop for each further place that the map names.
+        places: the public list of places.
         fault_threshold: largest accepted share of faulty records.
 
     Raises:

@@ -22,14 +22,18 @@ from od_core.stops.mechanisms.mechanism import StopsMechanism
 
 @dataclass(frozen=True)
 class StopsStep(Step):
-    """The draw of the whole tree of boxes. Every path through the tree costs epsilon, and a trip is on one path only.
+    """The only step of a release, which draws the whole tree of boxes and their noisy counts.
+
+    Every path from the root of the tree to a leaf costs epsilon. Each trip is on one path only, so the whole step costs
+    epsilon.
 
     Attributes:
-        level: 1; there is no other step.
-        sensitivity: largest total change of the counts of one depth by a trip.
-        epsilon: the charge, exact.
-        scales: scales of the noise that is drawn for all trips alike, by purpose; see
-            :class:`od_core.stops.mechanisms.mechanism.StopsMechanism`.
+        level: 1, because there is no other step.
+        sensitivity: largest total change of the counts of one depth of the tree if one trip is added or removed
+            (unbounded neighbours) or replaced (bounded neighbours).
+        epsilon: the exact charge.
+        scales: purpose and scale of each noise distribution that is fixed before the first draw; see
+            :meth:`od_core.stops.mechanisms.mechanism.StopsMechanism.scales`.
     """
 
     sensitivity: int
@@ -43,7 +47,7 @@ class StopsStep(Step):
 
     @property
     def largest_variance(self) -> Fraction:
-        """Upper bound of the variance of the noise that is drawn for all trips alike."""
+        """Upper bound of the variance of the noise in ``scales``."""
         return 2 * max(scale for _, scale in self.scales) ** 2
 
     @property
@@ -58,12 +62,12 @@ class StopsPlan(Plan):
 
     Attributes:
         grid, unit, budget, mechanism: see :func:`plan_stops`.
-        steps: the single draw.
-        map: map of the grid; None if the dimensions are not places on a map.
+        steps: the single step.
+        map: the map, if the dimensions of the grid are the coordinates of places on a map; otherwise None.
         acceptance: see :func:`plan_stops`.
 
     Raises:
-        OdError: The step does not follow from the unit, the budget and the mechanism.
+        OdError: The budget has no epsilon, or the step does not follow from the unit, the budget and the mechanism.
     """
 
     grid: Grid
@@ -84,7 +88,7 @@ class StopsPlan(Plan):
         return self.steps[0]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the scales of the noise that is drawn for all trips alike, one row per purpose."""
+        """Return a table of ``step.scales``: noise_on (the purpose) and scale (rounded up); one row per purpose."""
         return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
 
     def _own_facts(self) -> dict[str, Any]:
@@ -104,18 +108,19 @@ def plan_stops(
     mechanism: str | StopsMechanism = "privtree",
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> StopsPlan:
-    """Plan a release of trips with stops from public facts alone.
+    """Return the plan of a release of trips with stops, made from public facts alone.
 
     Args:
-        grid: public grid, or the number of cells of each dimension, or the map that contains the places of the trips.
-        unit: a trip: one trip is added or removed (unbounded) or replaced (bounded).
-        budget: a pure epsilon.
+        grid: the public grid, or its number of cells in each dimension, or the map that contains the places of the
+            trips.
+        unit: a trip. One trip is added or removed (unbounded neighbours) or replaced (bounded neighbours).
+        budget: a pure epsilon, without rho and delta.
         mechanism: name of a mechanism, or a mechanism with its options.
-        acceptance: which records are trips of the release, and which inputs are refused.
+        acceptance: rules that decide which records count as trips, and which inputs are refused.
 
     Raises:
-        OdError: The unit is a user or has weights, the budget is not a pure epsilon, or the grid is invalid or refused
-            by the mechanism.
+        OdError: The unit is a user or has weights, the budget is not a pure epsilon, the mechanism is unknown, or the
+            grid is invalid or refused by the mechanism.
     """
     unit.refuse_users(
         "OD-STOPS-UNIT",
@@ -133,14 +138,14 @@ def plan_stops(
 
 
 def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> StopsStep:
-    """Return the single draw of a mechanism. Raises OdError if its noise would cost more than its charge."""
+    """Return the single step of a plan. Raises OdError if the mechanism's noise would cost more than epsilon."""
     sensitivity = _sensitivity(unit)
     return StopsStep(1, sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
 
 
 def _sensitivity(unit: PrivacyUnit) -> int:
-    """Return the largest total change of the counts of disjoint boxes by a trip.
+    """Return the largest total change of the counts of disjoint boxes between two neighbouring inputs.
 
-    A trip that is replaced leaves one box and enters another.
+    An added or removed trip changes the count of one box. A replaced trip leaves one box and enters another.
     """
     return 2 if unit.neighbours == "bounded" else 1

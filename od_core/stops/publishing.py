@@ -1,4 +1,4 @@
-"""Publish trips with stops: certificate, bundle, release database, and reading them back."""
+"""Publish trips with stops in a certificate, a bundle and the release database, and read published bundles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ CREATE TABLE IF NOT EXISTS stops_boxes (
 
 
 class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
-    """Trips with stops, whose counts are computed again from the boxes as drawn whenever they are read."""
+    """The kind of releases of trips with stops.
+
+    Whenever a bundle is read, the integer counts are computed again from the published noisy counts.
+    """
 
     contents = "boxes"
     format = "od-release stops certificate 1"
@@ -77,7 +80,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
 
     def summary(self, release: StopsRelease) -> pd.DataFrame:
-        """Return the boxes, the trips, and the noise of each kind of measurement."""
+        """Return a table with one row: numbers of boxes and trips, the median size of a box, and the noise scales."""
         boxes, plan = release.measured, release.plan
         sides = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
         return pd.DataFrame(
@@ -95,7 +98,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         )
 
     def files(self, release: StopsRelease, _certificate: dict[str, Any]) -> list[BundleFile]:
-        """Return the files of the boxes, with a GeoJSON file if the grid is a map."""
+        """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
         on_map = release.plan.map
         table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places)
         files = public_files("boxes", release.boxes, table, "Boxes of the grid, with their trips.")
@@ -150,9 +153,10 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         return [(release.plan.step, flat_boxes(release.measured))]
 
     def invariants(self, release: StopsRelease) -> Iterator[str]:
-        """Check that the boxes fill the grid, and that the counts are at least 0 and keep the noisy total.
+        """Yield a message for each of three rules that the release breaks.
 
-        If the noisy total is negative, the counts sum to 0.
+        The boxes cover every cell of the grid exactly once. No count is negative. The counts sum to the sum of the
+        noisy counts, or to 0 if that sum is negative.
         """
         boxes, counts = release.measured, release.counts
         if not fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
@@ -167,7 +171,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
 
     def geographies(self, _release: StopsRelease) -> list[Geography]:
-        """Return none: the boxes name no areas."""
+        """Return an empty list, because the boxes name no areas."""
         return []
 
     def tables(self, release: StopsRelease, _certificate: dict[str, Any]) -> Mapping[str, pa.Table]:
@@ -182,7 +186,11 @@ STOPS = StopsKind()
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> None:
-    """Write one GeoJSON feature (RFC 7946) per box, with a polygon for each place of its trips, in order."""
+    """Write the boxes into a file as a GeoJSON feature collection (RFC 7946), with one feature per box.
+
+    The geometry of a feature has one polygon for each place of a trip, in the order of the places. The polygon is the
+    range of the box on the map of that place.
+    """
     measured, counts = release.measured, release.counts
     file.write(b'{"type": "FeatureCollection", "features": [\n')
     for box in range(len(measured)):
@@ -204,10 +212,12 @@ def _write_geojson(release: StopsRelease, on_map: MapGrid, file: BinaryIO) -> No
 
 
 def open_stops(bundle: str | Path) -> StopsRelease:
-    """Open published trips with stops, whose integer counts are computed again from the boxes as drawn.
+    """Read a published bundle of trips with stops, and return its release.
+
+    The integer counts are computed again from the noisy counts, and compared with the published counts.
 
     Raises:
-        OdError: The folder is not a bundle of such a release, or its files do not fit its certificate.
+        OdError: The folder is not a bundle of trips with stops, or its files do not match its certificate.
     """
     stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
     plan = _plan(stated["plan"])

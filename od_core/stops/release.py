@@ -1,4 +1,4 @@
-"""Release trips with stops: draw a plan, and hold its boxes, their counts and what it spent."""
+"""Release trips with stops: draw the boxes and noisy counts of a plan, and compute the released counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from od_core.stops.trajectories import Trajectories
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StopsRelease(PlannedRelease):
-    """Released boxes that partition the grid, with their counts.
+    """Released boxes that together cover the grid without overlap, with their counts.
 
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
@@ -42,15 +42,18 @@ class StopsRelease(PlannedRelease):
 
     @cached_property
     def counts(self) -> Counts:
-        """Integer counts of at least 0 with the total of the noisy counts, or 0 if that is negative; shape (boxes,)."""
+        """Released count of each box, an integer of at least 0; shape (boxes,).
+
+        The counts sum to the total of the noisy counts, or to 0 if that total is negative.
+        """
         return whole_counts(self.measured.noisy)
 
     @property
     def boxes(self) -> pd.DataFrame:
         """Table with one row per box.
 
-        Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (both inclusive), count, and noisy, the count as
-        drawn.
+        Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (first and last cell in each of the d dimensions,
+        both inclusive), count (the released count) and noisy (the count as drawn).
         """
         bounds = {
             f"{name}_{dimension + 1}": values[:, dimension]
@@ -60,14 +63,19 @@ class StopsRelease(PlannedRelease):
         return pd.DataFrame({**bounds, "count": self.counts, "noisy": self.measured.noisy})
 
     def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
-        """Estimate the trips in one or several ranges from the integer counts, each spread evenly over its box.
+        """Return the estimated number of trips in one range or in each of several ranges.
+
+        The estimate assumes that the trips of a box are spread evenly over its cells.
 
         Args:
-            ranges: first and last cell, both inclusive, of each dimension; shape (dimensions, 2) for one range, or
+            ranges: first and last cell in each dimension, both inclusive; shape (dimensions, 2) for one range, or
                 (queries, dimensions, 2) for several.
 
+        Returns:
+            A float for one range; an array of shape (queries,) for several.
+
         Raises:
-            OdError: as :func:`od_core.stops.geometry.queries.answers`.
+            OdError: A range is invalid, as in :func:`od_core.stops.geometry.queries.answers`.
         """
         single = np.ndim(ranges) == 2
         asked = [ranges] if single else ranges
@@ -75,14 +83,16 @@ class StopsRelease(PlannedRelease):
         return float(answered[0]) if single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
-        """Estimate the trips from one area to another, with any stops in between.
+        """Return the estimated number of trips from one area to another, with any stops in between.
 
         Args:
-            origin: first and last cell, both inclusive, of each dimension of the first place; a place on a map has two.
+            origin: first and last cell, both inclusive, in each dimension of the first place. A place on a map has two
+                dimensions: longitude and latitude.
             destination: the same for the last place.
 
         Raises:
-            OdError: as :func:`od_core.stops.geometry.queries.origin_destination`.
+            OdError: A range is invalid, or the ranges do not match the dimensions of a place, as in
+                :func:`od_core.stops.geometry.queries.origin_destination`.
         """
         boxes, places = self.measured, self.plan.grid.dimensions // max(1, len(origin))
         return origin_destination(boxes.lower, boxes.upper, self.counts, origin, destination, places)
@@ -103,20 +113,24 @@ def release_stops(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
 ) -> StopsRelease:
-    """Release how many trips with stops lie in each of several boxes that fill a grid, with differential privacy.
+    """Divide a grid into boxes, and release the number of trips in each box with differential privacy.
 
-    Without a ledger, the guarantee covers this one call; see :func:`od_core.release_flows`.
+    Without a ledger, the guarantee covers this one call only; see :func:`od_core.release_flows`.
 
     Args:
-        points: cells of each trip, integers of shape (trips, dimensions); or a table of them, or trajectories.
-        grid: public grid, or the number of cells of each dimension, or the map that contains the places.
-        unit: ``PrivacyUnit("trip")``: one trip is added or removed (unbounded) or replaced (bounded).
+        points: cell of each trip in each dimension, as integers of shape (trips, dimensions), as a table of that shape,
+            or as :class:`Trajectories`.
+        grid: the public grid, or its number of cells in each dimension, or the map that contains the places.
+        unit: ``PrivacyUnit("trip")``. One trip is added or removed (unbounded neighbours) or replaced (bounded
+            neighbours).
         budget: ``Budget(epsilon=...)``.
         mechanism: name of a mechanism, or a mechanism with its options.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
 
     Raises:
-        OdError: as the plan, the trips and the noise. Nothing is drawn before the plan and the trips have passed.
+        OdError: The plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
+            refuses the release, or the mechanism or the noise source fails. The plan and the trips are checked before
+            anything is drawn.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -130,7 +144,7 @@ def release_stops(
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
-    """Draw the boxes, at most once, and return the release."""
+    """Draw the boxes of a plan, unless ``measurements`` already contains them, and return the release."""
     measured = measure_plan(plan, trips, noise, measurements)
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
@@ -138,17 +152,22 @@ def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measureme
 def measure_plan(
     plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[StopsStep, NoisyVector]]:
-    """Draw the boxes, at most once. The trips are confidential, the result is public."""
+    """Return the step of a plan with its noisy values, in the layout of :func:`measure`.
+
+    The values are drawn at most once: if ``measurements`` already contains them, they are read from there. The trips
+    are confidential. The result is public.
+    """
     return [(plan.step, measurements.once(plan.step, partial(measure, plan, trips, noise)))]
 
 
 def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
-    """Draw the boxes, and yield the lower bounds, upper bounds and noisy count of each, box by box.
+    """Measure the boxes, and yield one flat array that describes all of them.
 
-    The trips are confidential, the result is public.
+    For each box in turn, the array has its lower bounds, its upper bounds and its noisy count; shape
+    (boxes * (2 * dimensions + 1),). The trips are confidential. The result is public.
 
     Raises:
-        OdError: A path has not spent exactly the budget; as the mechanism and the noise.
+        OdError: A path did not spend exactly the budget, or the mechanism or the noise source raised it.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
@@ -157,7 +176,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
 
 
 def flat_boxes(boxes: Boxes) -> NoisyVector:
-    """Return the boxes as they are stored: lower bounds, upper bounds and noisy count of each, box by box."""
+    """Return the boxes in the form in which they are stored: one flat vector in the layout of :func:`measure`."""
     return NoisyVector.in_memory([_flat(boxes)])
 
 
@@ -168,7 +187,7 @@ def _flat(boxes: Boxes) -> Counts:
 
 
 def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
-    """Refuse boxes if a path to one was not charged exactly the budget. Raises OdError."""
+    """Raise OdError unless every path to a box spent exactly the budget of the plan."""
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         raise OdError(
             "OD-STOPS-CHARGE",
@@ -181,10 +200,10 @@ def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
 def estimated(
     plan: StopsPlan, measured: Sequence[tuple[StopsStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> StopsRelease:
-    """Return the release of a plan that is measured, a function of public values alone.
+    """Return the release that follows from a plan and its noisy values. All of these are public.
 
     Raises:
-        OdError: The values are not boxes of the grid.
+        OdError: The noisy values do not describe boxes of the grid in the layout of :func:`measure`.
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
     if len(noisy) == 0 or len(noisy) % (2 * dimensions + 1):
@@ -212,11 +231,11 @@ _LIMIT = 1 << 62
 
 
 def whole_counts(noisy: Counts) -> Counts:
-    """Return integer counts of at least 0 with the total of the noisy counts, or of 0 if that is negative.
+    """Return counts of at least 0 that sum to the total of the noisy counts, or to 0 if that total is negative.
 
-    Negative counts are set to 0. The others then exceed the total. The excess is taken from the smallest counts first,
-    each
-    down to 0, because most of these hold nothing but noise. Ties are resolved by position.
+    Negative counts are set to 0, so that the sum of the counts exceeds the noisy total. The excess is then subtracted
+    from the smallest counts first, each down to 0, because most small counts are nothing but noise. Equal counts are
+    reduced in the order of their positions.
 
     Args:
         noisy: noisy counts of disjoint boxes; shape (boxes,).
@@ -237,6 +256,6 @@ def whole_counts(noisy: Counts) -> Counts:
     counts = np.maximum(noisy, 0)
     excess = int(counts.sum()) - int(noisy.sum())  # more than the sum of the counts if the total is negative
     order = np.argsort(counts, kind="stable")
-    taken = np.minimum(np.cumsum(counts[order]), excess)  # cumulative
+    taken = np.minimum(np.cumsum(counts[order]), excess)  # cumulative over the sorted counts
     counts[order] -= np.diff(taken, prepend=0)
     return counts

@@ -1,4 +1,4 @@
-"""Write the report of trips with stops from the release, its certificate and the ledger alone."""
+"""Write the HTML report of a release of trips with stops from the release, its certificate and the ledger alone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from od_core.stops.geometry.map_grid import MapGrid
 from od_core.stops.release import StopsRelease
 
 LISTED = 20
-"""Number of boxes that a report lists."""
+"""Largest number of boxes in the report's table of boxes."""
 
 _PIXELS = 64
-"""Largest number of fields on each side of a map."""
+"""Largest number of fields on each side of a drawn map. A field is a rectangle of one shade."""
 
 _WIDTH, _PIECE = 480, 1 << 16
 
@@ -56,7 +56,7 @@ def stops_report(release: StopsRelease, certificate: dict[str, Any], context: Re
 
 
 def stops_pictures(release: StopsRelease, _certificate: dict[str, Any]) -> dict[str, Markup]:
-    """Draw a map for each place of a trip, or nothing if the grid has no map; see ``Kind.pictures``."""
+    """Return one drawn map per place of a trip, by title, or none if the plan has no map; see ``Kind.pictures``."""
     on_map = release.plan.map
     return {} if on_map is None else _drawn(on_map, _densities(release, on_map))
 
@@ -66,12 +66,12 @@ def _densities(release: StopsRelease, on_map: MapGrid) -> list[NDArray[np.float6
 
 
 def _scale(densities: Sequence[NDArray[np.float64]]) -> Scale:
-    """Return one scale of shades for all maps."""
+    """Return the scale of shades that all maps share."""
     return Scale.up_to(max(float(density.max()) for density in densities))
 
 
 def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[str, Markup]:
-    """Draw the maps in the order of the places, by title."""
+    """Return the drawn map of each place by its title, in the order of the places."""
     middle = math.radians((on_map.south + on_map.north) / 2)
     shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
     scale = _scale(densities)
@@ -82,7 +82,7 @@ def _drawn(on_map: MapGrid, densities: Sequence[NDArray[np.float64]]) -> dict[st
 
 
 def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
-    """Return a map for each place, and the fields with the most trips."""
+    """Return a section with a map for each place and a table of the fields with the most trips."""
     densities = _densities(release, on_map)
     pixels = len(densities[0])
     wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
@@ -115,7 +115,11 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> Markup:
 
 
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
-    """Return the trips by field of one place's map, with each box spread evenly over it; shape (east, north)."""
+    """Return the number of trips in each field of one place's map.
+
+    The trips of each box are spread evenly over the box. The shape is (fields from west to east, fields from south to
+    north).
+    """
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]
     pixels = min(_PIXELS, side)
@@ -131,7 +135,10 @@ def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
 
 
 def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
-    """Return the share of each range of cells in each of ``pixels`` equal parts of a side; shape (ranges, parts)."""
+    """Return which share of each range of cells lies in each of ``pixels`` equal parts of a side.
+
+    The shape is (ranges, pixels). The shares of a range sum to 1.
+    """
     edges = np.arange(pixels + 1) * (side / pixels)
     first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
     overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])
@@ -140,7 +147,7 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
 
 
 def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
-    """Draw a map; adjacent fields of one shade in a row become one rectangle."""
+    """Return a map as SVG. Adjacent fields of one shade in a row become one rectangle."""
     pixels = len(density)
     shades = [[scale.shade(value) for value in row] for row in density.T[::-1].tolist()]
     wide, high = _WIDTH / pixels, height / pixels
@@ -175,7 +182,7 @@ def _map(title: str, density: NDArray[np.float64], scale: Scale, height: float) 
 
 
 def _largest(release: StopsRelease) -> Markup:
-    """Return a table of the boxes with the most trips, in degrees if the grid has a map, else in cells."""
+    """Return a table of the boxes with the most trips, with bounds in degrees if the plan has a map, else in cells."""
     boxes, counts, on_map = release.measured, release.counts, release.plan.map
     order = np.argsort(-counts, kind="stable")[:LISTED]
     if on_map is None:

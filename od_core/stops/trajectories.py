@@ -1,4 +1,4 @@
-"""Hold trips with stops as validated points of a grid; no error message contains a value of a trip."""
+"""Validate trips with stops, and store each as a point of a grid. No error message contains a value of a trip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TRIPS = (1 << 31) - 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectories:
-    """The confidential trips, each one cell of the grid.
+    """The confidential trips, each stored as one cell of a public grid.
 
     Attributes:
         points: cell of each trip in each dimension; shape (trips, dimensions).
@@ -45,11 +45,14 @@ class Trajectories:
 
     @property
     def total(self) -> int:
-        """Confidential number of trips."""
+        """Number of trips, which is confidential."""
         return len(self.points)
 
     def column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """Yield the sorted cells, for any order of the trips; see :class:`od_core.ledger.identity.Counted`."""
+        """Yield the sorted cell numbers of all trips as one piece, which does not depend on the order of the trips.
+
+        See :class:`od_core.ledger.identity.Counted`.
+        """
         words = keys(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]
@@ -77,12 +80,13 @@ class Trajectories:
     def from_coordinates(
         cls, coordinates: ArrayLike | pd.DataFrame, grid: Grid, bounds: Sequence[tuple[float, float]]
     ) -> Trajectories:
-        """Create the trips from coordinates on a map with public bounds; the cells of a dimension have equal width.
+        """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
         Args:
             coordinates: one row per trip, one column per dimension.
             grid: the public grid.
-            bounds: public least and greatest coordinate of each dimension; the greatest lies in the last cell.
+            bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
+                cell.
 
         Raises:
             OdError: The number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
@@ -108,13 +112,13 @@ class Trajectories:
     def from_zones(cls, trips: pd.DataFrame, zones: Sequence[str]) -> Trajectories:
         """Create the trips from zone codes, with one row per trip and one column per place.
 
-        The columns are the origin, the stops in order and the destination. The grid has one dimension per column, in
-        which the number of a zone is its position in the list. Ranges are ranges of these numbers, so nearby zones
-        should have nearby positions.
+        The columns are the origin, the stops in order and the destination. The grid has one dimension per column. In
+        every dimension, the cell number of a zone is its position in the list. Range queries are about consecutive cell
+        numbers, so list nearby zones at nearby positions.
 
         Args:
-            trips: columns of text.
-            zones: public list of all zones, each once.
+            trips: zone codes, as text.
+            zones: public list of the codes of all zones, each once.
 
         Raises:
             OdError: There is no column, the list is empty, a zone is listed twice or is not text, or a code is missing
@@ -135,13 +139,17 @@ class Trajectories:
 
 
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
-    """Return the values as an array of one type with one column per dimension. Raises OdError if they do not fit."""
+    """Return the values as an array of shape (trips, dimensions).
+
+    Raises:
+        OdError: A value of a table is missing, or the values do not have one column per dimension.
+    """
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
             raise _fault("OD-STOPS-MISSING", "a value is missing")
         kind = pd.api.types
         if all(kind.is_integer_dtype(dtype) for dtype in values.dtypes):
-            values = values.to_numpy(dtype=np.int64)  # also for nullable columns
+            values = values.to_numpy(dtype=np.int64)  # also converts nullable columns
         elif all(kind.is_numeric_dtype(dtype) and not kind.is_complex_dtype(dtype) for dtype in values.dtypes):
             values = values.to_numpy(dtype=np.float64)
         else:

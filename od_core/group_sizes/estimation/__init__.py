@@ -1,1 +1,1 @@
-"""Estimate group sizes from noisy values."""
+"""Estimate the group sizes of areas from noisy histograms, cumulative counts or sorted sizes."""

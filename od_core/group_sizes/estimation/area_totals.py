@@ -1,15 +1,17 @@
 """Find the nearest consistent histograms in which every area has its public number of groups.
 
-This is constraint H2 of [fioretto2019hierarchical, Model 1]. The totals of all areas couple all sizes, so the cost
-tables cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
-and up the tree of each size. The problem is first solved over the reals and then apportioned to integers. The result
-keeps all totals and is near the optimum.
+Here, histograms are consistent if every area's histogram is the sum of its children's. That every area r has its number
+of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the histograms' entries
+for different sizes, so the cost tables of :mod:`od_core.group_sizes.estimation.cost_tables`, which solve each size on
+its own, cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
+(the entries of its histogram) and up the tree of each size. The problem is first solved over the reals, and the
+solution is then rounded to integers. The result has the number of groups of every area and is near the optimum.
 
 On small trees, integer programming then makes the result exact. It repeatedly applies the best change of at most one
-unit per cell while such a change reduces the cost. When no such change is left, the result is optimal: the difference
-of two flows is a sum of cycles, each cycle changes a cell by at most one unit, and all cycles change a given cell in
-the same direction. Since the costs are convex, the cost change of all cycles together is at least the sum of the cost
-changes of the single cycles.
+unit per cell while such a change reduces the cost. When no such change is left, the result is optimal. The reason is
+that the difference of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles
+change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
+least the sum of the cost changes of the single cycles.
 """
 
 from __future__ import annotations
@@ -29,27 +31,29 @@ from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 MOST_EXACT_CELLS = 10_000
-"""Largest number of cells (areas of all levels times sizes) that is solved exactly; HiGHS takes about a second."""
+"""Largest number of cells (areas of all levels times sizes) for which the problem is solved exactly. At this size, the
+solver HiGHS takes about a second."""
 
 _LIMIT = 1 << 24
-"""Bound on noisy values and totals for the exact solver. Below it, unit costs are exact in floating point, and the
-solver's tolerance of 1e-7, over all cells, is smaller than 1, the least possible gain of a change."""
+"""Exclusive bound on noisy values and totals for the exact solver. Below it, the cost of a unit is exact in floating
+point. The solver's tolerance of 1e-7, added over all cells, is smaller than 1, the least possible gain of a change."""
 
 
 def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
-    """Find the histograms of all levels that keep the total of every area.
+    """Return consistent histograms of all levels, near the noisy ones, with the number of groups of every area.
 
-    They are optimal on small trees, and near the optimum on others.
+    They are the nearest such histograms on small trees, and almost the nearest on large trees.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
 
     Returns:
-        Histograms of every level, top first; shape (areas, K + 1); integers of at least 0 that add up.
+        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each. Every histogram is the
+        sum of the children's.
 
     Raises:
-        OdError: Values are beyond 2^40, or the solver finds no optimum of a small tree.
+        OdError: A value is 2^40 or more, or the solver fails on a small tree.
     """
     refuse_too_large(frame, noisy)
     near = apportioned(frame, noisy, relaxed_prices(frame, noisy))
@@ -63,12 +67,12 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
 @dataclass(frozen=True)
 class WithAreaTotals:
-    """The option ``area_totals`` of both integer programs of [fioretto2019hierarchical], and what it guarantees.
+    """The base of the two mechanisms with integer programs of [fioretto2019hierarchical], with their one option.
 
     Attributes:
-        area_totals: if true, every area keeps its number of groups; the result is optimal on small trees and near the
-            optimum on large ones. If false, only the top areas keep theirs, as in the published algorithms, and the
-            result is optimal.
+        area_totals: if true, every area has its number of groups in the result. The result is then optimal on small
+            trees and near the optimum on large trees. If false, only the top areas have their numbers of groups, as in
+            the published algorithms, and the result is optimal.
     """
 
     area_totals: bool = True
@@ -81,23 +85,33 @@ class WithAreaTotals:
 
     @property
     def keeps_totals(self) -> bool:
-        """True if every area keeps its number of groups."""
+        """True if every area has its number of groups in the result."""
         return self.area_totals
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"area_totals": str(self.area_totals).lower()}
 
     def nearest(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Find the histograms nearest to the noisy ones. Raises OdError for values beyond 2^40."""
+        """Return consistent histograms of all levels near the noisy ones, under the constraints of ``area_totals``.
+
+        Args:
+            frame: the areas and their numbers of groups.
+            noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
+            scale: scale of the noise. It is used only if ``area_totals`` is false, and then affects only the running
+                time and the choice among equally near results.
+
+        Raises:
+            OdError: A value is 2^40 or more, or the exact solver fails.
+        """
         if self.area_totals:
             return nearest_with_area_totals(frame, noisy)
         return nearest_histograms(frame, noisy, first_cut(scale))
 
 
 def _truth_value(option: object) -> bool:
-    """Return the option ``area_totals`` from a truth value or its text. Raises OdError for anything else."""
+    """Return the option ``area_totals`` as a bool, from a bool or its text. Raises OdError for any other value."""
     values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
     if not isinstance(option, bool | str) or option not in values:
         raise OdError(
@@ -106,23 +120,24 @@ def _truth_value(option: object) -> bool:
     return values[option]
 
 
-# Rounding of the relaxation, from the top down: each area's histogram is shared among its children.
+# Rounding of the real solution to integers, from the top down: each area's histogram is divided among its children.
 
 
 _STEPS = 1024
-"""Number of buckets per unit when cells are sorted by their distance from y."""
+"""Number of buckets per unit when :func:`_give` sorts cells by their distance from the real solution y."""
 
 
 def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
-    """Round the relaxation to integers of at least 0 that add up and have the total of every area.
+    """Round the solution over the reals to consistent integer histograms with the number of groups of every area.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms that the prices belong to, of every level, top first; shape (areas, K + 1).
-        prices: prices of the relaxation. They affect how near the result is, not whether it meets the constraints.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
+        prices: prices of the relaxation for these noisy histograms. With other prices, the result is further from the
+            noisy histograms, but still meets all constraints.
 
     Returns:
-        Histograms of every level, top first; shape (areas, K + 1).
+        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
     """
     everywhere = slice(0, len(noisy[0]))
     tops = reals(frame, noisy, prices, 0, everywhere)
@@ -133,7 +148,7 @@ def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[C
 
 
 def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, above: Counts) -> Counts:
-    """Compute the histograms of level k + 1 from those of level k, ``above``."""
+    """Divide the histograms of level k, ``above``, among the children, and return the histograms of level k + 1."""
     first_child, totals, below = frame.geography.first_child[k], frame.totals(k + 1), np.empty_like(noisy[k])
 
     def work(area: int) -> None:
@@ -147,7 +162,7 @@ def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices
 
 
 def largest_remainders(y: Reals, total: int) -> Counts:
-    """Return integers of at least 0 near y that have the given sum; y may have any sign, the sum is at least 0."""
+    """Return integers of at least 0 that are near y and have the sum ``total``, which is at least 0."""
     shared: Counts = np.maximum(np.floor(y), 0).astype(np.int64)
     while missing := total - int(shared.sum()):
         step = max(1, abs(missing) // len(y))  # more than 1 only if y is far from the sum
@@ -162,12 +177,13 @@ def largest_remainders(y: Reals, total: int) -> Counts:
 
 @kernel
 def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
-    """Write integers of at least 0 near y with the sums ``rows`` (children) and ``columns`` (sizes).
+    """Write integers of at least 0 near y into ``shared``, with the row sums ``rows`` and the column sums ``columns``.
 
-    ``columns`` is overwritten. Each cell starts at floor(y), or 0. Columns and rows that have too much give up units
-    from the cells furthest above y. Then units go to the cells furthest below y whose row and column still lack some.
-    Rows and columns lack the same sum, so some cell can take a unit while any row lacks one. The sums are therefore met
-    for every y.
+    A row is a child, and a column is a size. ``columns`` is overwritten. Each cell starts at floor(y), or at 0 if that
+    is negative. If a column or row sum is too large, units are removed from the cells that exceed y most. Then units
+    are added to the cells that are furthest below y, among those whose row and column sums are both too small. Rows and
+    columns lack the same number of units in total, so while a row lacks a unit, some column lacks one too. The sums are
+    therefore met for every y.
     """
     children, sizes = y.shape
     rows = rows.copy()
@@ -204,11 +220,12 @@ def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compile
 
 @kernel
 def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
-    """Give units to the cells furthest below y whose row and column still lack some.
+    """Add units to ``shared`` until all row and column sums are met. ``rows`` and ``columns`` have the missing units.
 
-    The first two rounds give at most one unit to a cell. Only the cells of a round can take what the round leaves, so
-    from the third round on a cell takes as much as its row and column lack. Distances are sorted into _STEPS buckets
-    per unit, with ties in order of position.
+    Each round visits the cells whose row and column both lack units, those furthest below y first. The first two rounds
+    add at most one unit per cell. From the third round on, a cell gets as many units as its row and column both lack,
+    so that few rounds are needed. Cells are sorted by their distance from y, in ``_STEPS`` buckets per unit. Cells of
+    one bucket are visited in order of position.
     """
     children, sizes = y.shape
     buckets = 4 * _STEPS
@@ -244,5 +261,8 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _bucket(distance):  # type: ignore[no-untyped-def]  # compiled
-    """Return the bucket of a cell: 0 if it is at least one unit below y, the last if it is at least 3 units above."""
+    """Return the bucket of a cell with the given distance, y minus the cell.
+
+    Bucket 0 is for cells at least 1 below y, and the last bucket for cells at least 3 above y.
+    """
     return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), 4.0 * _STEPS - 1.0))

@@ -1,20 +1,24 @@
-"""Find the nearest consistent histograms with given grand totals, exactly [fioretto2019hierarchical, sections 6 and 7].
+"""Find the nearest consistent histograms with the number of groups of every top area, exactly.
 
-For every top area, minimise the sum over its areas r and sizes j of (x_rj - noisy_rj)^2, subject to integers x >= 0,
-x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G at the top. Each size has its own tree below the total.
-Each node of a tree has a cost table: cost(k) is the least cost of its subtree if its value is k. A table is convex, so
-it is stored as the sorted list of its integer slopes, cost(k) - cost(k - 1). The slopes of the sum of the children are
-their merged slopes, and the node's own term adds 2k - 1 - 2 noisy to slope k. Leaves need no list, because slope k is
-the own term alone.
+For every top area with G groups, minimise the sum of (x_rj - noisy_rj)^2 over the areas r of its tree and the sizes j.
+The constraints are integers x >= 0, x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G for the top area.
+The last constraint alone connects different sizes. Apart from it, each size is a problem of its own, on a tree that has
+one node per area. Each node has a cost table: cost(k) is the least cost of its subtree if the value of the node is k.
+The cost is convex in k, so a table is stored as the sorted list of its integer slopes, slope k = cost(k) - cost(k - 1).
+To add the tables of the children, their slopes are merged in ascending order. The term of the node itself,
+(k - noisy)^2, adds 2k - 1 - 2 noisy to slope k. A leaf has no other slope, so its table need not be stored.
 
-A table is cut to some values on either side of its minimum. The result is optimal if no value lies on a cut end; 0 and
-G are real ends. The reason is that a sum of convex functions over nested sets of variables (an M-natural convex
-function) is minimal where no step of one unit between two leaf cells, or into or out of one, reduces it, and such a
-step changes each node by at most one unit. If a value lies on a cut end, the cuts of those sizes are doubled, and the
-problem is solved again.
+A table is cut to some values on either side of its minimum. An end of a table is a cut end unless it is 0 or G. The
+result is optimal if no value lies on a cut end. The reason is that the cost is a sum of convex functions over nested
+sets of leaf cells (an M-natural convex function). Such a function is minimal if no move of one unit between two leaf
+cells, or into or out of one, reduces it, and such a move changes each node by at most one unit. If a value lies on a
+cut end, the cuts of the sizes concerned are doubled, and the problem is solved again.
 
-Ties are frequent, and any choice is optimal. Of equal slopes, the one of the smallest size is taken first, and within a
-tree the one of the first child.
+Ties are frequent, and any choice is optimal. Of equal slopes, that of the smallest size is taken first and, within a
+tree, that of the first child.
+
+References:
+    [fioretto2019hierarchical, sections 6 and 7]
 """
 
 from __future__ import annotations
@@ -34,34 +38,37 @@ from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 CUT_IN_SCALES = 16
-"""Initial number of values kept on either side of a table's minimum, in noise scales."""
+"""Initial number of stored values on either side of a table's minimum, as a multiple of the noise scale."""
 
 _PIECE = 128
-"""Number of columns that one thread solves at a time."""
+"""Number of columns (noisy values of one size) that one thread solves at a time."""
 
 _LIMIT = 1 << 40
-"""Bound on noisy values and totals. Below it, slopes, sums of values and bisection bounds fit 64 bits."""
+"""Exclusive bound on noisy values and totals. Below it, slopes, sums of values and bisection bounds fit 64 bits."""
 
 
 def first_cut(scale: Fraction) -> int:
-    """Return the initial cut for a noise scale, at least 1."""
+    """Return the initial number of stored values on either side of a table's minimum, at least 1."""
     return max(1, -(-CUT_IN_SCALES * scale.numerator // scale.denominator))
 
 
 def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
-    """Find the optimal histograms of all levels that keep the totals of the top areas, and of no other areas.
+    """Return the nearest consistent histograms of all levels in which the top areas have their numbers of groups.
+
+    Other areas may have other numbers of groups.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
-        cut: initial number of values kept on either side of a table's minimum, at least 1. The cost of the result
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
+        cut: initial number of stored values on either side of a table's minimum, at least 1. The cost of the result
             does not depend on it, but the choice among several optimal results may.
 
     Returns:
-        Histograms of every level, top first; shape (areas, K + 1); integers of at least 0 that add up.
+        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each. Every histogram is the
+        sum of the children's.
 
     Raises:
-        OdError: Values are beyond 2^40.
+        OdError: A value is 2^40 or more.
     """
     refuse_too_large(frame, noisy)
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)
@@ -74,7 +81,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
 
 
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
-    """Refuse noisy values and numbers of groups beyond 2^40. Raises OdError."""
+    """Raise OdError if the number of groups or the absolute value of a noisy value is 2^40 or more."""
     if frame.groups.sum() >= _LIMIT or any(max(values.max(), -values.min()) >= _LIMIT for values in noisy):
         raise OdError(
             "OD-GROUPS-OVERFLOW",
@@ -85,11 +92,14 @@ def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
 
 
 class Tree(NamedTuple):
-    """The tree of one top area, with its areas numbered from the top, level by level; areas with children come first.
+    """The areas below one top area, numbered within the tree from the top, level by level.
+
+    The areas with children come first, because all leaf areas are at the last level.
 
     Attributes:
-        rows: range of the tree's areas at every level.
-        first_child: number of the first child of each area with children, and one entry more.
+        rows: range of the tree's areas among all areas of a level, one slice per level.
+        first_child: the areas ``first_child[a]:first_child[a + 1]`` of the tree are the children of its area a; shape
+            (areas with children + 1,).
     """
 
     rows: list[slice]
@@ -97,7 +107,7 @@ class Tree(NamedTuple):
 
 
 def tree_below(frame: Frame, top: int) -> Tree:
-    """Build the tree of a top area."""
+    """Return the tree of the top area with the number ``top``."""
     rows, first_child, nodes = [slice(top, top + 1)], [], 1
     for level in frame.levels[:-1]:
         first = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
@@ -108,7 +118,18 @@ def tree_below(frame: Frame, top: int) -> Tree:
 
 
 def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64]]:
-    """Return the distinct noisy columns, one per row with all levels joined, and the column number of each size."""
+    """Return the distinct columns of the noisy histograms of a tree, and the column number of each size.
+
+    A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
+    solved once.
+
+    Args:
+        levels: noisy histograms of the tree's areas, one array per level; shape (areas, sizes) each.
+
+    Returns:
+        The distinct columns, one per row, shape (distinct columns, areas of the tree); and the row of each size, shape
+        (sizes,).
+    """
     sizes = levels[0].shape[1]
     which, numbers, found = np.empty(sizes, dtype=np.int64), dict[bytes, int](), list[Counts]()
     for first in range(0, sizes, _PIECE):
@@ -122,7 +143,7 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
 
 
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
-    """Solve one tree for every size, and return the leaf values; shape (leaves, sizes)."""
+    """Solve the problem of one top area, and return the histograms of its leaf areas; shape (leaf areas, sizes)."""
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
@@ -149,7 +170,11 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
 def _by_cut(
     first_child: NDArray[np.int64], columns: Counts, cuts: Counts, wanted: NDArray[np.int64], total: int
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Counts, list[Counts]]]]:
-    """Yield the root tables of the wanted columns, in pieces of one cut: column numbers, lows and slopes."""
+    """Yield the root tables of the wanted columns, in pieces of columns with the same cut.
+
+    Each item has the column numbers of a piece, and their root tables: the values at which they begin, and their
+    slopes.
+    """
     pieces = [
         same[first : first + _PIECE]
         for cut in np.unique(cuts[wanted])
@@ -172,7 +197,11 @@ def _solve_at(
     total: int,
     solved: dict[tuple[int, int], Counts],
 ) -> list[tuple[int, int]]:
-    """Put the leaf values of each pair (column, root value) into ``solved``, and return the pairs that touch a cut."""
+    """Write the leaf values for each pair (column, root value) into ``solved``.
+
+    Returns:
+        The pairs in whose solution a value lies on a cut end.
+    """
     asked = sorted(asked, key=lambda pair: (cuts[pair[0]], pair))
     steps = np.flatnonzero(np.diff([cuts[column] for column, _ in asked])) + 1
     edges = sorted({*range(0, len(asked), _PIECE), *steps.tolist(), len(asked)})
@@ -196,16 +225,17 @@ def _solve_at(
 def share_out(
     lows: Counts, tables: list[Counts], which: NDArray[np.int64], total: int
 ) -> tuple[Counts | None, list[int]]:
-    """Share the total among the roots at least cost.
+    """Divide the total among the roots of all sizes at least cost.
 
     Args:
-        lows: value at which the table of each distinct column begins.
-        tables: slopes of each distinct column.
-        which: column number of every size.
-        total: sum of the root values of all sizes.
+        lows: value at which the root table of each distinct column begins; shape (columns,).
+        tables: slopes of the root table of each distinct column.
+        which: column number of every size; shape (sizes,).
+        total: G, the sum of the root values of all sizes.
 
     Returns:
-        The root value of every size and an empty list; or None and the columns whose cut is too narrow for the total.
+        The root value of every size, and an empty list. If the tables are cut so narrowly that no root values have this
+        sum: None, and the columns whose cuts must be widened.
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)
@@ -225,7 +255,11 @@ def share_out(
 
 @kernel
 def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
-    """Return the value of each column if it takes all slopes up to the price, and mark next slopes of price + 1."""
+    """Return two arrays of shape (columns,) for a price.
+
+    The first has the root value of each column if it takes all slopes up to the price. The second marks the columns
+    whose next slope is price + 1.
+    """
     counts, tied = np.empty_like(lows), np.zeros(len(lows), dtype=np.bool_)
     for column in range(len(lows)):
         table = slopes[offsets[column] : offsets[column + 1]]
@@ -237,7 +271,10 @@ def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # com
 
 @kernel
 def _price(lows, slopes, offsets, often, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest price at which the columns, weighted by ``often``, take no more than the total."""
+    """Return the largest price at which the root values of all sizes sum to at most the total.
+
+    A column takes all slopes up to the price. ``often`` is the number of sizes with this column.
+    """
     low, high = np.int64(-1), np.int64(1)
     for slope in slopes:
         low, high = min(low, slope - 1), max(high, slope + 1)

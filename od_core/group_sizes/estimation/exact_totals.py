@@ -1,4 +1,4 @@
-"""Find the nearest histograms with the public number of groups of every area, by integer programming."""
+"""Find the nearest consistent histograms with the number of groups of every area by integer programming."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from od_core.group_sizes.groups import Counts, Frame
 
 
 def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """Apply the best change of up to one unit per cell until no change reduces the cost.
+    """Return the nearest consistent histograms of all levels with the number of groups of every area.
+
+    The best change of at most one unit per cell is applied repeatedly, until no such change reduces the cost. For why
+    the result is optimal, see :mod:`od_core.group_sizes.estimation.area_totals`.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
-        histograms: starting point, which adds up and has the total of every area; same shapes.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
+        histograms: consistent histograms with the number of groups of every area, from which to start; same shapes.
 
     Returns:
-        The nearest such histograms of every level.
+        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
 
     Raises:
-        OdError: The solver finds no optimum, or its optimum does not hold in integers.
+        OdError: The solver finds no optimum, or its optimum breaks a constraint when it is rounded to integers.
     """
     flat, target = _flat(histograms), _flat(noisy)
     conditions = _conditions(frame)
@@ -60,9 +63,11 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
 
 
 def _conditions(frame: Frame) -> sparse.csc_array:
-    """Return the constraint matrix of a change (units added, then units removed).
+    """Return the constraint matrix of changes.
 
-    Its product with a change is 0 if the change keeps the sums of children and the totals of leaf areas.
+    A change is a vector with the units added to each cell, then the units removed from each cell. Its product with the
+    matrix is 0 exactly if, after the change, children still sum to their parents and leaf areas have their numbers of
+    groups.
     """
     sizes = frame.top_code + 1
     blocks = []

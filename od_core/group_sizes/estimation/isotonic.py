@@ -1,8 +1,8 @@
 """Fit non-decreasing values to noisy ones (isotonic regression), for many rows at once, in integer arithmetic.
 
-Bounds need no extra work: the best values within bounds are the best values without bounds, clipped. The reason is that
-the places with a value above a threshold can be found for each threshold independently, and a bound only removes the
-thresholds beyond it. By the same argument, the least and the greatest optimal solutions can be clipped separately.
+The best values within bounds are the best values without bounds, clipped to the bounds. The reason is that the
+positions with a value above a threshold can be found for each threshold independently, and a bound only removes the
+thresholds beyond it. By the same argument, the least and the greatest optimal solution can be clipped separately.
 
 References:
     [barlow1972isotonic] for pooling; [kuo2018countofcounts, sections 4.2 and 4.3] for its use.
@@ -20,12 +20,12 @@ from od_core.kernels import kernel
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The non-decreasing rows of values as steps: adjacent values of a row are equal exactly if they share a step.
+    """Non-decreasing rows of values, stored as steps. A step is a maximal sequence of equal values in a row.
 
     Attributes:
         first: steps ``first[r]:first[r + 1]`` belong to row r; shape (rows + 1,).
-        lengths: number of values of a step, at least 1; shape (steps,).
-        totals: sum of the values of a step, so that each value is ``totals / lengths``; shape (steps,).
+        lengths: number of values in each step, at least 1; shape (steps,).
+        totals: sum of the values in each step, so that each of these values is ``totals / lengths``; shape (steps,).
     """
 
     first: Counts
@@ -34,14 +34,14 @@ class Steps:
 
 
 def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> Steps:
-    """Fit ascending values within bounds that minimise the sum of squared distances, as exact fractions.
+    """Return the non-decreasing values within bounds with the least sum of squared distances from the noisy ones.
 
-    The method is pool adjacent violators, which is linear in the number of values.
+    The values are exact fractions. The method is pool adjacent violators. Its time is linear in the number of values.
 
     Args:
-        noisy: integers, one row after the other; the absolute values of a row sum to less than 2^63.
-        offsets: values ``offsets[r]:offsets[r + 1]`` are row r, which may be empty and is shorter than 2^31.
-        lower, upper: bounds of each row, lower <= upper; a bound times the length of its row fits 64 bits.
+        noisy: integers, one row after the other. The absolute values of a row sum to less than 2^63.
+        offsets: values ``offsets[r]:offsets[r + 1]`` are row r. A row may be empty, and is shorter than 2^31.
+        lower, upper: bounds of each row, lower <= upper. A bound times the length of its row fits 64 bits.
 
     >>> least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([0]), np.array([8])).totals
     array([5, 8])
@@ -53,10 +53,10 @@ def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) 
 
 
 def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts]:
-    """Fit ascending values within bounds that minimise the sum of absolute distances.
+    """Return non-decreasing values within bounds with the least sum of absolute distances from the noisy ones.
 
-    Every optimal solution lies between the least and the greatest one, and their midpoint is optimal too. A row of n
-    values takes O(n log n) time, with a heap.
+    Several solutions may be optimal. All of them lie between the least and the greatest one, and the midpoint of these
+    two is optimal too. A row of n values takes O(n log n) time, with a heap.
 
     Args:
         noisy: integers, one row after the other.
@@ -64,7 +64,7 @@ def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts)
         lower, upper: bounds of each row, lower <= upper.
 
     Returns:
-        The least and the greatest optimal solution, integers in the shape of ``noisy``.
+        The least and the greatest optimal solution, as integers in the shape of ``noisy``.
 
     >>> least_absolute(np.array([3, 1, 9]), np.array([0, 3]), np.array([0]), np.array([8]))
     (array([1, 1, 8]), array([3, 3, 8]))
@@ -77,7 +77,11 @@ def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts)
 
 @kernel
 def _pool_all(noisy, offsets, lower, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the steps of every row: merge a value with the steps before it until the means ascend."""
+    """Write the steps of every row into ``first``, ``lengths`` and ``totals``.
+
+    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds of
+    the row.
+    """
     end = 0
     for row in range(len(offsets) - 1):
         begin = end
@@ -95,7 +99,11 @@ def _pool_all(noisy, offsets, lower, upper, first, lengths, totals):  # type: ig
 
 @kernel
 def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
-    """Compare two means exactly: first the integer parts, then the remainders, whose products fit 64 bits."""
+    """Return whether total / length is below other_total / other_length.
+
+    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products, which fit 64
+    bits.
+    """
     if length == 1 and other_length == 1:
         return total < other_total
     whole, other_whole = total // length, other_total // other_length
@@ -106,7 +114,7 @@ def _below(total, length, other_total, other_length):  # type: ignore[no-untyped
 
 @kernel
 def _clip(begin, end, lower, upper, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
-    """Clip the steps of a row in place, merge the steps at a bound, and return the new end."""
+    """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
     kept = begin
     for k in range(begin, end):
         length, total = lengths[k], totals[k]
@@ -123,7 +131,10 @@ def _clip(begin, end, lower, upper, lengths, totals):  # type: ignore[no-untyped
 
 @kernel
 def _extremes_of_all(noisy, offsets, lower, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
-    """Compute both extremes of every row. The greatest is the least one of the reversed row with opposite signs."""
+    """Write the least and the greatest optimal solution of every row into ``least`` and ``greatest``.
+
+    The greatest solution is found as the least solution of the reversed row with opposite signs.
+    """
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
         _least(noisy, first, 1, last - first, 1, lower[row], upper[row], heap, least)
@@ -132,12 +143,13 @@ def _extremes_of_all(noisy, offsets, lower, upper, heap, least, greatest):  # ty
 
 @kernel
 def _least(noisy, start, stride, size, sign, lower, upper, heap, least):  # type: ignore[no-untyped-def]  # compiled
-    """Write the least solution for ``sign * noisy[start + k * stride]``, k below ``size``.
+    """Write the least optimal solution of one row into ``least``, times ``sign``.
 
-    Let f_k(z) be the least cost of the first k values if the solution is at most z. It is convex, non-increasing and
-    finally constant. The heap holds the points z at which its slope changes by 1. The largest is on top, where f_k
-    becomes constant. From the last value backwards, each value of the solution is the minimum of the top at that step
-    and the next value.
+    Value k of the row is ``sign * noisy[start + k * stride]``, for k below ``size``. Let f_k(z) be the least cost of
+    the first k values if the solution is at most z. This function is convex, non-increasing and finally constant. The
+    heap contains the points z at which its slope changes by 1. The largest of them, at which f_k becomes constant, is
+    on top. The solution is computed from the last value backwards: each value is the minimum of the next value and the
+    top of the heap at that step.
     """
     for k in range(size):
         at = start + k * stride
@@ -168,7 +180,7 @@ def _push(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _replace_top(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
-    """Replace the largest value of the heap by a smaller one."""
+    """Replace the largest value of a heap of ``size`` values by a smaller value."""
     at, below = 0, 1
     while below < size:
         if below + 1 < size and heap[below + 1] > heap[below]:

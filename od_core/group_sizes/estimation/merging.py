@@ -1,16 +1,18 @@
-"""Merge the group sizes that were estimated for each area and level [kuo2018countofcounts, Algorithms 1 and 2].
+"""Merge the group sizes that were estimated for each area of each level [kuo2018countofcounts, Algorithms 1 and 2].
 
 From the top down, the groups of an area are matched to those of its children, smallest with smallest. Two matched
-groups are one group with two estimates of its size. The child takes their average, weighted by the inverse variances,
-and the sum of the weights. Sizes remain fractions down to the leaf areas, whose histograms are then summed. All
+groups are one group with two estimates of its size. The two estimates are replaced by their average, weighted by the
+inverse variances. The weight of the average is the sum of the two weights. The averages of the children are then
+matched to the groups of the next level. Sizes remain fractions down to the leaf areas, where they are rounded. All
 arithmetic is in integers: the sums of ``Runs.totals`` and ``Runs.weights`` are the numerator and the denominator of the
 average.
 
 The source leaves two points open:
 
-- The source matches all groups of one size at once. After a merge, groups of one size may differ in weight. Here they
+- The source matches all groups of one size at once. After a merge, groups of one size may differ in weight. Here, they
   are matched one weight at a time, smallest weight first.
-- Of equal remainders, the child that comes first in tree order rounds up.
+- The matched groups of one size are divided among the children by largest remainders. Of equal remainders, that of the
+  child that comes first in tree order is rounded up.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from od_core.kernels import kernel
 
 
 class MergedLevels:
-    """A mixin with the guarantees of a mechanism that has no options and measures and merges every level."""
+    """A mixin for mechanisms that have no options, measure every level and merge the results."""
 
     options: ClassVar[dict[str, str]] = {}
     leaves_alone: ClassVar[bool] = False
@@ -36,14 +38,14 @@ class MergedLevels:
 
 
 def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
-    """Merge the estimates of all levels into the sizes of the groups of the leaf areas.
+    """Merge the estimates of all levels, and return the sizes of the groups of the leaf areas.
 
     Args:
         frame: the public facts of the table.
-        levels: sizes estimated from each measured level alone, top first, with G_r groups per area.
+        levels: sizes that were estimated from each level alone, top first. Every area has its public number of groups.
 
     Raises:
-        OdError: An area does not have its public number of groups, so that the matching would not end.
+        OdError: An area does not have its public number of groups. The matching would not end.
     """
     for level, runs in zip(frame.levels, levels, strict=True):
         groups = np.zeros(len(runs.first) - 1, dtype=np.int64)
@@ -62,7 +64,10 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
 
 
 def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
-    """Merge the parents' sizes into their children's; the children of p are ``first_child[p]:first_child[p + 1]``."""
+    """Merge the sizes of a level with those of the next level, and return the merged sizes of the next level.
+
+    The children of parent p are the areas ``first_child[p]:first_child[p + 1]`` of the next level.
+    """
     fan_out = np.diff(first_child)
     area = children.areas
     part, whole = size_keys(children.totals, children.weights)
@@ -70,7 +75,7 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
     order = np.lexsort((part, whole, of_parent))  # stable: equal sizes in tree order
     tied = np.zeros(len(order), dtype=np.bool_)
     tied[1:] = (np.diff(part[order]) == 0) & (np.diff(whole[order]) == 0)  # only read within one parent
-    # Each child's run ends in at most one piece. Every other piece is a share of a parent's run.
+    # Each run of a child ends in at most one piece. Every other piece is a child's share of a run of the parent.
     most = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
     most = min(most, int(children.groups.sum()))
     pieces = tuple(np.empty(most, dtype=np.int64) for _ in range(4))
@@ -86,10 +91,12 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
 
 @kernel
 def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-untyped-def]  # compiled
-    """Match and merge the groups below every parent, and return the number of pieces.
+    """Match the groups of every parent to those of its children, and return the number of pieces.
 
-    ``children`` holds the runs below parent p at ``child_runs[p]:child_runs[p + 1]``, by ascending size. ``tied`` marks
-    the runs that have the size of the run before. The numbers of groups of the children are counted down to 0.
+    A piece is a number of groups of one child with the same merged size. The area, the number of groups, the total and
+    the weight of each piece are written into ``pieces``. ``children`` has the runs of all children in ascending order
+    of size. Those of parent p are ``child_runs[p]:child_runs[p + 1]``. Their numbers of groups are overwritten with 0.
+    ``tied`` marks the runs that have the same size as the run before.
     """
     first, groups, totals, weights = parents
     area, left, child_totals, child_weights = children
@@ -123,9 +130,10 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
 
 @kernel
 def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
-    """Share ``matched`` groups in proportion to ``left``, which has the sum ``total``, by largest remainders.
+    """Divide ``matched`` groups in proportion to ``left`` by largest remainders, and return the integer shares.
 
-    No share exceeds its entry of ``left``: a fractional quota is less than this integer.
+    ``total`` is the sum of ``left``, and ``matched`` is at most ``total``. No share exceeds its entry of ``left``,
+    because an exact share that is not an integer is less than this entry.
     """
     if matched == total:
         return left.copy()
@@ -136,13 +144,19 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
         remainders[k] = matched * left[k] - shares[k] * total
         rest -= shares[k]
     if rest > 0:
-        for k in np.argsort(-remainders, kind="mergesort")[:rest]:  # stable
+        for k in np.argsort(-remainders, kind="mergesort")[:rest]:  # stable: ties in tree order
             shares[k] += 1
     return shares
 
 
 def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequence[Counts]) -> None:
-    """Check the shape, type and size of noisy values before a mechanism reads them.
+    """Raise OdError if noisy values do not have the shape, type and size that a mechanism can process.
+
+    Args:
+        frame: the public facts of the table.
+        query: what was measured.
+        levels: the measured levels, top first.
+        noisy: noisy values of each measured level.
 
     Raises:
         OdError: The values do not have the shape of the query at these levels, their sums may exceed 64 bits, or the

@@ -1,9 +1,10 @@
-"""Estimate the curves of many areas from their noisy values, with a Markov chain fitted to these values.
+"""Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain fitted to these values.
 
-This is an empirical Bayes method. The probabilities of the chain (:mod:`od_core.group_sizes.estimation.smoothing`) are
-the same for all areas and differ by class of size: 0, 1, 2, 3, and from 4 on two classes per doubling of the size. They
-are fitted by expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The
-fit reads only noisy values, so it spends no budget.
+This is an empirical Bayes method. The Markov chain is that of :mod:`od_core.group_sizes.estimation.smoothing`. Its
+probabilities are the same for all areas. They differ between classes of sizes: the sizes 0, 1, 2 and 3 are classes of
+their own, and from size 4 on there are two classes per doubling of the size. The probabilities are fitted by
+expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values. The fit reads only
+noisy values, so it spends no budget.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ from od_core.group_sizes.groups import Counts
 from od_core.parallel import in_order
 
 _ROUNDS = ((4, 64), (3, 256))
-"""Rounds of the fit, with the number of areas that each round reads, at equal distances in tree order."""
+"""Stages of the fit: number of rounds, and largest number of areas that each of these rounds reads. The areas are
+evenly spaced in tree order."""
 
 _PIECE = 1 << 16
-"""Number of curve values that a thread works on at a time; counts of events are summed piece by piece."""
+"""Number of curve values that a thread works on at a time. Sums over areas are added piece by piece, so their
+floating-point errors depend on this number."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyAreas:
-    """The noisy values of some areas.
+    """The noisy values of some areas, from which their histograms are estimated.
 
     Attributes:
-        noisy: noisy values of one area after the other.
-        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a: K noisy cumulative counts, or G noisy sizes.
-        totals: G of every area.
-        top_code: K.
-        of_sizes: true if the values are noisy sizes.
+        noisy: noisy values of one area after the other; shape (values,).
+        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a. They are K noisy cumulative counts, or G noisy
+            sizes; shape (areas + 1,).
+        totals: G, the public number of groups of every area; shape (areas,).
+        top_code: K, the largest size.
+        of_sizes: true if the values are noisy sizes, false if they are noisy cumulative counts.
         scale: scale of the noise.
     """
 
@@ -46,7 +50,10 @@ class NoisyAreas:
     scale: Fraction
 
     def histograms(self) -> Counts:
-        """Return the histograms by the posterior means of C_j, rounded half up; shape (areas, K + 1)."""
+        """Return the estimated histograms of all areas; integers, shape (areas, K + 1).
+
+        They are the differences of the posterior means of the cumulative counts, rounded half up.
+        """
         histograms, done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
         for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
             some = slice(done, done + len(smoothed.means))
@@ -55,10 +62,11 @@ class NoisyAreas:
         return histograms
 
     def fitted_chain(self) -> Reals:
-        """Fit the probabilities of every class; shape (classes, 4).
+        """Return the fitted probabilities of the chain for every class of sizes; shape (classes, 4).
 
-        Each probability is the ratio of expected events to expected chances under the previous probabilities. One extra
-        chance, whose events are the initial probability, keeps the ratio between 0 and 1.
+        In each round, a probability becomes the ratio of expected events to expected chances under the previous
+        probabilities (see :class:`Smoothed`). One chance is added to the chances, and the initial probability is added
+        to the events. This keeps the ratio strictly between 0 and 1.
         """
         first = chain = first_chain(classes_of_sizes(self.top_code))
         for rounds, areas in _ROUNDS:
@@ -72,7 +80,7 @@ class NoisyAreas:
         return chain
 
     def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
-        """Yield the given areas, smoothed under the given probabilities, in pieces and in order."""
+        """Yield the posterior of the given areas under the given probabilities, in consecutive pieces of areas."""
         decay, classes = powers(self.scale, int(self.totals.max(initial=0))), classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
 
@@ -87,16 +95,19 @@ class NoisyAreas:
 
 
 def _rounded(means: Reals, totals: Counts) -> Counts:
-    """Return the histograms of curves that are rounded half up; shape (areas, K + 1).
+    """Return the histograms of curves whose values are rounded half up; shape (areas, K + 1).
 
-    Posterior means ascend except for rounding errors of their sums, which the running maximum removes.
+    Posterior means ascend, except for errors of floating-point sums. A running maximum removes these errors.
     """
     rounded = np.maximum.accumulate(np.floor(means + 0.5).astype(np.int64), axis=1)
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)
 
 
 def classes_of_sizes(top_code: int) -> Counts:
-    """Return the class of every size 0 to K; classes begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...; shape (K + 1,)."""
+    """Return the class number of every size 0 to K; shape (K + 1,).
+
+    The classes begin at the sizes 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
+    """
     begins, power = [1, 2, 3], 4
     while power <= top_code:
         begins += [power, power + power // 2]
@@ -105,6 +116,9 @@ def classes_of_sizes(top_code: int) -> Counts:
 
 
 def first_chain(classes: Counts) -> Reals:
-    """Return the initial probabilities, with which all classes are about equally likely busy; shape (classes, 4)."""
+    """Return the initial probabilities of the chain; shape (classes, 4).
+
+    With them, a *busy* size is about equally likely in all classes: ``wake`` is divided by the width of the class.
+    """
     widths = np.bincount(classes)
     return np.column_stack([0.3 / widths, *(np.full(len(widths), chance) for chance in (0.1, 0.5, 0.5))])

@@ -1,17 +1,22 @@
-"""Find the nearest consistent histograms with every area's total, over the reals [fioretto2019hierarchical, Model 1].
+"""Find the nearest consistent histograms with the number of groups of every area, over the reals.
 
-Minimise the sum over areas r and sizes j of (x_rj - noisy_rj)^2, subject to x >= 0, x_rj = sum of x_cj over the
-children c of r, and sum_j x_rj = G_r. Let m_r be half the price (Lagrange multiplier) of each total, and t_rj half the
-price of each sum of children. The optimal values are
+Minimise the sum of (x_rj - noisy_rj)^2 over areas r and sizes j, subject to x >= 0, x_rj = sum of x_cj over the
+children c of r, and sum_j x_rj = G_r, the number of groups of r. The price of a constraint is its Lagrange multiplier.
+Let m_r be half the price of the total G_r, and t_rj half the price of the sum of children x_rj. The optimal values are
 
-    x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj   (p is the parent; t is 0 above the top and at leaves).
+    x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj,
 
-The dual is maximised exactly over one block of prices after the other. One block is all m of a level: each is the
-threshold of a projection onto a simplex. Another block is all t of a level: for each area and size, the t at which the
-children sum to the value of the area. There max(y, 0) is not needed for the area, because the children's values sum to
-at least 0. Each price is the root of an increasing convex function of one unknown, found by Newton's method. The prices
-m of inner levels are redundant, since their totals are sums over the leaves, but without them the mean over all sizes
-would converge slowly.
+where p is the parent of r, and t is 0 above the top and at the leaves.
+
+The dual problem is maximised exactly over one block of prices after the other. A block is all m of a level, or all t of
+a level. Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the
+value of the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is
+the root of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels
+are redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all
+sizes would converge slowly.
+
+References:
+    [fioretto2019hierarchical, Model 1]
 """
 
 from __future__ import annotations
@@ -32,10 +37,10 @@ MOST_SWEEPS = 40
 """Largest number of sweeps over all prices."""
 
 _TOLERANCE = 0.02
-"""Largest deviation of an area's sum, in groups, at which the sweeps end."""
+"""The sweeps end when the sum of every area deviates from its number of groups by less than this number of groups."""
 
 _NEWTON = 1e-4
-"""Largest deviation of a sum, in groups, at which Newton's method ends for a single price."""
+"""Newton's method for a price ends when the sum deviates from its goal by less than this number of groups."""
 
 _CELLS = 1 << 21
 """Number of cells that one thread works on at a time."""
@@ -43,11 +48,12 @@ _CELLS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """The halved prices (Lagrange multipliers) of the constraints by level, top first.
+    """The halved prices m and t of the constraints, in one array per level, top first.
 
     Attributes:
         totals: m of each area; shape (areas,).
-        children: t of each area and size; shape (areas, K + 1). For the leaves, zeros of shape (1, K + 1).
+        children: t of each area and size; shape (areas, K + 1). The array of the leaf level has zeros and the shape
+            (1, K + 1).
     """
 
     totals: list[Reals]
@@ -55,11 +61,11 @@ class Prices:
 
 
 def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
-    """Compute the prices of the relaxation in at most MOST_SWEEPS sweeps.
+    """Return the nearly optimal prices after at most ``MOST_SWEEPS`` sweeps over all blocks.
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1).
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
     """
     sizes = frame.top_code + 1
     rows = [frame.geography.size(level) for level in frame.levels]
@@ -76,7 +82,7 @@ def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
 
 
 def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
-    """Return the values y of some areas of level k + 1, before negative ones become 0; shape (areas, K + 1)."""
+    """Return the values y, which may be negative, of the given areas of level k + 1; shape (areas, K + 1)."""
     y = noisy[k][areas] + prices.totals[k][areas, None]
     if k > 0:
         y += prices.children[k - 1][frame.geography.parents[k + 1][areas]]
@@ -86,7 +92,11 @@ def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: 
 
 
 def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
-    """Set each area's m so that its values sum to its total, and return the largest deviation of a sum before."""
+    """Set m of every area of level k + 1 in ``prices``, so that the area's values sum to its number of groups.
+
+    Returns:
+        The largest deviation of such a sum before this step.
+    """
     parents = frame.geography.parents[k + 1]
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
@@ -107,7 +117,7 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
-    """Set the t of every area of level k and every size so that the children sum to the area's value."""
+    """Set t of every area of level k and every size in ``prices``, so that the children sum to the area's value."""
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
@@ -132,14 +142,22 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
 
 
 def _pieces(areas: int, cells: int) -> Iterator[slice]:
-    """Return ranges of areas with about ``_CELLS`` cells each."""
+    """Yield consecutive ranges of areas with at most about ``_CELLS`` cells each.
+
+    Args:
+        areas: number of areas.
+        cells: number of cells per area.
+    """
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
 
 @kernel
 def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
-    """Set each area's price m so that sum_j max(z_j + m, 0) = G, and return the largest deviation of a sum before."""
+    """Write m of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
+
+    Here, z_j is y without m, and G is the entry of ``totals``. Returns the largest deviation of the sum from G before.
+    """
     sizes, most_off = noisy.shape[1], 0.0
     z = np.empty(sizes)
     for area in range(len(noisy)):
@@ -168,7 +186,10 @@ def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ig
 
 @kernel
 def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
-    """Set the prices t of one area so that sum_c max(z_c + t, 0) + t = own for each size."""
+    """Write t of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
+
+    The sum is over the children c of the area. z_c is the y of a child without t, and ``own`` - t is the y of the area.
+    """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
     for first in range(0, sizes, block):

@@ -1,4 +1,4 @@
-"""Store the estimated group sizes of areas as runs of equal sizes, between noisy values and histograms."""
+"""Store the estimated group sizes of areas as runs of equal sizes, until they are converted to histograms."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from od_core.group_sizes.groups import Counts, Frame
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The groups of every area of a level by ascending size, in runs of one size and one variance.
+    """The groups of every area of a level in ascending order of size. A run is groups of equal size and weight.
 
-    A size is a fraction, ``totals / weights``. The weight is the inverse of the variance of the size, in a unit common
-    to all levels: the number of groups that the size was estimated from. At one noise scale the variances are
-    2/(S eps^2) or 4/(n eps^2) [kuo2018countofcounts, section 5.1], or 16/(n eps^2) for ``naive``, so only S or n
-    matters.
+    A size is a fraction, ``totals / weights``. The weight of a size is the number of groups that it was estimated from,
+    summed over merged estimates. It is proportional to the inverse variance. At epsilon eps, the variance is taken as
+    2 / (S eps^2) for ``sizes``, 4 / (n eps^2) for ``cumulative`` [kuo2018countofcounts, section 5.1] and
+    16 / (n eps^2) for ``naive``. All levels have the same query and eps, so that only the numbers of groups S or n
+    matter.
 
     Attributes:
         first: runs ``first[a]:first[a + 1]`` belong to area a; shape (areas + 1,).
-        groups: number of groups of a run, at least 1; shape (runs,).
-        totals: size times weight, at least 0; shape (runs,).
-        weights: weight of the size, at least 1; shape (runs,).
+        groups: number of groups in each run, at least 1; shape (runs,).
+        totals: size times weight of each run, at least 0; shape (runs,).
+        weights: weight of each run, at least 1; shape (runs,).
     """
 
     first: Counts
@@ -34,9 +35,12 @@ class Runs:
 
     @classmethod
     def of_pieces(cls, areas: int, area: Counts, groups: Counts, totals: Counts, weights: Counts) -> Runs:
-        """Create runs from pieces in any order, one entry per piece: sort them and join equal ones.
+        """Create the runs from pieces in any order: sort the pieces by area, size and weight, and join equal ones.
 
-        Pieces of one size are in ascending order of weight.
+        Args:
+            areas: number of areas.
+            area: area of each piece; shape (pieces,).
+            groups, totals, weights: as in :class:`Runs`, for each piece; shape (pieces,).
         """
         order = np.lexsort((weights, *size_keys(totals, weights), area))
         area, groups, totals, weights = area[order], groups[order], totals[order], weights[order]
@@ -48,14 +52,14 @@ class Runs:
 
     @classmethod
     def of_histograms(cls, histograms: Counts) -> Runs:
-        """Create runs from integer histograms, one row per area; the weight of a size is its number of groups."""
+        """Create the runs from integer histograms with one row per area. A size's weight is its number of groups."""
         area, size = np.nonzero(histograms)
         groups = histograms[area, size]
         return cls(_first(area, len(histograms)), groups, size * groups, groups)
 
     @classmethod
     def joined(cls, parts: Sequence[Runs]) -> Runs:
-        """Join the areas of all parts, one part after the other."""
+        """Create the runs of the areas of all parts, one part after the other."""
         first = np.cumsum(np.concatenate([[0], *(np.diff(part.first) for part in parts)]))
         return cls(
             first,
@@ -71,21 +75,22 @@ class Runs:
 
 
 def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Counts]:
-    """Return two keys that order sizes: the fractional part as a correctly rounded float, and the integer part.
+    """Return two sort keys of sizes: the fractional part as a correctly rounded float, and the integer part.
 
-    The integer part, which comes second, is the primary key. Equal sizes have equal keys, and a larger size never has a
-    smaller key. Different sizes have different keys if weights are below 2^26. Beyond that, sizes less than 2^-52 apart
-    may count as equal, on every machine alike.
+    The order is that of ``numpy.lexsort``: the last key, the integer part, is the primary key. Equal sizes have equal
+    keys, and a larger size never has smaller keys. If all weights are below 2^26, different sizes have different keys.
+    With larger weights, sizes less than 2^-52 apart may count as equal. They then do so on every machine.
     """
     whole = totals // weights
     return (totals - whole * weights) / weights, whole
 
 
 def tables(frame: Frame, leaves: Runs) -> list[Counts]:
-    """Compute the histograms of all levels from the sizes at the leaf areas, rounded half up.
+    """Round the sizes at the leaf areas half up, and return the histograms of all levels.
 
     Returns:
-        Histograms of levels 1 to L, top first; shape (areas, K + 1) each. Upper levels are sums of the leaf level.
+        Histograms of levels 1 to L, top first; shape (areas, K + 1) each. Those above the leaf level are sums of the
+        leaf areas' histograms.
     """
     histograms = np.zeros((len(frame.groups), frame.top_code + 1), dtype=np.int64)
     sizes = (2 * leaves.totals + leaves.weights) // (2 * leaves.weights)
@@ -94,5 +99,8 @@ def tables(frame: Frame, leaves: Runs) -> list[Counts]:
 
 
 def _first(area: NDArray[np.int64], areas: int) -> Counts:
-    """Return the first run of each area, given the areas of the runs in ascending order."""
+    """Return the first run of each area, then the number of runs; shape (areas + 1,).
+
+    ``area`` has the area of each run, in ascending order.
+    """
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)

@@ -1,20 +1,24 @@
 """Estimate the cumulative histogram of an area from its noisy values, with a hidden Markov chain along the sizes.
 
-From size to size the curve C_j (the number of groups of at most size j) stays or jumps. A size is *quiet* or *busy*:
+The curve of an area with G groups is C_j, the number of groups of at most size j. It stays the same or jumps from size
+to size. Each size is in the state *quiet* or *busy*:
 
-- Before size j, quiet turns busy with probability ``wake``, and busy turns quiet with probability ``rest``.
-- At a busy size, the curve jumps with probability ``jump``.
-- A jump has one group, and each further group with probability ``more``. One jump in 16 is a long one, whose further
-  groups have probability G / (G + 4). Anything beyond G counts as G, where the chain ends.
+- Before each size, quiet turns busy with probability ``wake``, and busy turns quiet with probability ``rest``. The
+  chain starts quiet, with the count 0.
+- At a busy size, the curve jumps with probability ``jump``. At a quiet size, it stays the same.
+- A jump has at least one group. After each group, a further group follows with probability ``more``. One jump in 16 is
+  a long jump, in which a further group follows with probability G / (G + 4). The curve is limited to G. The chain ends
+  when the curve reaches G.
 
-The noise is discrete Laplace, so noisy values multiply the probability of a path by a^distance, a = exp(-1 / scale).
-For ``cumulative`` the distance at size j is |noisy_j - C_j|. For ``sizes`` the sum of |noisy_i - size_i| over the
-groups is also a sum over the sizes j below K. Its term for j counts the groups i <= C_j (size at most j) with a noisy
-size above j, and the groups i > C_j with a noisy size of at most j. So one chain serves both queries.
+The noise is discrete Laplace, so the noisy values multiply the probability of a curve by a^distance, where
+a = exp(-1 / scale). For ``cumulative``, the distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, the
+distance is the sum of |noisy_i - size_i| over the groups i. This is also a sum over the sizes j below the top code K.
+The term of size j is the number of groups i <= C_j (of at most size j) with a noisy size above j, plus the number of
+groups i > C_j with a noisy size of at most j. Therefore, one chain serves both queries.
 
-Forward and backward sums are limited to the counts that matter: at the edges of their range, counts with less than
-``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, with
-each area on one thread, so the bits are the same on every machine.
+Forward and backward sums are limited to the counts that matter: at both ends of the range of counts, those with less
+than ``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, and
+each area is processed by one thread, so the results have the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -36,18 +40,21 @@ _NOTHING = 1e-10
 _LONG = 1 / 16
 
 WAKE, REST, JUMP, MORE = range(4)
-"""Columns of a chain's table of probabilities."""
+"""Columns of the table of a chain's probabilities."""
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
     """The posterior of the curves of some areas, given their noisy values and the chain's probabilities.
 
+    A chance is an occasion on which an event of the chain may occur. The four kinds of events are: a quiet size turns
+    busy, a busy size turns quiet, a busy size jumps, and a short jump gets a further group.
+
     Attributes:
-        means: posterior mean of C_j, j = 0 to K - 1, ascending, between 0 and G; shape (areas, K).
-        chances: expected number of chances for quiet to turn busy, for busy to turn quiet, for a busy size to jump and
-            for a short jump to go on; by class of sizes, summed over the areas; shape (classes, 4).
-        events: expected number of chances that were taken; shape (classes, 4).
+        means: posterior mean of C_j for j = 0 to K - 1, ascending, between 0 and G; shape (areas, K).
+        chances: expected number of chances per class of sizes and kind of event, summed over the areas; shape (classes,
+            4).
+        events: expected number of events, likewise; shape (classes, 4).
     """
 
     means: Reals
@@ -56,7 +63,10 @@ class Smoothed:
 
 
 def powers(scale: Fraction, most: int) -> Reals:
-    """Return exp(-k / scale) for k = 0 to ``most``, by repeated multiplication, down to 1e-300."""
+    """Return exp(-k / scale) for k = 0, 1, ..., ``most``. Powers of at most 1e-300 are left out.
+
+    The powers are computed by repeated multiplication.
+    """
     ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
     first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
     values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
@@ -72,13 +82,14 @@ def smooth(
     classes: Counts,
     chain: Reals,
 ) -> Smoothed:
-    """Compute the posterior means of the curves of some areas, and the expected chances and events.
+    """Return the posterior means of the curves of some areas, and the expected chances and events.
 
     Args:
-        noisy: noisy values of one area after the other.
-        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a: K noisy counts, or G noisy sizes.
-        totals: G of every area.
-        of_sizes: true if the values are noisy sizes.
+        noisy: noisy values of one area after the other; shape (values,).
+        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a. They are K noisy cumulative counts, or G noisy
+            sizes; shape (areas + 1,).
+        totals: G, the number of groups of every area; shape (areas,).
+        of_sizes: true if the values are noisy sizes, false if they are noisy cumulative counts.
         decay: :func:`powers` of the noise scale.
         classes: class of every size 0 to K; shape (K + 1,).
         chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
@@ -93,7 +104,10 @@ def smooth(
 
 @kernel
 def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Smooth every area; an area without groups keeps a curve of zeros."""
+    """Write the posterior means of every area into ``means``, and add to ``chances`` and ``events``.
+
+    For an area without groups, nothing is written, and its curve is 0.
+    """
     for area in range(len(totals)):
         if totals[area] > 0:
             own = noisy[offsets[area] : offsets[area + 1]]
@@ -104,12 +118,13 @@ def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, 
 
 @kernel
 def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the probability of every (size, count, state) given the noisy values up to that size.
+    """Return the probabilities of every size, count and state, given the noisy values up to that size.
 
     Returns:
-        Bands, shape (sizes, 3), and the probabilities of busy and quiet. A band is the lowest and highest count kept at
-        a size, and the position of the lowest in the two other arrays. Bands end before the first size, at most K, at
-        which all groups are counted.
+        Three arrays: bands, shape (sizes, 3), and the probabilities of the states busy and quiet. The band of a size is
+        the lowest and the highest count with stored probabilities, and the position of the lowest in the other two
+        arrays. There are bands for all sizes before the first one, at most K, at which all G groups are certainly
+        counted.
     """
     sizes = len(classes) - 1
     expected = _expected(guess, total, of_sizes, sizes)
@@ -161,7 +176,10 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
 
 @kernel
 def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  # compiled
-    """Return the count that the noisy values suggest at every size, between 0 and G; paths up to it must be kept."""
+    """Return the count that the noisy values suggest at every size, between 0 and G; shape (sizes,).
+
+    :func:`_step` does not drop counts up to this one.
+    """
     expected = np.zeros(sizes, dtype=np.int64)
     if not of_sizes:
         for size in range(sizes):
@@ -177,9 +195,10 @@ def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  #
 
 @kernel
 def _step(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the probabilities at a size, before its noisy value is used, from those of the previous size.
+    """Write the probabilities at a size, before its noisy value is used, into the two arrays of ``now``.
 
-    The previous probabilities cover the counts ``low`` to ``high``. Returns the highest count that matters now.
+    They follow from ``before``, the probabilities at the previous size, which has the counts ``low`` to ``high``.
+    Returns the highest count that matters at this size.
     """
     (noisy, size, of_sizes, decay), (before_busy, before_quiet), (busy, quiet) = values, before, now
     wake, rest, jump, more = chances[WAKE], chances[REST], chances[JUMP], chances[MORE]
@@ -207,7 +226,10 @@ def _step(values, low, high, expected, total, chances, before, now):  # type: ig
 
 @kernel
 def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the distances of the noisy values from every count at one size, up to a constant; return the least."""
+    """Write the distance of the noisy values from each count ``low`` to ``high`` at one size into ``costs``.
+
+    For noisy sizes, a constant that is common to all counts is left out. Returns the least distance.
+    """
     costs[low] = 0 if of_sizes else abs(noisy[size] - low)
     least = costs[low]
     for count in range(low + 1, high + 1):
@@ -221,10 +243,11 @@ def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-
 
 @kernel
 def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Write the posterior means, and add the expected chances and events.
+    """Write the posterior means of an area into ``means``, and add the expected chances and events.
 
-    ``busy`` and ``quiet`` are the probabilities of everything that follows a state. They are scaled so that their
-    products with the forward probabilities sum to 1 at each size. At the size where the bands end, the only state is G.
+    In the code, ``busy`` and ``quiet`` are the probabilities of the later noisy values, given a count and its state.
+    They are scaled so that their products with the forward probabilities ``kept`` sum to 1 at each size. At the size at
+    which the bands end, the only count is G.
     """
     bands, kept_busy, kept_quiet = kept
     sizes = len(bands)
@@ -233,7 +256,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
     costs = np.zeros(total + 1, dtype=np.int64)
     stays, onward, jumps = np.zeros(total + 1), np.zeros(total + 1), np.zeros(total + 1)
     at_rest, awake = np.zeros(total + 1), np.zeros(total + 1)
-    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of what follows, by next step
+    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of the later values, by next move
     more_long = total / (total + 4.0)
     low = high = total
     quiet[total] = 1.0
@@ -284,7 +307,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
 
 @kernel
 def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Add the expected chances and events of the step to a size from the counts of the previous size."""
+    """Add the expected chances and events of the step from the previous size to this size."""
     stays, onward, jumps, at_rest, awake, busy, quiet = values
     low, high, start, top = band
     wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]

@@ -1,8 +1,9 @@
-"""Compute the cost tables of one size's tree from the leaves up, and its values from the root down.
+"""Compute the cost tables of the tree of one size from the leaves up, and the values of its nodes from the root down.
 
-``first_child`` and the node numbers are those of ``od_core.group_sizes.estimation.cost_tables.Tree``. The table of an
-inner node v begins at the value ``low[v]``, and its slopes are ``slopes[v, :size[v]]``. Leaves have no table, because
-slope k of a leaf is 2k - 1 - 2 noisy.
+For the tables and their slopes, see :mod:`od_core.group_sizes.estimation.cost_tables`. ``first_child`` and the node
+numbers are those of its class ``Tree``. The table of an inner node v begins at the value ``low[v]``, and its slopes are
+``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2 noisy. A node *takes* a slope if
+its value is at least the value that the slope leads to. A price is an upper limit of the slopes that are taken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from od_core.kernels import kernel
 
 @kernel
 def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sum of a node's children if each takes all its slopes up to the price."""
+    """Return the sum of the values of a node's children if each child takes all its slopes up to the price."""
     inner, taken = len(first_child) - 1, np.int64(0)
     if first_child[node] >= inner:
         shift = (price + 1) >> 1  # slope k of a leaf, 2k - 1 - 2 noisy, is at most the price for k <= noisy + shift
@@ -28,7 +29,10 @@ def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 
 @kernel
 def _least(at_least, below, above, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Return the least price above ``below`` at which the children take ``at_least``; ``above`` is such a price."""
+    """Return the least price above ``below`` at which the children's values sum to ``at_least`` or more.
+
+    At the price ``above``, they do.
+    """
     while above - below > 1:
         price = below + (above - below) // 2
         if _taken(price, node, first_child, noisy, total, low, size, slopes) >= at_least:
@@ -40,7 +44,10 @@ def _least(at_least, below, above, node, first_child, noisy, total, low, size, s
 
 @kernel
 def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """Fill the table of a node whose children's tables are filled; its own term is that of ``noisy[node]``."""
+    """Write the cost table of a node into ``low``, ``size`` and ``slopes``. The tables of its children must be there.
+
+    The node's own term has the noisy value ``noisy[node]``. ``merged`` is scratch space.
+    """
     inner, own = len(first_child) - 1, noisy[node]
     if node >= inner:  # a top area without children
         least = min(max(own, 0), total)
@@ -59,8 +66,8 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
         else:
             end += total
     end = min(end, total)
-    # The minimum of the node's cost is the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. At the merged
-    # slope s the children take k of all slopes up to s, so k is found by bisection on s.
+    # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. If the
+    # children take all slopes up to s, their values have a sum k that grows with s, so k is found by bisection on s.
     below, above = 2 * (own - end), 2 * (own - begin) + 1
     while above - below > 1:
         price = below + (above - below) // 2
@@ -123,7 +130,7 @@ def _fill(node, first_child, noisy, cut, total, low, size, slopes, merged):  # t
 
 @kernel
 def _above(at_least, price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Return a price above ``price`` at which the children take ``at_least``."""
+    """Return a price above ``price`` at which the children's values sum to ``at_least`` or more."""
     reach = np.int64(1)
     while _taken(price + reach, node, first_child, noisy, total, low, size, slopes) < at_least:
         reach *= 2
@@ -132,7 +139,7 @@ def _above(at_least, price, node, first_child, noisy, total, low, size, slopes):
 
 @kernel
 def _fill_all(first_child, noisy, cut, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """Fill all tables of one column's tree, from the leaves up."""
+    """Write the cost tables of all nodes of one column's tree, from the leaves up."""
     for node in range(max(len(first_child) - 2, 0), -1, -1):
         _fill(node, first_child, noisy, cut, total, low, size, slopes, merged)
 
@@ -144,7 +151,10 @@ def _width(cut, total):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the root table of each column: its first value, its number of slopes, and the slopes."""
+    """Return the root table of each column in three arrays: its first value, its number of slopes, and its slopes.
+
+    The shapes are (columns,), (columns,) and (columns, largest number of slopes).
+    """
     inner, nodes, width = max(len(first_child) - 1, 1), columns.shape[1], _width(cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
     found = np.empty((len(columns), width), dtype=np.int64)
@@ -159,7 +169,10 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
 
 @kernel
 def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return each column's leaf values at the given root value, and mark columns with a value on a cut end."""
+    """Return the leaf values of each column at the given root value, and mark columns with a value on a cut end.
+
+    The shapes are (columns, leaves) and (columns,).
+    """
     inner, nodes, width = len(first_child) - 1, columns.shape[1], _width(cut, total)
     tables = max(inner, 1)
     low, size = np.empty(tables, dtype=np.int64), np.empty(tables, dtype=np.int64)
@@ -188,7 +201,10 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
 @kernel
 def _share(values, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Share a node's value among its children: smallest slopes first, ties in order of the children."""
+    """Divide a node's value among its children at least cost, and write the children's values into ``values``.
+
+    The smallest slopes are taken first, and equal slopes in the order of the children.
+    """
     inner = len(first_child) - 1
     first, last = first_child[node], first_child[node + 1]
     some = -np.int64(1)

@@ -31,43 +31,49 @@ MECHANISMS: Registry[GroupSizeMechanism] = Registry(
 )
 
 BIASED = 150
-"""Least s m / L^2 at which the biases of the leaf areas outweigh the noise of further levels; see :func:`chosen`."""
+"""Least value of s m / L^2 at which the biases of the leaf areas outweigh the extra noise of measuring further levels;
+see :func:`chosen`."""
 
 SHARED = 200
-"""Least number of groups per size, with sqrt(K) sizes in a top area, at which noise averages out at the top."""
+"""Least number of groups per size in a top area at which the noise averages out there, if the sizes of the groups take
+sqrt(K) different values."""
 
 DENSE = 30
-"""Least number of groups per size, with K sizes in a top area, at which cumulative counts beat sorted sizes."""
+"""Least number of groups per size in a top area at which cumulative counts have smaller errors than sorted sizes, if
+the sizes of the groups take K different values."""
 
 VISIBLE = 2
-"""Largest ratio of noise scale to step height at which a step in a leaf area's cumulative counts is found."""
+"""Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area stands out from
+the noise."""
 
 
 def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:
-    """Choose the mechanism for a table from K, the numbers of groups, the levels, epsilon and the privacy unit alone.
+    """Return the mechanism that a rule selects for a table from public numbers alone.
 
-    Let s be the scale of the noise if only the leaf areas are measured. Of the sizes only K is known, so the rule
-    assumes that they take about sqrt(K) values, the geometric mean of one value and K values.
+    These numbers are the top code K, the numbers of groups, the levels, epsilon and the privacy unit. Let s be the
+    scale of the noise if only the leaf areas are measured. Nothing but K is known about the sizes, so the rule assumes
+    that they take about sqrt(K) different values, the geometric mean of 1 and K.
 
-    - The levels above the leaf areas are measured only if two conditions hold. First, the biases at the top outweigh
-      the extra noise. Noise that exceeds what a leaf area can resolve makes its estimate biased, and the biases of the
-      m leaf areas below a top area add up there. A measurement of the top area has no such bias, but L measured levels
-      have L times the noise at every level. So s m / L^2 decides. Second, many groups of a top area share a size, so
-      that their noise averages out.
-    - If these levels are measured, each of the K cumulative counts and each of the G sorted sizes has noise.
-      ``cumulative`` is chosen if there are many groups per size, else sorted sizes.
-    - If they are not, h groups of one size in a leaf area form a step of height h in its cumulative counts. Cumulative
-      counts are chosen if such a step stands out from the noise, else sorted sizes.
-    - Of two mechanisms with the same measurements, the one with posterior means is chosen, because its errors are
-      smaller (``docs/explanation/group-sizes.md``).
+    - The levels above the leaf areas are measured only if two conditions hold. First, s m / L^2 is at least ``BIASED``,
+      where m is the number of leaf areas per top area and L the number of levels. Strong noise makes the estimate of a
+      leaf area biased, and the biases of the m leaf areas add up in their top area. A measurement of the top area has
+      no such bias, but if L levels are measured, each level has L times the noise. Second, at least ``SHARED`` groups
+      of a top area have the same size on average, so that their noise averages out.
+    - If these levels are measured, there is noise on each of K cumulative counts, or on each of G sorted sizes, in an
+      area with G groups. ``cumulative`` is chosen if a top area has at least ``DENSE`` K groups, else
+      ``sizes_posterior``.
+    - If only the leaf areas are measured, h groups of one size in a leaf area form a step of height h in its cumulative
+      counts. Cumulative counts are measured if such a step stands out from the noise (``VISIBLE``), else sorted sizes.
+    - For the leaf areas and for sorted sizes, the mechanism with posterior means is chosen, because its errors are
+      smaller than those of the other mechanism with the same measurements.
 
-    The four constants are fitted to flights and to synthetic groups. ``docs/explanation/group-sizes.md`` says where the
-    choice is
-    wrong: public numbers do not distinguish large groups that are few for their top code from small ones.
+    The four constants are fitted to flights and to synthetic groups. ``docs/explanation/group-sizes.md`` has the errors
+    of the mechanisms, and describes where the choice is wrong: public numbers do not distinguish large groups that are
+    few for their top code from small groups.
 
     Args:
         frame: the public facts of the table.
-        unit: bounded neighbours double the noise.
+        unit: the privacy unit. Bounded neighbours double the scale of the noise.
         budget: a pure epsilon.
 
     Raises:
@@ -75,7 +81,7 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
     """
     if budget.epsilon is None:
         raise OdError("OD-BUDGET-KIND", "the rule needs a pure epsilon", next_step="give the budget as epsilon alone")
-    sensitivity = 2 if unit.neighbours == "bounded" else 1  # of the leaf methods
+    sensitivity = 2 if unit.neighbours == "bounded" else 1  # of cumulative counts and of sorted sizes
     scale = sensitivity / float(budget.epsilon)
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth
     sizes = math.sqrt(frame.top_code)
@@ -89,7 +95,11 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
 def mechanism_for(
     mechanism: str | GroupSizeMechanism | None, frame: Frame, unit: PrivacyUnit, budget: Budget
 ) -> GroupSizeMechanism:
-    """Return the given mechanism, the one of that name, or the choice of :func:`chosen` if none is given."""
+    """Return the given mechanism, the mechanism with the given name, or that of :func:`chosen` if none is given.
+
+    Raises:
+        OdError: There is no mechanism with this name, or the budget has no epsilon.
+    """
     if mechanism is None:
         return chosen(frame, unit, budget)
     return MECHANISMS.make(mechanism)

@@ -1,4 +1,4 @@
-"""Estimate group sizes from noisy histograms or by the programs of [fioretto2019hierarchical]: baselines."""
+"""Define baseline mechanisms: ``naive``, and the integer and relaxed programs of [fioretto2019hierarchical]."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ from od_core.group_sizes.groups import Counts, Frame, Query
 
 @dataclass(frozen=True)
 class Naive(MergedLevels):
-    """The baseline of noisy histograms, each projected onto those with the area's number of groups, then merged.
+    """A baseline that measures the histogram of every area of every level.
 
-    The source [kuo2018countofcounts, section 4.1] has no hierarchical form. The merging uses 16 / (eps^2 n) as the
-    variance of a size with n groups. About half of the many empty cells come out with groups, so the sizes spread over
-    0 to K.
+    Each noisy histogram is projected onto the histograms with the area's number of groups. The levels are then merged
+    (:mod:`od_core.group_sizes.estimation.merging`). The source [kuo2018countofcounts, section 4.1] describes a single
+    area only. The merging uses 16 / (eps^2 n) as the variance of a size with n groups, at the epsilon eps of a level.
+    Most entries of a true histogram are 0. About half of them get groups by the noise, so the estimated sizes spread
+    over 0 to K.
     """
 
     name: ClassVar[str] = "naive"
     query: ClassVar[Query] = "histogram"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.
@@ -45,7 +49,7 @@ class Naive(MergedLevels):
 
 
 def _projected(frame: Frame, level: int, noisy: Counts) -> Runs:
-    """Find the integer histograms with the areas' totals that are nearest in Euclidean distance."""
+    """Return the integer histograms nearest to the noisy ones in Euclidean distance, with the numbers of groups."""
     offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
     nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
     return Runs.of_histograms(nearest.reshape(noisy.shape))
@@ -53,7 +57,7 @@ def _projected(frame: Frame, level: int, noisy: Counts) -> Runs:
 
 @dataclass(frozen=True)
 class Histogram(WithAreaTotals):
-    """The mechanism M_H: noisy histograms, then integer least squares over the whole forest.
+    """The mechanism M_H: noisy histograms of all areas, then integer least squares over the areas of all levels.
 
     References:
         [fioretto2019hierarchical, sections 5 to 7]
@@ -63,15 +67,19 @@ class Histogram(WithAreaTotals):
     query: ClassVar[Query] = "histogram"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of all levels; see GroupSizeMechanism. Raises OdError for values beyond 2^40."""
+        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: A value is 2^40 or more, or the exact solver fails.
+        """
         return self.nearest(frame, noisy, scale)
 
 
 @dataclass(frozen=True)
 class HistogramRelaxed:
-    """The baseline M_H^r: noisy histograms, then least squares over the reals, with each value rounded.
+    """The baseline M_H^r: noisy histograms of all areas, then least squares over the reals. Each value is rounded.
 
-    After the rounding the totals are not met, and the children do not sum to their parent.
+    After the rounding, an area need not have its number of groups, and children need not sum to their parent.
 
     References:
         [fioretto2019hierarchical, section 5]
@@ -85,14 +93,14 @@ class HistogramRelaxed:
 
     @property
     def options(self) -> dict[str, str]:
-        """No options."""
+        """An empty dictionary, because there are no options."""
         return {}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of all levels, each value rounded half up; see GroupSizeMechanism.
+        """Return the estimated histograms of all levels, rounded half up; see :class:`GroupSizeMechanism`.
 
         Raises:
-            OdError: Values are beyond 2^40.
+            OdError: A value is 2^40 or more.
         """
         refuse_too_large(frame, noisy)
         prices = relaxed_prices(frame, noisy)
@@ -101,16 +109,16 @@ class HistogramRelaxed:
 
 
 _PIECE = 1 << 20
-"""Number of cells that are regressed at a time."""
+"""Number of cumulative counts that are fitted at a time."""
 
 
 @dataclass(frozen=True)
 class CumulativeDP(WithAreaTotals):
-    """The mechanism M_c^dp: cumulative counts, made monotone area by area, then the nearest consistent histograms.
+    """The mechanism M_c^dp: noisy cumulative counts, made monotone, then the nearest consistent histograms.
 
-    One record changes cumulative counts by 1 and histograms by 2, so cumulative counts need half the noise. The
-    regression sees one area at a time, so the answer is not the nearest to the noisy cumulative counts. The source does
-    not fix the last entry; here it is the public G_r.
+    One record changes cumulative counts by 1 and histograms by 2, so cumulative counts need half the noise. Each area
+    is made monotone on its own, so the result is not nearest to the noisy cumulative counts of all areas together. The
+    source does not fix the last cumulative count. Here it is G_r, the public number of groups of area r.
 
     References:
         [fioretto2019hierarchical, section 9.1, Algorithm 2]
@@ -120,7 +128,11 @@ class CumulativeDP(WithAreaTotals):
     query: ClassVar[Query] = "cumulative"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of all levels; see GroupSizeMechanism. Raises OdError for values beyond 2^40."""
+        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
+
+        Raises:
+            OdError: A value is 2^40 or more, or the exact solver fails.
+        """
         histograms = [
             histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)
         ]
@@ -128,7 +140,12 @@ class CumulativeDP(WithAreaTotals):
 
 
 def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
-    """Convert noisy cumulative counts, shape (areas, K), to histograms with totals G_r, shape (areas, K + 1)."""
+    """Return histograms with the areas' numbers of groups, from noisy cumulative counts; shape (areas, K + 1).
+
+    Args:
+        cumulative: noisy cumulative counts; shape (areas, K).
+        totals: number of groups of each area; shape (areas,).
+    """
     areas, sizes = cumulative.shape
     histograms = np.empty((areas, sizes + 1), dtype=np.int64)
     together = max(1, _PIECE // sizes)
@@ -139,7 +156,11 @@ def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
 
 
 def _regressed(cumulative: Counts, totals: Counts) -> Counts:
-    """Fit non-decreasing rows in [0, G_r] by least squares, round them half up and return their differences."""
+    """Return the histograms of :func:`histograms_of` for some areas.
+
+    Non-decreasing rows between 0 and the number of groups are fitted by least squares and rounded half up. A histogram
+    is the differences of its row.
+    """
     areas, sizes = cumulative.shape
     steps = least_squares(cumulative.ravel(), np.arange(areas + 1) * sizes, np.zeros_like(totals), totals)
     means = (2 * steps.totals + steps.lengths) // (2 * steps.lengths)

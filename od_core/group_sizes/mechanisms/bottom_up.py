@@ -1,4 +1,8 @@
-"""Spend the whole budget on the leaf areas and sum them to the other levels [kuo2018countofcounts, section 6.2.2]."""
+"""Spend the whole budget on the leaf areas, and sum their estimates at the other levels.
+
+References:
+    [kuo2018countofcounts, section 6.2.2]
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,11 @@ Leaf = Literal["cumulative", "sizes"]
 class BottomUp:
     """A mechanism that measures the leaf areas alone, by one of two methods.
 
-    The data decide which method is better; the errors differ by up to 3.5 times.
+    Which method is better depends on the data. The errors of the two differ by a factor of up to 3.5.
 
     Attributes:
-        leaf: ``cumulative`` (least absolute distances) or ``sizes``.
+        leaf: the method: ``cumulative`` (least absolute distances from noisy cumulative counts) or ``sizes`` (least
+            squares from noisy sorted sizes).
     """
 
     leaf: Leaf = "cumulative"
@@ -43,16 +48,16 @@ class BottomUp:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"leaf": self.leaf}
 
     @property
     def query(self) -> Query:
-        """Query of the leaf method."""
+        """Query of the leaf areas, which has the name of the leaf method."""
         return self.leaf
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L from noisy values of the leaf areas; see GroupSizeMechanism.
+        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.
@@ -65,12 +70,13 @@ class BottomUp:
 
 @dataclass(frozen=True)
 class BottomUpPosterior(BottomUp):
-    """A mechanism that measures the leaf areas alone and estimates their curves by posterior means.
+    """A mechanism that measures the leaf areas alone and estimates their sizes by posterior means.
 
-    The measurement is that of ``bottom_up``; the estimate is the project's own. It is not the nearest ascending curve
-    but the mean of all ascending curves, weighted by a Markov chain that is fitted to the noisy values of the leaf
-    areas (:mod:`od_core.group_sizes.estimation.smoothing`). Its errors are smaller than those of ``bottom_up`` with the
-    same noise (``docs/explanation/group-sizes.md``).
+    The measurement is that of ``bottom_up``. The estimate has no published source. The curve of an area is its
+    cumulative histogram. ``bottom_up`` takes the ascending curve that is nearest to the noisy values. This mechanism
+    takes the mean of all ascending curves, weighted by a Markov chain that is fitted to the noisy values of the leaf
+    areas (:mod:`od_core.group_sizes.estimation.posterior`). With the same noise, its errors are smaller than those of
+    ``bottom_up`` (``docs/explanation/group-sizes.md``).
 
     Attributes:
         leaf: query of the leaf areas, ``cumulative`` or ``sizes``.
@@ -79,7 +85,7 @@ class BottomUpPosterior(BottomUp):
     name: ClassVar[str] = "bottom_up_posterior"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L from noisy values of the leaf areas; see GroupSizeMechanism.
+        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.

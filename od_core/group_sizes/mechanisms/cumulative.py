@@ -19,17 +19,20 @@ from od_core.registry import refuse_unknown
 Regression = Literal["least_absolute", "least_squares"]
 
 _PIECE = 1 << 20
-"""Number of cells that a thread works on at a time."""
+"""Number of cumulative counts that a thread works on at a time."""
 
 
 @dataclass(frozen=True)
 class Cumulative:
-    """A mechanism that fits ascending counts from 0 to G to the noisy ones, area by area, and merges the levels.
+    """A mechanism that measures the cumulative counts of every area of every level.
 
-    The last count is G. The mechanism suits many small groups.
+    In each area, ascending counts between 0 and the number of groups G are fitted to the noisy counts. The count of all
+    sizes is G. The levels are then merged (:mod:`od_core.group_sizes.estimation.merging`). The mechanism suits many
+    small groups.
 
     Attributes:
-        regression: ``least_absolute`` (the midpoint of the best answers; 20 to 45 % less error) or ``least_squares``.
+        regression: ``least_absolute`` (the midpoint of the least and the greatest optimal solution; its errors are 20
+            to 45 % smaller) or ``least_squares``.
     """
 
     regression: Regression = "least_absolute"
@@ -46,11 +49,13 @@ class Cumulative:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"regression": self.regression}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.
@@ -64,9 +69,15 @@ class Cumulative:
 
 
 def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) -> Runs:
-    """Estimate the sizes of a level's groups from noisy cumulative counts without the last one; shape (areas, K).
+    """Return the estimated sizes of the groups of a level as runs of equal sizes.
 
-    The variance of a size that n groups share is taken as 4 / (n eps^2) [kuo2018countofcounts, section 5.1.2].
+    The variance of a size that n groups of an area share is taken as 4 / (n eps^2), at the epsilon eps of the level
+    [kuo2018countofcounts, section 5.1.2].
+
+    Args:
+        totals: number of groups of each area; shape (areas,).
+        noisy: noisy cumulative counts for the sizes 0 to K - 1; shape (areas, K).
+        regression: see :class:`Cumulative`.
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
@@ -78,7 +89,7 @@ def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) ->
 
 
 def _histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
-    """Return integer numbers of groups by size, with cumulative counts rounded half up; shape (areas, K + 1)."""
+    """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1)."""
     offsets, lower = np.arange(len(noisy) + 1) * noisy.shape[1], np.zeros_like(totals)
     values = noisy.reshape(-1)
     if regression == "least_absolute":

@@ -11,7 +11,7 @@ from od_core.group_sizes.groups import Counts, Frame, Query
 
 @runtime_checkable
 class GroupSizeMechanism(Protocol):
-    """A mechanism that measures areas and estimates a table from the noisy values."""
+    """A mechanism that defines what is measured of each area, and estimates a table from the noisy values."""
 
     @property
     def name(self) -> str:
@@ -20,12 +20,12 @@ class GroupSizeMechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options of the mechanism by name, as public text."""
         ...
 
     @property
     def query(self) -> Query:
-        """Query of every area of a measured level."""
+        """Query that is measured of every area of a measured level."""
         ...
 
     @property
@@ -44,16 +44,18 @@ class GroupSizeMechanism(Protocol):
         ...
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the released histograms, a deterministic function of public values.
+        """Return the estimated histograms of all levels. They depend on public values alone, without randomness.
 
         Args:
-            frame: the public facts of the table.
-            noisy: noisy values of every measured level, top first. ``histogram`` has shape (areas, K + 1),
-                ``cumulative`` has shape (areas, K), and ``sizes`` has the sorted sizes of one area after the other,
-                shape (sum of G_r,).
-            scale: scale of the discrete Laplace noise on every value, the same at all levels: P(k) ~ exp(-|k| / scale).
+            frame: the public facts of the table, with the top code K.
+            noisy: noisy values of every measured level, top first. The shape is (areas, K + 1) for ``histogram`` and
+                (areas, K) for ``cumulative``. For ``sizes``, the sorted sizes of each area follow those of the area
+                before; shape (groups of the level,).
+            scale: scale of the discrete Laplace noise on every value, the same at all levels. The probability of noise
+                k is proportional to exp(-|k| / scale).
 
         Returns:
-            Histograms of levels 1 to L, top first; shape (areas, K + 1) each; integers of at least 0.
+            Histograms of levels 1 to L, top first; integers of at least 0, in one array of shape (areas, K + 1) per
+            level.
         """
         ...

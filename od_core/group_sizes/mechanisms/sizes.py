@@ -18,16 +18,19 @@ from od_core.group_sizes.groups import Counts, Frame, Query
 
 @dataclass(frozen=True)
 class Sizes(MergedLevels):
-    """A mechanism that fits ascending sizes from 0 to K by least squares, area by area, and merges the levels.
+    """A mechanism that measures the sorted sizes of the groups of every area of every level.
 
-    The mechanism suits large groups, which are few and far apart.
+    In each area, ascending sizes from 0 to K are fitted by least squares. The levels are then merged
+    (:mod:`od_core.group_sizes.estimation.merging`). The mechanism suits large groups with sizes that are far apart.
     """
 
     name: ClassVar[str] = "sizes"
     query: ClassVar[Query] = "sizes"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`. The common scale cancels.
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+
+        ``scale`` is not used, because all levels have the same scale and only ratios of variances matter.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.
@@ -41,9 +44,15 @@ class Sizes(MergedLevels):
 
 
 def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
-    """Estimate the sizes of a level's groups from their noisy sorted sizes, one area after the other.
+    """Return the estimated sizes of the groups of a level as runs of equal sizes.
 
-    A size is the mean of the S noisy values in its run, so its variance is 2 / (S eps^2).
+    The size of a run is the mean of its S noisy values, so its variance is about 2 / (S eps^2), at the epsilon eps of
+    the level.
+
+    Args:
+        totals: number of groups of each area; shape (areas,).
+        noisy: noisy sorted sizes, one area after the other; shape (groups of the level,).
+        top_code: K, the upper bound of the sizes.
     """
     offsets = np.concatenate([[0], np.cumsum(totals)])
     steps = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
@@ -52,19 +61,19 @@ def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
 
 @dataclass(frozen=True)
 class SizesPosterior(MergedLevels):
-    """A mechanism that estimates every area's sizes by the posterior mean of its curve, and merges the levels.
+    """A mechanism that estimates the sizes of every area of every level by posterior means, and merges the levels.
 
-    Measurement and merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. The estimate of an area
-    is that of :mod:`od_core.group_sizes.estimation.posterior`, with one chain per level. It is mostly better than
-    ``sizes`` with the same noise (``docs/explanation/group-sizes.md``). The weight of a run is its number of groups, as
-    in ``cumulative``.
+    The measurement and the merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. An area is
+    estimated as in :mod:`od_core.group_sizes.estimation.posterior`, with one Markov chain fitted per level. With the
+    same noise, the errors are mostly smaller than those of ``sizes`` (``docs/explanation/group-sizes.md``). The weight
+    of a size in the merging is the number of groups that have it, as in ``cumulative``.
     """
 
     name: ClassVar[str] = "sizes_posterior"
     query: ClassVar[Query] = "sizes"
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Estimate the histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
+        """Return the estimated histograms of levels 1 to L; see :class:`GroupSizeMechanism`.
 
         Raises:
             OdError: The noisy values have another shape or are too large for 64-bit sums.

@@ -1,4 +1,4 @@
-"""Hold the disjoint boxes of a grid with their noisy counts, and check that they fill the grid."""
+"""Store the disjoint boxes of a grid with their noisy counts, and check that the boxes fill the grid."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ Bounds = NDArray[np.int32]
 """First or last cell of each box in each dimension; shape (boxes, dimensions)."""
 
 MAX_BOXES = 1 << 23
-"""Largest number of boxes of a release. A box takes 56 bytes in six dimensions; tree nodes take more while cut."""
+"""Largest number of boxes in a release. A box takes 56 bytes in six dimensions. While a tree grows, its nodes take
+more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """A partition of the space into boxes, each with its noisy count. It is public once drawn.
+    """Disjoint boxes that together fill the grid, each with its noisy count. All of this is public.
 
     Attributes:
         lower: first cell of each box in each dimension; shape (boxes, dimensions).
         upper: last cell of each box in each dimension, inclusive; shape (boxes, dimensions).
         noisy: noisy count of each box, as drawn; shape (boxes,).
+
+    Raises:
+        OdError: The shapes do not match, or a box begins below 0 or ends before it begins.
     """
 
     lower: Bounds
@@ -46,18 +50,24 @@ ROUNDS = 3
 
 
 def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
-    """Return whether every cell of the grid lies in exactly one box, by a random test of a polynomial identity.
+    """Return whether every cell of the grid lies in exactly one box.
 
-    Time and memory depend on the number of boxes, not of cells. Each cell number of each dimension has an unknown
-    weight, and the weight of a cell of the grid is the product over its dimensions. As polynomials, the weights of the
-    boxes sum to the weight of the grid if and only if every cell lies in exactly one box. The weight of a box is a
-    product over the dimensions of sums over its cells, and adjacent cells that no box separates can share one weight.
-    Two different polynomials of degree d agree at a random point of a field of p elements with probability at most
-    d / p [schwartz1980polynomial, zippel1979sparse]: in 8 dimensions, at three points, 1e-25.
+    This is a random test of a polynomial identity. If every cell lies in exactly one box, the result is always True.
+    Otherwise it is True with a tiny probability, at most 1e-25 in 8 dimensions.
+
+    The variables of the polynomials are the weights of the cell numbers of each dimension. The weight of a cell of the
+    grid is the product of the weights of its d cell numbers. The weight of a box, and of the grid, is the sum of the
+    weights of its cells. As polynomials, the weights of the boxes sum to the weight of the grid if and only if every
+    cell lies in exactly one box. Both sides are evaluated at ``ROUNDS`` random points of the field of p = ``PRIME``
+    elements. Two different polynomials of degree d agree at a random point with probability at most d / p
+    [schwartz1980polynomial, zippel1979sparse].
+
+    Time and memory depend on the number of boxes, not on the number of cells. The weight of a box is a product of d
+    sums, one per dimension, and adjacent cell numbers that no box separates enter these sums as one number.
 
     Args:
         lower, upper: first and last cell of each box; shape (boxes, dimensions).
-        grid: the whole space.
+        grid: the grid that the boxes should fill.
     """
     if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
         return False

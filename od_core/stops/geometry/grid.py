@@ -1,4 +1,4 @@
-"""Define the public grid of trips with stops, and number its cells."""
+"""Define the public grid whose cells contain the trips with stops, and number these cells."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ Points = NDArray[np.int32]
 """Cell of each trip in each dimension; shape (trips, dimensions)."""
 
 MAX_SIDE = 1 << 31
-"""Largest number of cells of a dimension; they are numbered in 32 bits."""
+"""Largest number of cells in a dimension. Cell numbers are signed 32-bit integers."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid of cells; k places on a w x w map give 2k dimensions of w cells.
+    """A public grid of cells. A trip is one cell of the grid.
+
+    For trips with k places on a map of w x w cells, the grid has 2k dimensions of w cells each.
 
     Attributes:
-        sizes: number of cells of each dimension.
+        sizes: number of cells in each dimension.
 
     Raises:
-        OdError: There is no dimension, or a dimension has less than 1 or more than 2^31 cells.
+        OdError: The sizes are not a tuple of one or more integers from 1 to 2^31.
     """
 
     sizes: tuple[int, ...]
@@ -49,19 +51,21 @@ class Grid:
 
     @property
     def cells(self) -> int:
-        """Number of cells of the whole space, which may be too many to list."""
+        """Number of cells of the whole grid. It may be too large to list the cells."""
         return math.prod(self.sizes)
 
 
 def cells_of(
     coordinates: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64], sizes: Sequence[int]
 ) -> Points:
-    """Find the cell of each point, with cells of equal width; the greatest coordinate lies in the last cell.
+    """Return the cell of each point in each dimension; shape (points, dimensions).
+
+    The cells of a dimension have equal width. The greatest coordinate, ``most``, lies in the last cell.
 
     Args:
         coordinates: coordinates within the bounds; shape (points, dimensions).
-        least, most: bounds of each dimension, least < most; shape (dimensions,).
-        sizes: number of cells of each dimension.
+        least, most: least and greatest coordinate of each dimension, least < most; shape (dimensions,).
+        sizes: number of cells in each dimension.
     """
     number = np.array(sizes)
     cells: Points = np.minimum(np.floor((coordinates - least) / (most - least) * number), number - 1).astype(np.int32)
@@ -69,16 +73,17 @@ def cells_of(
 
 
 Rows = NDArray[np.int32]
-"""Filled cells: the cell in each dimension, then its number of trips; shape (cells, dimensions + 1)."""
+"""Filled cells, that is, cells with trips. A row has the cell number in each dimension, then the number of trips; shape
+(cells, dimensions + 1)."""
 
 _WORD = 1 << 63
-"""Number of cells that one word can number."""
+"""Number of different cell numbers that fit one non-negative 64-bit word."""
 
 
 def filled_cells(points: Points, grid: Grid) -> Rows:
-    """Return every cell with trips once, in lexicographic order. The result is confidential.
+    """Return the filled cells, each once, with their numbers of trips, in lexicographic order. They are confidential.
 
-    There must be fewer than 2^31 trips, all on the grid.
+    The caller ensures that there are fewer than 2^31 trips, all on the grid.
     """
     words = keys(points, grid)
     if len(words) == 1:
@@ -101,9 +106,10 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
 
 
 def keys(points: Points, grid: Grid) -> list[Counts]:
-    """Number the cell of each trip, in one word or, on large grids, in several words, most significant first.
+    """Return the number of each trip's cell, counted in lexicographic order. The result is confidential.
 
-    The result is confidential.
+    The result is a list of int64 arrays, the words of the numbers, most significant word first; shape (trips,) each. On
+    a small grid, the list has one array. On a large grid, one word is too short and the list has several arrays.
     """
     words: list[Counts] = []
     room = 0  # largest factor by which the last word may still be multiplied

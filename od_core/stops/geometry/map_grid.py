@@ -1,4 +1,4 @@
-"""Define the public map, cut into cells, on which every place of a trip lies."""
+"""Define the public map that contains the places of all trips, and divide it into cells."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from od_core.stops.geometry.grid import MAX_SIDE, Counts, Grid, Points, cells_of
 
 @dataclass(frozen=True)
 class MapGrid:
-    """A map of side x side cells; a trip has a cell for each of its places, longitude before latitude.
+    """A map of side x side cells. Each place of a trip lies in one of them.
 
     Attributes:
         west, east, south, north: public edges of the map, in degrees.
         side: number of cells on each side.
-        places: names of a trip's places in order, origin first, destination last.
+        places: names of the places of a trip in order, from the origin to the destination.
 
     Raises:
         OdError: The edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
@@ -51,18 +51,24 @@ class MapGrid:
 
     @property
     def grid(self) -> Grid:
-        """Grid with two dimensions per place: longitude and latitude."""
+        """Grid with two dimensions per place, in the order of the places: longitude, then latitude."""
         return Grid((self.side,) * (2 * len(self.places)))
 
     @classmethod
     def around(cls, longitude: pd.Series, latitude: pd.Series, side: int, places: Sequence[str]) -> MapGrid:
-        """Create the smallest map around public places. Raises OdError if a coordinate is missing or not a number."""
+        """Create the smallest map that contains the given public places.
+
+        Raises:
+            OdError: A coordinate is missing or not a number, or the map is invalid (see :class:`MapGrid`).
+        """
         degrees = [_degrees(column) for column in (longitude, latitude)]
         (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
         return cls(west, east, south, north, side, tuple(places))
 
     def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
-        """Find the cell of each public place; the east and north edges lie in the last cell. Shape (places, 2).
+        """Return the cell of each public place in longitude and latitude; shape (places, 2).
+
+        A place on the east or north edge of the map lies in the last cell.
 
         Raises:
             OdError: A coordinate is missing or not a number, or a place is not on the map.
@@ -74,7 +80,11 @@ class MapGrid:
         return cells_of(degrees, least, most, (self.side, self.side))
 
     def degrees(self, lower: Counts, upper: Counts) -> list[tuple[float, float, float, float]]:
-        """Return west, south, east and north of a box for each of k places; inclusive bounds of cells, shape (2k,)."""
+        """Return the edges of a box for each of the k places of a trip: west, south, east and north, in degrees.
+
+        Args:
+            lower, upper: first and last cell of the box in each dimension, both inclusive; shape (2k,).
+        """
         width, height = (self.east - self.west) / self.side, (self.north - self.south) / self.side
         return [
             (
@@ -87,13 +97,13 @@ class MapGrid:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """Return the public facts of the map, ready for JSON; see :meth:`from_facts`."""
+        """Return the public facts of the map, ready for JSON. :meth:`from_facts` is the inverse."""
         names = ("west", "east", "south", "north")
         return {**dict(zip(names, self.edges, strict=True)), "side": self.side, "places": list(self.places)}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> MapGrid:
-        """Create the map from its public facts."""
+        """Create the map from the public facts that :meth:`facts` returns."""
         return cls(**{**facts, "places": tuple(facts["places"])})
 
 

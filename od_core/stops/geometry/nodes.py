@@ -1,4 +1,4 @@
-"""Hold the nodes of one depth of a tree of boxes, and divide them into children."""
+"""Store the nodes of one depth of a tree of boxes, and divide them into children."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from od_core.stops.geometry.grid import Counts, Grid, Rows
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """The disjoint boxes of one depth with the filled cells in each. Everything except the bounds is confidential.
+    """Nodes of one depth of a tree of boxes. Everything except the bounds ``lower`` and ``upper`` is confidential.
+
+    A node is a box with its filled cells. The boxes are disjoint.
 
     Attributes:
         lower, upper: first and last cell of each box in each dimension; shape (nodes, dimensions).
-        first, last: half-open range of each node's rows among the filled cells; shape (nodes,).
+        first, last: the rows ``first[n]:last[n]`` of the array of filled cells lie in node n; shape (nodes,).
         trips: number of trips in each node; shape (nodes,).
     """
 
@@ -35,7 +37,7 @@ class Nodes:
 
     @classmethod
     def root(cls, rows: Rows, grid: Grid) -> Nodes:
-        """Create the root, the whole space."""
+        """Create the root node, which covers the whole grid and contains all filled cells."""
         upper = np.array([grid.sizes], dtype=np.int64) - 1
         return cls(
             np.zeros((1, grid.dimensions), dtype=np.int32),
@@ -50,14 +52,16 @@ class Nodes:
         return Nodes(self.lower[which], self.upper[which], self.first[which], self.last[which], self.trips[which])
 
     def divided(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
-        """Divide the nodes, and return the children of one node after the other.
+        """Cut each node into parts along one dimension, and return the parts as nodes. Sorts ``rows`` in place.
+
+        The children of the first node come first, then the children of the second node, and so on.
 
         Args:
-            rows: filled cells, sorted in place into the order of the children.
+            rows: filled cells. They are sorted in place, so that the rows of each child are contiguous.
             dimensions: dimension in which each node is cut; shape (nodes,).
             parts: number of parts of each node, at least 1; shape (nodes,).
-            begins: first cell of every part, ascending within a node, where the first part begins with the node; shape
-                (sum of parts,).
+            begins: first cell of every part in the cut dimension, ascending within a node; shape (sum of parts,). The
+                first part of a node begins at the first cell of the node.
         """
         lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
         children, along = np.arange(len(lower)), np.repeat(dimensions, parts)
@@ -73,7 +77,7 @@ class Nodes:
 
 
 def refuse_too_many(boxes: int) -> None:
-    """Refuse a tree of more than ``MAX_BOXES`` boxes before they are made. Raises OdError."""
+    """Raise OdError if a tree would have more than ``MAX_BOXES`` boxes. Call this before the boxes are created."""
     if boxes > MAX_BOXES:
         raise OdError(
             "OD-STOPS-TOO-MANY-BOXES",
@@ -84,17 +88,18 @@ def refuse_too_many(boxes: int) -> None:
 
 
 def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
-    """Join nodes and their noisy counts into boxes."""
+    """Concatenate several sets of nodes, and return them as boxes with the concatenated noisy counts."""
     lower, upper = np.concatenate([each.lower for each in nodes]), np.concatenate([each.upper for each in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
 
 
 @kernel
 def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
-    """Sort the rows of every node by child, in place, and count the rows and trips of each child.
+    """Sort the rows of every node by child, in place, and write ``child_first``, ``child_last`` and ``child_trips``.
 
-    Each row is moved to the next free position of its child, and the row that it replaces is moved next, so every row
-    moves at most once. This is American flag sort [mcilroy1993radix].
+    The caller passes these three arrays filled with zeros. Each row is moved to the next free position of its child,
+    and the row that was there is moved next. Every row moves at most once. This is American flag sort
+    [mcilroy1993radix].
     """
     width = rows.shape[1]
     carried = np.empty(width, rows.dtype)
@@ -131,7 +136,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
 
 @kernel
 def _part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
-    """Return the last part that begins at or before the cell, by branch-free bisection."""
+    """Return the last of the parts ``start:end`` that begins at or before the cell, by branch-free bisection."""
     size = end - start
     while size > 1:
         half = size >> 1

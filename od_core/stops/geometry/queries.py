@@ -1,4 +1,8 @@
-"""Answer range queries on disjoint boxes, with counts spread evenly over a box [shaham2022stops, section 2.2]."""
+"""Answer range queries on disjoint boxes, as if the trips of a box were spread evenly over its cells.
+
+References:
+    [shaham2022stops, section 2.2]
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,12 @@ def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ra
         ranges: first and last cell of each query in each dimension; shape (queries, dimensions, 2).
 
     Returns:
-        The answers, shape (queries,). A box that lies partly in a query counts in proportion to its cells there.
+        Estimated number of trips in each range; shape (queries,). The count of a box that lies partly in a range is
+        multiplied by the share of the box's cells that lie in the range.
 
     Raises:
-        OdError: A query is not made of integers, has other dimensions than the boxes, ends before it begins, or is not
-            within the space.
+        OdError: A query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
+            extends beyond the space.
 
     >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
     array([ 5.5, 11. ])
@@ -49,17 +54,19 @@ def origin_destination(
     destination: Sequence[Range],
     places: int,
 ) -> float:
-    """Estimate the trips from one area of the map to another, with any stops in between.
+    """Estimate the number of trips from one area to another, with any stops in between.
 
     Args:
         boxes_lower, boxes_upper, counts: see :func:`answers`.
-        origin: range of each dimension of the first place: two on a map, one in a zone list.
-        destination: range of each dimension of the last place.
+        origin: one range per dimension of the first place. A place on a map has two dimensions, and a place that is
+            numbered by its position in a list of zones has one.
+        destination: one range per dimension of the last place.
         places: number of places of a trip, including origin and destination.
 
     Raises:
-        OdError: There are fewer than two places, the dimensions do not fit the number of places, or a range is invalid
-            (see :func:`answers`).
+        OdError: There are fewer than two places, the number of dimensions is not a multiple of the number of places,
+            origin or destination does not have one range per dimension of a place, or a range is invalid (see
+            :func:`answers`).
     """
     space = _space(boxes_upper)
     if not isinstance(places, int) or places < 2 or len(space) % places:
@@ -72,14 +79,14 @@ def origin_destination(
 
 
 def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
-    """Validate the queries and return them as an array; see :func:`answers`.
+    """Validate the queries, and return them as an int64 array of shape (queries, dimensions, 2).
 
     Args:
         ranges: the queries; shape (queries, dimensions, 2).
         sizes: number of cells of each dimension.
 
     Raises:
-        OdError: As in :func:`answers`.
+        OdError: A query is invalid, as in :func:`answers`.
     """
     try:
         given = np.asarray(ranges)
@@ -119,7 +126,8 @@ Ranges = NDArray[np.int64]
 """First and last cell, inclusive, of every query in every dimension; shape (queries, dimensions, 2)."""
 
 _BLOCK = 64
-"""Number of boxes in a block. Larger blocks rarely lie wholly inside or outside a query; smaller ones are too many."""
+"""Number of boxes in a block of :class:`BoxIndex`. Larger blocks rarely lie entirely inside or outside a query. Smaller
+blocks are too numerous."""
 
 _PIECE = 32
 """Number of queries that a thread answers at a time."""
@@ -129,12 +137,16 @@ _KEY_BITS = 63
 
 @dataclass(frozen=True, eq=False)
 class BoxIndex:
-    """An index of boxes, sorted along a Z-order curve into blocks of nearby boxes, so that a query looks at few boxes.
+    """An index of boxes that makes range queries fast.
+
+    The boxes are sorted along a Z-order curve and divided into blocks of nearby boxes. A query examines single boxes
+    only in blocks that lie partly inside it.
 
     Attributes:
         order: position of each sorted box among the given boxes; shape (boxes,).
         lower, upper: first and last cells of the sorted boxes; shape (boxes, dimensions).
-        block_lower, block_upper: the same of the smallest box around each block; shape (blocks, dimensions).
+        block_lower, block_upper: first and last cells of the smallest box around each block; shape (blocks,
+            dimensions).
     """
 
     order: NDArray[np.int64]
@@ -145,7 +157,7 @@ class BoxIndex:
 
     @classmethod
     def of(cls, lower: Bounds, upper: Bounds) -> BoxIndex:
-        """Create the index of at least one box. Points are boxes of one cell: pass them as both bounds."""
+        """Create the index of one or more boxes. To index points, which are boxes of one cell, pass them twice."""
         bits = np.array([int(last).bit_length() for last in upper.max(axis=0)], dtype=np.int64)
         keys = np.empty(len(lower), dtype=np.int64)
         _interleave(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
@@ -157,12 +169,13 @@ class BoxIndex:
         return cls(order, sorted_lower, sorted_upper, *around)
 
     def answers(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
-        """Sum the counts of the boxes, each times the share of its cells in the query; shape (queries,).
+        """Return the answer to each query; shape (queries,).
 
-        The order of summation does not depend on the number of threads.
+        An answer is a sum over all boxes: the count of a box times the share of its cells that lie in the query. The
+        order of summation does not depend on the number of threads.
 
         Args:
-            counts: counts of the boxes in the given order; shape (boxes,).
+            counts: counts of the boxes, in the order in which the boxes were passed to :meth:`of`; shape (boxes,).
             ranges: queries within the space; shape (queries, dimensions, 2).
         """
         ordered = counts[self.order].astype(np.float64)
@@ -180,10 +193,10 @@ class BoxIndex:
 
 @kernel
 def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the position of each box's centre on the Z-order curve by interleaving bits, leading bits first.
+    """Write the position of each box's centre on the Z-order curve into ``keys``.
 
-    Every dimension is scaled to ``key_bits`` bits. Dimensions beyond the bits of a key are ignored, because the order
-    affects only speed.
+    A position interleaves the ``key_bits`` leading bits of the centre in every dimension. Dimensions after the 63rd are
+    ignored, because a key has 63 bits. The order affects only the speed of queries.
     """
     for box in range(len(keys)):
         key = 0
@@ -197,7 +210,11 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 
 @kernel
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
-    """Answer every query: skip blocks outside, take the sum of blocks inside, and examine the boxes of the others."""
+    """Write the answer to every query into ``answers``.
+
+    A block outside the query is skipped, and the sum of a block inside the query is added. In all other blocks, every
+    box is examined.
+    """
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):
@@ -232,7 +249,7 @@ def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def] 
 
 @kernel
 def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Return the share of the box's cells that lie in the query; at least one cell must."""
+    """Return the share of the box's cells that lie in the query. The box and the query must overlap."""
     share = 1.0
     for i in range(lower.shape[1]):
         low, high = np.int64(lower[box, i]), np.int64(upper[box, i])

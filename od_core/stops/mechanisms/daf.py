@@ -1,4 +1,7 @@
-"""Grow trees whose depth i cuts dimension i + 1 as finely as a noisy count allows [shaham2022stops, section 4]."""
+"""Grow trees of boxes in which the nodes of depth i, from 0, are cut in dimension i + 1 [shaham2022stops, section 4].
+
+The noisy count of a node determines its number of parts.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,30 @@ from od_core.stops.mechanisms.mechanism import Drawn, Rounding, check_rounding, 
 from od_core.stops.mechanisms.path import Path
 
 ROOT_SHARE = Fraction(1, 100)
-"""Share of the budget for the total number of trips [shaham2022stops, equation 33]."""
+"""Share of the budget for the noisy total number of trips, the count of the root [shaham2022stops, equation 33]."""
 
 _BITS_OF_WEIGHT = 20
-"""Number of bits after the binary point to which powers of m0^(1/3), the weights of the depths, are rounded down.
-Rounded weights make the shares of the depths exact fractions."""
+"""Number of bits after the binary point of the weights of the depths. The weights are powers of m0^(1/3), where m0 is
+the number of parts of the root. They are rounded down to these bits, so that the shares of the depths are exact
+fractions."""
 
 
 @dataclass(frozen=True)
 class DensityTree:
     """The common base of DAF-Entropy and DAF-Homogeneity [shaham2022stops, Algorithms 2 and 3].
 
-    Every node is measured with noise. If the count is below 1 / (budget remaining on its path), the node is a leaf.
-    Otherwise its dimension is cut into parts; :func:`od_core.stops.mechanisms.mechanism.fan_out` gives their number for
-    the remaining dimensions and budget. A leaf is measured again with all that remains on its path, and its first count
-    is discarded. At full depth there is a single measurement, with all that remains. If trips may be replaced, both
-    rules use half the budget, since they depend on the noise: twice the budget then gives the same tree.
+    The tree grows from the root, which is the whole grid. Every node that has an uncut dimension is measured. Let
+    epsilon be the budget that then remains on its path. If the noisy count is below 1 / epsilon, the node becomes a
+    leaf. A leaf is measured again with the whole remaining budget, and its first count is discarded. Any other node is
+    cut in the dimension of its depth. :func:`od_core.stops.mechanisms.mechanism.fan_out` gives the number of parts from
+    the noisy count, epsilon and the number of uncut dimensions. A node that is cut in all dimensions is a leaf too, and
+    is measured once, with the whole remaining budget.
+
+    For bounded neighbours, both rules use half of epsilon, because they depend on the scale of the noise. Twice the
+    budget then gives the same tree as for unbounded neighbours.
 
     Attributes:
-        rounding: rounding of the number of parts; in measurements, three halves of m was best.
+        rounding: rounding of the number of parts m to an integer. In tests, rounding three halves of m was best.
     """
 
     rounding: Rounding = "times_1.5"
@@ -48,18 +56,18 @@ class DensityTree:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"rounding": self.rounding}
 
     def refuse(self, grid: Grid) -> None:
-        """Accept every grid, because the tree follows the trips."""
+        """Accept every grid, because the number of boxes depends on the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Grow the tree and draw the noisy counts of its leaves; see :class:`StopsMechanism`."""
+        """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         rows = filled_cells(points, grid)
         nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
         leaves: list[tuple[Nodes, Counts, Path]] = []
@@ -89,39 +97,60 @@ class DensityTree:
         return Drawn(joined(kept, noisy), paths, path_of)
 
     def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """Return the charge for the choice of cuts: a part of the depth's share, or at the root an extra charge."""
+        """Return the epsilon that the choice of cuts costs at a depth. By default, it is 0: there is no choice.
+
+        Args:
+            depth: depth of the nodes that are cut.
+            share: budget of this depth. Below the root, the choice is paid from this share. At the root, it is paid in
+                addition.
+        """
         return Fraction(0)
 
     def cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
     ) -> NDArray[np.int32]:
-        """Cut the nodes in dimension ``depth``, and return the first cells of all parts; shape (sum of parts,).
+        """Return where to cut the nodes in dimension ``depth``: the first cell of every part; shape (sum of parts,).
+
+        The parts of the first node come first, then the parts of the second node, and so on. By default, the parts of a
+        node are nearly equal.
 
         Args:
             rows: filled cells.
-            nodes: nodes that are uncut in this dimension.
-            depth: depth of the nodes, the dimension that is cut.
+            nodes: nodes of this depth, which are not yet cut in this dimension.
+            depth: depth of the nodes, which is also the number of the dimension to cut, from 0.
             parts: number of parts of each node; shape (nodes,).
             length: number of cells of the dimension.
-            choosing: charge that the path has paid for the choice, if ``length`` is above 1.
-            path: path of the nodes.
+            choosing: epsilon that the path was charged for the choice of cuts. If ``length`` is 1, it was not charged.
+            path: path of the nodes after this charge.
         """
         return equal_parts(parts, length)
 
 
 def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
-    """Return the first cells of each node's nearly equal parts of ``length`` cells, one node after the other."""
+    """Divide ``length`` cells into nearly equal parts for each node, and return the first cell of every part.
+
+    The shape is (sum of parts,), with the parts of the first node first.
+    """
     of = np.repeat(parts, parts)
     return (number_of_part(parts) * length // of).astype(np.int32)
 
 
 def number_of_part(parts: Counts) -> Counts:
-    """Return 0, 1, ..., parts - 1 for every node; shape (sum of parts,)."""
+    """Return the number of every part within its node: 0, 1, ..., parts - 1 for each node; shape (sum of parts,)."""
     return np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
 
 
 def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
-    """Split the budget below the root among depths i = 1 to d, as m0^(i / 3) [shaham2022stops, equation 32]."""
+    """Split the budget below the root among the depths i = 1 to d in proportion to m0^(i / 3), and return the shares.
+
+    Args:
+        left: budget that remains below the root.
+        root_parts: m0, the number of parts of the root.
+        dimensions: d, the number of dimensions.
+
+    References:
+        [shaham2022stops, equation 32]
+    """
     weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
     return [left * Fraction(weight, sum(weights)) for weight in weights]
 
@@ -141,30 +170,31 @@ SENSITIVITY = 2
 """Largest change of a score when one trip is added or removed."""
 
 _LARGE = np.int64((1 << 63) - 1)
-"""Value that represents any larger number of cells."""
+"""Value that stands for every larger number of cells."""
 
 
 def heterogeneity(
     rows: Rows, nodes: Nodes, dimension: int, parts: Counts, candidates: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Compute the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
+    """Return the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
 
-    The score is the sum of floor(O) over the parts, where O is the sum of |f - mean| over all V cells of the part,
-    including empty ones. The deviations sum to 0, so O is twice the sum of those above the mean: 2 (S - K c / V), where
-    c is the number of trips of the part, K the number of cells with more than c / V trips, and S the trips in these
-    cells. Therefore floor(O) = 2 S - ceil(2 K c / V), which is exact in 64 bits for fewer than 2^31 trips. If V is
-    above 2 K c, it is 2 S - 1 for every such V.
+    A low score means even parts. The score is the sum of floor(O) over the parts of the node. O is the sum of
+    |f - c / V| over all V cells of the part, including empty cells, where f is the number of trips in a cell and c the
+    number in the part. The deviations f - c / V sum to 0, so O is twice the sum of the positive ones: 2 (S - K c / V),
+    where K is the number of cells with more than c / V trips, and S is the number of trips in these cells. Therefore
+    floor(O) = 2 S - ceil(2 K c / V), which is exact in 64 bits for fewer than 2^31 trips. If V is at least 2 K c > 0,
+    then floor(O) = 2 S - 1, so a larger V need not be known exactly.
 
     One additional trip changes one part. It changes one deviation by at most 1 - 1 / V and the V - 1 others by 1 / V,
-    so O changes by at most 2. So does floor(O), since O <= O' + 2 implies floor(O) <= floor(O') + 2. A finer unit is
-    not needed: the noise is about a hundred times as wide.
+    so O changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
+    floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
 
     Args:
         rows: filled cells.
-        nodes: nodes that are uncut in the dimension.
-        dimension: dimension that is cut.
+        nodes: nodes that are not yet cut in the dimension.
+        dimension: dimension to cut.
         parts: number of parts of each node; shape (nodes,).
-        candidates: first cells of the parts; shape (candidates, sum of parts).
+        candidates: first cell of every part in each candidate cut; shape (candidates, sum of parts).
     """
     sides = nodes.upper.astype(np.int64) - nodes.lower + 1
     sides[:, dimension] = 1
@@ -180,10 +210,11 @@ def heterogeneity(
 
 @kernel
 def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the scores of all nodes.
+    """Write the scores of all candidates of all nodes into ``scores``.
 
-    The rows of a node are read once, and once more for each candidate with dense parts. The cuts of all candidates of a
-    node are sorted into edges, and the trips between two edges are counted once.
+    The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
+    adjacent edges are counted once. A part is dense if it has at least as many trips as cells. The rows of a node are
+    read once, and once more for each candidate that has a dense part.
     """
     of_row, number = rows.shape[1] - 1, len(candidates)
     trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
@@ -210,7 +241,7 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
                 length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
                 cells[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
                 held[part] = trips[end] - trips[begin]
-                above[part], among[part] = held[part], filled[end] - filled[begin]  # sparse: all are above the mean
+                above[part], among[part] = held[part], filled[end] - filled[begin]  # sparse: all filled cells count
                 if held[part] >= cells[part]:
                     is_dense = True
                     above[part], among[part] = 0, 0
@@ -230,7 +261,7 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
 
 @kernel
 def _part_of(cell, begins, parts):  # type: ignore[no-untyped-def]  # compiled
-    """Return the last part that begins at or before the cell, by branch-free bisection."""
+    """Return the number of the last part that begins at or before the cell, by branch-free bisection."""
     part = 0
     while parts > 1:
         half = parts >> 1
@@ -243,19 +274,27 @@ def _part_of(cell, begins, parts):  # type: ignore[no-untyped-def]  # compiled
 
 
 def choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
-    """Return the scale of the noise on every score: 2 D / epsilon, where one record changes a score by at most D."""
+    """Return the scale of the noise on every score, 2 D / epsilon. One record changes a score by at most D.
+
+    D is ``SENSITIVITY`` for unbounded neighbours and twice that for bounded neighbours.
+    """
     return 2 * SENSITIVITY * sensitivity / epsilon
 
 
 def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
-    """Choose the candidate with the least noisy score; shape (nodes,) from (nodes, candidates).
+    """Return the number of the candidate with the least noisy score for each node; shape (nodes,).
 
-    The choice costs epsilon, which the path has paid, for any number of candidates. Fix the noise of all candidates but
-    one: this one is chosen if its noise is at most some integer (ties go to the first). Adding or removing a trip
-    changes its own score by at most D and the scores that it is compared with by at most D, so it changes the integer
-    by at most 2 D and the probability by a factor of at most exp(2 D / scale). Some scores may rise while others fall,
-    so half the noise would not be enough. A replaced trip is one removed and one added, in one node or in two, so the
-    noise is twice as wide.
+    The choice costs epsilon for any number of candidates. To see this, fix the noise of all candidates but one. This
+    candidate is chosen if its noise is at most some integer (of equal noisy scores, the first is chosen). Adding or
+    removing a trip changes the candidate's score by at most D = ``SENSITIVITY``, and the scores that it is compared
+    with by at most D. So it changes the integer by at most 2 D, and the probability of the choice by a factor of at
+    most exp(2 D / scale). Some scores may rise while others fall, so half the noise would not be enough. Replacing a
+    trip removes one and adds one, in one node or in two, so the noise is then twice as wide.
+
+    Args:
+        scores: confidential scores; shape (nodes, candidates).
+        epsilon: cost of the choice, which the caller has already charged to the path.
+        path: path of the nodes.
     """
     noise = path.noise(choice_scale(epsilon, path.sensitivity), scores.size)
     chosen: Counts = np.argmin(scores + noise.reshape(scores.shape), axis=1)
@@ -270,23 +309,26 @@ class DAFEntropy(DensityTree):
 
 
 MOST_CANDIDATES = 1000
-"""Largest number of candidates; the work grows with them, but the gain hardly does."""
+"""Largest number of candidates. More candidates take more time, but hardly improve the result."""
 
 
 @dataclass(frozen=True)
 class DAFHomogeneity(DensityTree):
     """The tree whose nodes are cut where the parts are most even [shaham2022stops, section 4.3, Algorithm 3].
 
-    Of p random candidate cuts, the one with the most even parts (:func:`heterogeneity`) is chosen with noise
-    (:func:`noisy_minimum`). This corrects three errors of the source. Its noise has scale 2 / (p epsilon) and its root
-    chooses without a charge, which both break the privacy guarantee; and it draws m cuts but sums m + 1 parts. Here the
-    root's choice is charged, and a choice comes after the test whether a node stops, so that a leaf keeps the charge. A
-    node that goes on in one part has nothing to choose but is charged too, so that all nodes of a depth have one path.
+    For each node, p candidate cuts are drawn at random. One with a low score (:func:`heterogeneity`), that is, with
+    even parts, is chosen with noise (:func:`noisy_minimum`).
+
+    The source has three errors that are corrected here. Its noise has scale 2 / (p epsilon), and the choice at the root
+    is not charged; each of these breaks the privacy guarantee. It also draws m cuts but sums over m + 1 parts. Here,
+    the choice at the root is charged. A choice is charged only after the test whether a node becomes a leaf, so a leaf
+    spends this part of the budget on its count. A node with a single part has nothing to choose. It is charged all the
+    same, so that all nodes of a depth that are not leaves have the same path.
 
     Attributes:
         rounding: see :class:`DensityTree`.
         candidates: p, the number of candidate cuts.
-        choosing_share: q, the part of a depth's share that the choice is charged.
+        choosing_share: q, the part of the budget of a depth below the root that the choice costs.
     """
 
     candidates: int = 10
@@ -309,7 +351,7 @@ class DAFHomogeneity(DensityTree):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         more = {"candidates": str(self.candidates), "choosing_share": str(self.choosing_share)}
         return super().options | more
 
@@ -319,13 +361,17 @@ class DAFHomogeneity(DensityTree):
         return {**super().scales(epsilon, sensitivity), "root_choice": choice}
 
     def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """Return the charge for the choice: a part of the depth's share, or at the root as much as its count."""
+        """Return the epsilon that the choice of cuts costs; see :meth:`DensityTree.choosing`.
+
+        Below the root, it is ``choosing_share`` of the depth's share. At the root, the choice costs as much as the
+        count.
+        """
         return self.choosing_share * share if depth else share
 
     def cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
     ) -> NDArray[np.int32]:
-        """Return the first cells of the parts of the chosen candidates; see :class:`DensityTree`."""
+        """Choose a candidate for each node, and return the first cells of its parts; see :meth:`DensityTree.cuts`."""
         candidates = random_parts(parts, length, self.candidates)
         scores = heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
@@ -335,11 +381,13 @@ class DAFHomogeneity(DensityTree):
 
 
 def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:
-    """Draw the first cells of the parts of every node, for each candidate; shape (candidates, sum of parts).
+    """Draw random candidate cuts, and return the first cells of their parts; shape (candidates, sum of parts).
 
-    The cut before part j is uniform on the cells within half a part of j / m, where an equal cut would be. These ranges
-    are disjoint and have at least one cell each, so the cuts are distinct. They are drawn with a key that the operating
-    system provides for this call alone, and they depend on the trips only through the noisy numbers of parts.
+    For a node with m parts, equal parts would begin at j ``length`` / m for j = 0, ..., m - 1. Here, part 0 begins at
+    cell 0, and the beginning of any other part j is uniform on the cells within half a part of that position. These
+    ranges are disjoint and have at least one cell each, so the parts are not empty. The key of the random numbers comes
+    from the operating system and is used in this call only. The result depends on the trips only through the noisy
+    numbers of parts.
     """
     of, part = np.repeat(parts, parts), number_of_part(parts)
     low, high = (-(-((2 * part + side) * length) // (2 * of)) for side in (-1, 1))  # first cells at or after the ends

@@ -1,4 +1,4 @@
-"""Cut every dimension of the space into nearly equal parts, whose number a formula gives for the noisy total."""
+"""Cut every dimension of the grid into nearly equal parts. A formula gives their number from a noisy total."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from od_core.stops.mechanisms.mechanism import Drawn, parts_of
 from od_core.stops.mechanisms.path import Path
 
 TOTAL_SHARE = Fraction(1, 100)
-"""Share of the budget for the noisy total, eps_0 in [shaham2022stops]."""
+"""Share of the budget for the noisy total number of trips, eps_0 in [shaham2022stops]."""
 
 NOTHING_SPENT = "nothing was spent"
 TOTAL_SPENT = "budget reserved earlier stays charged, because the noisy total was drawn"
@@ -29,17 +29,17 @@ Parts = tuple[int, ...]
 
 
 class EqualGrid(ABC):
-    """A mechanism that cuts every dimension into m parts, where m is a function of the noisy total N.
+    """A mechanism that cuts every dimension into m parts, where m depends on N, the noisy total number of trips.
 
-    N gets ``TOTAL_SHARE`` of the budget, and the boxes get the rest. m is rounded half up and clipped to the range from
-    1 to the number of cells of the dimension. If N is at most 1, m is 1.
+    Measuring N costs ``TOTAL_SHARE`` of the budget, and measuring the boxes costs the rest. m is rounded half up and
+    clipped to the range from 1 to the number of cells of the dimension. If N is at most 1, m is 1.
     """
 
     name: ClassVar[str]
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:  # noqa: B027  # of the protocol
@@ -51,10 +51,10 @@ class EqualGrid(ABC):
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Draw the boxes, each with a noisy count; see :class:`StopsMechanism`.
+        """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`.
 
         Raises:
-            OdError: The noisy total, once drawn, gives more than ``MAX_BOXES`` boxes, or the noise source fails.
+            OdError: The noisy total leads to more than ``MAX_BOXES`` boxes, or the noise source fails.
         """
         total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
@@ -76,11 +76,23 @@ class EqualGrid(ABC):
 
     @abstractmethod
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of every dimension before rounding, for N above 1; for ``rate`` see :meth:`parts`."""
+        """Return m before rounding. It is the same for all dimensions.
+
+        Args:
+            total: N, above 1.
+            rate: see :meth:`parts`.
+            dimensions: number of dimensions of the grid.
+        """
 
 
 def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
-    """Refuse a grid of more than ``MAX_BOXES`` boxes. Raises OdError with their number."""
+    """Raise OdError if a mechanism would make more than ``MAX_BOXES`` boxes. The message states how many.
+
+    Args:
+        name: name of the mechanism.
+        parts: number of parts of each dimension.
+        spent: text that tells the user which part of the budget is spent.
+    """
     boxes = math.prod(parts)
     if boxes > MAX_BOXES:
         raise OdError(
@@ -92,13 +104,13 @@ def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
 
 
 def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
-    """Measure a box for each combination of parts with all the remaining budget; the result is public.
+    """Measure one box for each combination of parts with the whole remaining budget. The result is public.
 
     Args:
         points: confidential cells of the trips.
         grid: the public grid.
-        parts: from 1 to the number of cells for each dimension, with at most ``MAX_BOXES`` boxes.
-        path: path of the root.
+        parts: number of parts of each dimension, from 1 to its number of cells. The product is at most ``MAX_BOXES``.
+        path: path to the boxes before they are measured.
     """
     noisy, paid = path.measured(_counted(points, grid, parts), path.left)
     lower, upper = _bounds(grid, parts)
@@ -106,14 +118,17 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
 
 
 def _counted(points: Points, grid: Grid, parts: Parts) -> Counts:
-    """Count the points in each box, with the last dimension varying fastest; shape (boxes,). It is confidential."""
+    """Return the number of points in each box, with the last dimension varying fastest; shape (boxes,).
+
+    The result is confidential.
+    """
     counts = np.zeros(math.prod(parts), dtype=np.int64)
     _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
     return counts
 
 
 def _bounds(grid: Grid, parts: Parts) -> tuple[Bounds, Bounds]:
-    """Return the first and last cell of each box, in the order of :func:`_counted`."""
+    """Return the first and last cell of each box in the order of :func:`_counted`; shape (boxes, dimensions) each."""
     boxes = math.prod(parts)
     lower, upper = (np.empty((boxes, grid.dimensions), dtype=np.int32) for _ in range(2))
     inner = boxes
@@ -126,13 +141,19 @@ def _bounds(grid: Grid, parts: Parts) -> tuple[Bounds, Bounds]:
 
 
 def _ends(size: int, parts: int) -> NDArray[np.int64]:
-    """Return the first cells of the parts of a dimension, and its end: floor(k size / parts); shape (parts + 1,)."""
+    """Return the first cell of each part of a dimension, then ``size``; shape (parts + 1,).
+
+    The entries are floor(k size / parts) for k = 0, ..., ``parts``.
+    """
     return np.arange(parts + 1, dtype=np.int64) * size // parts
 
 
 @kernel
 def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
-    """Count the points by box; cell x lies in the last part k with floor(k size / parts) <= x."""
+    """Add the number of points in each box to ``counts``.
+
+    In each dimension, cell x lies in the last part k with floor(k size / parts) <= x.
+    """
     for point in range(len(points)):
         box = 0
         for i in range(len(sizes)):
@@ -148,7 +169,7 @@ class Uniform:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:
@@ -171,11 +192,11 @@ class Identity:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {}
 
     def refuse(self, grid: Grid) -> None:
-        """Refuse a grid with more than ``MAX_BOXES`` cells. Raises OdError with their number."""
+        """Raise OdError if the grid has more than ``MAX_BOXES`` cells. The message states how many."""
         refuse_boxes(self.name, grid.sizes, spent=NOTHING_SPENT)
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
@@ -183,22 +204,27 @@ class Identity:
         return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Draw the cells, each with a noisy count; see :class:`StopsMechanism`. Raises OdError as :meth:`refuse`."""
+        """Draw a noisy count of every cell; see :class:`StopsMechanism`.
+
+        Raises:
+            OdError: The grid has more than ``MAX_BOXES`` cells, or the noise source fails.
+        """
         self.refuse(grid)
         return draw_equal_boxes(points, grid, grid.sizes, path)
 
 
 BORDER_CONSTANT = 10 / math.sqrt(2)
-"""Ratio c_0 of the points on a query's border to the error of the query, set by trial in [shaham2022stops]."""
+"""Constant c_0 of [shaham2022stops], set there by trial. The non-uniformity error of a query is estimated as the number
+of points on its border divided by c_0."""
 
 
 @dataclass(frozen=True)
 class EUG(EqualGrid):
-    """The extended uniform grid, whose m minimises the sum of noise error and non-uniformity error.
+    """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
 
-    The errors are averaged over the sizes of queries. The source measures a query's border by its edges, which is right
-    in two dimensions; in more dimensions the border consists of faces. The formula is kept as printed. In one dimension
-    it gives 0, because the border does not shrink with the boxes.
+    The errors are averaged over the sizes of queries. The source measures the border of a query by its edges. That is
+    correct in two dimensions, but in more dimensions the border consists of faces. The formula is used as printed. In
+    one dimension it gives 0, because the border does not shrink with the boxes; m is then 1.
 
     References:
         [shaham2022stops, section 3.1, equation 13]
@@ -207,7 +233,7 @@ class EUG(EqualGrid):
     name: ClassVar[str] = "eug"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of equation 13; see :class:`EqualGrid`."""
+        """Return the m of equation 13; see :meth:`EqualGrid.fan_out`."""
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
@@ -216,9 +242,10 @@ class EUG(EqualGrid):
 
 @dataclass(frozen=True)
 class EBP(EqualGrid):
-    """The entropy-based grid, whose m makes the entropy of the noise equal to the information that the boxes lose.
+    """The entropy-based grid: at its m, the entropy of the noise equals the information that the boxes lose.
 
-    This is the solution of sqrt(2) m^(d/2) / eps = N / m^d.
+    m is the solution of sqrt(2) m^(d/2) / eps = N / m^d, where d is the number of dimensions, N the noisy total and
+    1 / eps the scale of the noise on the boxes.
 
     References:
         [shaham2022stops, section 3.2, equation 19]
@@ -227,21 +254,21 @@ class EBP(EqualGrid):
     name: ClassVar[str] = "ebp"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of equation 19; see :class:`EqualGrid`."""
+        """Return the m of equation 19; see :meth:`EqualGrid.fan_out`."""
         return float(parts_of(np.array(total), rate, dimensions))
 
 
 @dataclass(frozen=True)
 class MKM(EqualGrid):
-    """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)).
+    """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)) in d dimensions.
 
-    m is the inverse of the bin width. [shaham2022stops] prints no formula and refers to this source. The formula has no
-    epsilon, so a smaller budget does not make the grid coarser.
+    N is the noisy total, and m is the inverse of the bin width of the source. [shaham2022stops] prints no formula and
+    refers to this source. The formula does not contain epsilon, so a smaller budget does not make the grid coarser.
     """
 
     name: ClassVar[str] = "mkm"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the m of the class docstring; see :class:`EqualGrid`."""
+        """Return the m of :class:`MKM`; see :meth:`EqualGrid.fan_out`."""
         m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
         return m

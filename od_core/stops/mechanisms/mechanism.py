@@ -1,4 +1,4 @@
-"""Define the interface of a mechanism for trips with stops, its options and its fan-out."""
+"""Define the interface of mechanisms for trips with stops, and functions that several mechanisms share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from od_core.stops.mechanisms.path import Path
 
 @runtime_checkable
 class StopsMechanism(Protocol):
-    """A mechanism that cuts the space into boxes and draws a noisy count of each."""
+    """A mechanism that cuts the grid into boxes and draws a noisy count of each box."""
 
     @property
     def name(self) -> str:
@@ -28,15 +28,20 @@ class StopsMechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options of the mechanism by name, as public text."""
         ...
 
     def refuse(self, grid: Grid) -> None:
-        """Refuse a grid that is too large, by public facts alone, before anything is charged. Raises OdError."""
+        """Raise OdError if the grid is too large for this mechanism.
+
+        The test uses public facts only. It is made before anything is charged.
+        """
         ...
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the scales, by purpose, of the noise that is drawn for all trips alike. The plan publishes them.
+        """Return the noise scales that are known before the first draw, by purpose. The plan publishes them.
+
+        A scale that depends on a noisy count is not among them.
 
         Args:
             epsilon: the whole budget.
@@ -53,16 +58,16 @@ class StopsMechanism(Protocol):
         Args:
             points: confidential points, which the mechanism may sort in place.
             grid: the public grid.
-            path: path of the root, with the whole budget remaining. The paths of the result have none remaining.
+            path: path of the root, on which the whole budget remains. On the paths of the result, nothing remains.
 
         Raises:
-            OdError: There would be more boxes than allowed (with their number), or the noise source fails.
+            OdError: There would be more than ``MAX_BOXES`` boxes, or the noise source fails.
         """
         ...
 
 
 def whole_number(option: object) -> int | None:
-    """Return the integer that an option or its text holds, or None if there is none."""
+    """Return an option as an integer, or None if it is neither an integer nor the text of one."""
     if isinstance(option, str) and re.fullmatch(r"-?[0-9]{1,18}", option):
         return int(option)
     return option if isinstance(option, int) and not isinstance(option, bool) else None
@@ -70,11 +75,11 @@ def whole_number(option: object) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The result of a mechanism: its boxes, and the charges on every path to them.
+    """The result of a mechanism: the boxes, and the budget that the path to each box has spent.
 
     Attributes:
         boxes: the leaves of a tree, or the boxes of a grid.
-        paths: the distinct charges of paths from the root to a box.
+        paths: the paths from the root to the boxes, after all charges. Boxes with the same charges share a path.
         path_of: index of each box's path in ``paths``; shape (boxes,).
     """
 
@@ -84,14 +89,15 @@ class Drawn:
 
 
 Rounding = Literal["nearest", "up", "down", "times_1.5"]
-"""Rounding of m to an integer; ``times_1.5`` is the integer nearest to 3/2 m."""
+"""Rounding of a number of parts m to an integer. ``times_1.5`` gives the integer nearest to 3/2 m."""
 
 
 def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, rounding: Rounding) -> Counts:
-    """Compute the number of parts m = (N epsilon / sqrt 2)^(2 / (3 d)) for each noisy count N [shaham2022stops].
+    """Return the number of parts m of each box; shape (boxes,).
 
-    At this m (equation 19) the entropy of the noise on m^d parts equals the information that the cut into m^d parts
-    loses (equation 18). m is rounded and clipped to the range from 1 to ``length``; it is 1 if N <= 1.
+    Before rounding, m = (N epsilon / sqrt 2)^(2 / (3 d)) for a noisy count N [shaham2022stops, equation 19]. At this m,
+    the entropy of the noise on m^d parts equals the information that the cut into m^d parts loses (equation 18). m is
+    rounded and clipped to the range from 1 to ``length``. If N <= 1, m is 1.
 
     Args:
         noisy: N; shape (boxes,).
@@ -112,12 +118,12 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
 
 
 def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
-    """Compute m before rounding; for the arguments see :func:`fan_out`."""
+    """Return the m of :func:`fan_out` before rounding, for the same arguments."""
     exact: NDArray[Any] = (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
     return exact
 
 
 def check_rounding(rounding: str) -> None:
-    """Refuse an unknown rounding. Raises OdError with the nearest known one."""
+    """Raise OdError if the rounding is unknown. The message suggests the nearest known name."""
     step = "correct the mechanism's options"
     refuse_unknown("rounding", rounding, get_args(Rounding), code="OD-STOPS-ROUNDING", next_step=step)

@@ -1,4 +1,4 @@
-"""Charge the budget of a path from the root of a tree of boxes to a leaf, at each draw on the path."""
+"""Account for the budget that is spent on a path from the root of a tree of boxes to a leaf."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from od_core.stops.geometry.grid import Counts
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """A path down a tree, with its spent and remaining budget.
+    """A path down a tree, with its spent and remaining budget. It is immutable.
 
-    Boxes of one depth are disjoint, so each trip is on one path only, and a release costs as much as one path.
+    The boxes of one depth are disjoint, so each trip is on one path only. A release therefore costs as much as one
+    path.
 
     Attributes:
         source: source of the noise.
-        sensitivity: largest total change of the counts of one depth by a trip: 1, or 2 if it may be replaced.
+        sensitivity: largest total change of the counts of one depth if one trip is added or removed (1) or replaced
+            (2).
         left: remaining epsilon.
         spent: spent epsilon.
     """
@@ -31,7 +33,7 @@ class Path:
     spent: Fraction = Fraction(0)
 
     def measured(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
-        """Add discrete Laplace noise to the counts of disjoint boxes, and return them with the charged path.
+        """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after the charge.
 
         Args:
             counts: confidential counts; shape (boxes,).
@@ -46,7 +48,7 @@ class Path:
         return noisy, paid
 
     def noise(self, scale: Fraction, size: int) -> Counts:
-        """Draw noise for counts or for a selection that was :meth:`charged`; shape (size,).
+        """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`charged`.
 
         Raises:
             OdError: The noise source breaks its contract.
@@ -55,7 +57,9 @@ class Path:
         return checked_noise(self.source, drawn, size)
 
     def charged(self, epsilon: Fraction) -> Path:
-        """Return the path after a charge for a selection, which the caller draws.
+        """Return a copy of the path with ``epsilon`` moved from the remaining to the spent budget.
+
+        This method draws nothing. The caller draws the noise with :meth:`noise`.
 
         Raises:
             OdError: The charge is not above 0 or exceeds the remaining budget.

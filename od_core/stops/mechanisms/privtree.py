@@ -1,4 +1,4 @@
-"""Grow a PrivTree [zhang2016privtree]: a binary tree whose cost does not grow with its depth, with measured leaves."""
+"""Grow a PrivTree [zhang2016privtree], a binary tree whose privacy cost does not grow with its depth."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ _LN_2 = Fraction(6931471806, 10**10)
 LARGEST_THETA = 1 << 53
 
 _STEPS = 1000
-"""Number of equal steps between 0 and the lambda of [zhang2016privtree]; lambda is one of them."""
+"""Number of values of lambda that :func:`proven_scale` may try: k / ``_STEPS`` of the lambda of [zhang2016privtree]."""
 
 
 @dataclass(frozen=True)
 class PrivTree:
-    """A tree whose nodes are halved across their relatively widest side while their biased noisy count is large.
+    """A binary tree in which a node is cut in half if a biased noisy count of its trips exceeds a threshold.
 
-    A node of depth i with c trips splits if max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds
-    theta. In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost
-    at most epsilon, for any length of the path. Here the noise is discrete. :func:`path_cost` proves the cost for the
-    lambda and delta of a plan before they are used, and this proof allows less noise. A node of one cell is a leaf
-    without a test.
+    The cut is across the side of the node that is widest relative to the grid. A node of depth i with c trips is cut if
+    max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds theta. A node of one cell is a leaf without
+    a test. Finally, all leaves are measured.
+
+    In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost at most
+    epsilon, for any length of the path. Here, the noise is discrete, and :func:`path_cost` proves the cost for the
+    lambda and delta of a plan before they are used. This proof allows less noise than the paper.
 
     Attributes:
-        tree_share: share of the budget for all splits; the counts of the leaves get the rest.
+        tree_share: share of the budget for all splits. The rest of the budget measures the leaves.
         theta: threshold of the splits, an integer.
     """
 
@@ -65,11 +67,11 @@ class PrivTree:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text."""
+        """Options by name, as public text."""
         return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
 
     def refuse(self, grid: Grid) -> None:
-        """Accept every grid, because the tree follows the trips."""
+        """Accept every grid, because the number of boxes depends on the trips."""
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of splits and of leaves; see ``StopsMechanism``.
@@ -82,7 +84,7 @@ class PrivTree:
         return {"splits": scale, "leaves": leaves}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Grow the tree and draw the noisy counts of its leaves; see ``StopsMechanism``."""
+        """Grow the tree, and return its leaves with their noisy counts; see ``StopsMechanism``."""
         tree_budget = self.tree_share * path.left
         scale, decay = proven_scale(tree_budget, path.sensitivity)
         path = path.charged(tree_budget)
@@ -107,15 +109,15 @@ class PrivTree:
 
 @cache
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
-    """Return lambda and delta for a tree that is proven to cost at most epsilon.
+    """Return lambda and delta for which the splits of a tree are proven to cost at most epsilon.
 
-    With discrete noise, the lambda of [zhang2016privtree], 3 / epsilon for unbounded neighbours, costs less than
-    epsilon. Twice that lambda, for bounded neighbours, costs far less. So smaller multiples of a thousandth of it are
-    tried in ascending order, from the one whose cost would be epsilon if the cost were proportional to 1 / lambda. The
-    first one that is proven is returned.
+    The lambda of [zhang2016privtree] is 3 / epsilon for unbounded neighbours, and twice that for bounded neighbours.
+    With discrete noise, this lambda costs less than epsilon, and for bounded neighbours far less. So fractions k / 1000
+    of it are tried in ascending order of k. The first k is the one for which the cost would be epsilon if it were
+    proportional to 1 / lambda. The first fraction with a proven cost of at most epsilon is returned.
 
     Raises:
-        OdError: No lambda is proven.
+        OdError: No fraction up to 1000 / 1000 has a proven cost of at most epsilon.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
@@ -131,12 +133,15 @@ def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
 
 
 def _decay(scale: Fraction) -> int:
-    """Return delta, the least integer above lambda ln 2."""
+    """Return delta: lambda ln 2, rounded up to an integer."""
     return -int(-scale * _LN_2 // 1)
 
 
 def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
-    """Halve every node across the side that is widest relative to its dimension, the first of equal ones."""
+    """Cut every node in half, and return the halves. Sorts ``rows`` in place; see :meth:`Nodes.divided`.
+
+    A node is cut across the side that is widest relative to the grid. Of equally wide sides, the first is cut.
+    """
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
     each = np.arange(len(nodes))
@@ -149,37 +154,38 @@ def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
 
 
 _BITS = 192
-"""Precision of the ball arithmetic in bits; for scales up to 2^50, more than a hundred bits remain."""
+"""Precision of the ball arithmetic in bits. For scales up to 2^50, more than a hundred bits of a result are exact."""
 
 _TERMS = 200
-"""Number of terms that are summed one by one; a geometric series bounds the rest."""
+"""Number of terms of the sum in :func:`path_cost` that are added one by one. A geometric series bounds the rest."""
 
 _RESULT_BITS = 64
 
 
 @lru_cache(maxsize=64)
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
-    """Compute an upper bound of the log ratio of the probabilities of all splits on a path, for two neighbours.
+    """Return an upper bound of the epsilon that all splits on a path cost together.
 
-    A node of depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace
-    noise of this scale. Let x = c - i decay - theta and a = exp(-1 / scale). Then
+    This bounds the logarithm of the ratio of the probabilities of these splits for two neighbouring inputs. A node of
+    depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace noise of
+    this scale. Let x = c - i decay - theta and a = exp(-1 / scale). Then
 
         rho(x) = ln P(x + 1 + L > 0) / P(x + L > 0) = 1 / scale for x <= 0, ln (1 + a - a^(x+1)) / (1 + a - a^x) above.
 
-    An added trip raises x by 1 at every node that contains it; below x = -decay the floor hides it. The number of trips
-    does not grow down a path, so x falls by at least decay from node to node. Since rho does not increase with x, the
-    sum of rho over the nodes that split is largest if the last of them has x = -decay and each node above it has decay
-    more: -decay, 0, decay, ... This gives two bounds:
+    An added trip raises x by 1 at every node that contains it. At nodes with x < -decay, the maximum hides the added
+    trip. The number of trips does not grow down a path, so x falls by at least decay from node to node. Since rho does
+    not increase with x, the sum of rho over the nodes that split is largest if, from the last of them upwards, the
+    values of x are -decay, 0, decay, ... This gives two bounds:
 
         one trip added: 2 / scale + rho(decay) + rho(2 decay) + ...
         one trip removed: at most 1 / scale, from the node that does not split; splits only lower the ratio.
 
-    A path whose nodes have these values of x comes near the bound, so the bound cannot be lowered. A replaced trip is
-    one trip added on one path and one removed on another, and the two bounds add up.
+    A path whose nodes have these values of x comes near the bound, so the bound cannot be lowered. Replacing a trip
+    adds one on one path and removes one on another, so the two bounds are added.
 
     Args:
-        scale: lambda, the scale of the noise. The bound holds for all scales from this to (1 + 2^-30) times this, from
-            which backends draw.
+        scale: lambda, the scale of the noise. Noise backends may draw with a scale of up to (1 + 2^-30) lambda. The
+            bound holds for all scales in this range.
         decay: delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least scale ln 2.
         sensitivity: 1, or 2 if a trip may be replaced.
     """
