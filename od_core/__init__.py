@@ -1,20 +1,20 @@
 """Release origin-destination statistics with differential privacy.
 
-Objects, arrays and tables go in and out. Every public name is imported from this package itself; it is loaded when it
-is first used. A release of flows takes five steps:
+Arguments and results are Python objects, arrays and tables. Import every public name from this package itself; the
+module that defines it is loaded when the name is first used. A release of flows takes five steps:
 
-1. Describe the public facts. :class:`Geography` holds the areas, level by level, and :class:`FlowTree` the pairs of
-   areas of an origin and a destination geography. :class:`PrivacyUnit` says what is protected, and :class:`Budget` what
-   may be spent.
+1. Describe the public facts. :class:`Geography` contains the areas of each level, and :class:`FlowTree` the pairs of
+   areas of an origin and a destination geography. :class:`PrivacyUnit` defines what is protected, and :class:`Budget`
+   how much may be spent.
 2. Plan. :func:`plan_release` returns a :class:`ReleasePlan` with the noise, the charge and the expected error of every
-   measured level, before any data is read. A mechanism is a name or an object such as :class:`InfTDA`.
+   measured level, before any data is read. A mechanism is given as a name or as an object such as :class:`InfTDA`.
 3. Release. :func:`release_flows` counts the confidential trips, draws the noise and returns a :class:`Release`.
    Without a ledger, the guarantee covers this one call. With a :class:`Ledger` and a ``release_id``, the release is
    charged to a :class:`PrivacyDomain`, whose :class:`Cap` limits what is spent in each period, and a repeated call
    reads the stored measurements. ``noise`` is the name of a backend or a :class:`NoiseSource`.
 4. Open, query and verify. :func:`open_release` opens a published release of any kind. :meth:`Release.flows_at` returns
-   the flows at any pair of levels, with 90 % intervals on request, and :meth:`Release.trips_between` a sum with its
-   interval. :func:`verify_release` recomputes a published release from its measurements.
+   the flows at any pair of levels, with 90 % intervals on request. :meth:`Release.trips_between` returns a sum of trips
+   with its interval. :func:`verify_release` recomputes a published release from its measurements.
 5. Evaluate. :func:`evaluate` returns the errors of a release against the true flows. The result is NOT private.
 
 Two other kinds of tables are released in the same steps:
@@ -24,8 +24,8 @@ Two other kinds of tables are released in the same steps:
 - Trips with stops, as boxes of a grid: :class:`Grid` or :class:`MapGrid`, :class:`Trajectories`, :func:`plan_stops`,
   :func:`release_stops`, :class:`StopsRelease`, :func:`evaluate_stops`.
 
-Inputs and states that the library refuses raise an :class:`OdError`, such as :class:`BudgetExceeded` or
-:class:`InputError`. :func:`intopt` is the projection of InfTDA alone.
+If the library refuses an input or a state, it raises an :class:`OdError`, such as :class:`BudgetExceeded` or
+:class:`InputError`. :func:`intopt` computes only the projection step of InfTDA.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Define OdError and its subclasses, the errors of the library, and helpers that word their messages."""
+"""Define OdError and its subclasses, which are the errors of the library, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ import re
 from typing import Self, cast
 
 STAYS_CHARGED = "budget reserved earlier stays charged"
-"""What was spent, where a run fails after its release was reserved."""
+"""Statement on what was spent, for an error after the release was reserved."""
 
 
 class OdError(Exception):
-    """An error that says what happened, whether budget was spent, and what to do next.
+    """An error whose text states what happened, whether budget was spent, and what to do next.
 
-    The whole text is public: a message names columns, levels, zones of the public geography and budgets,
-    never a value of the confidential records. Anything further goes into ``confidential_detail``, which is
-    never printed. The pipeline writes it to a file of mode 0600.
+    The whole text is public. It may name columns, levels, zones of the public geography and budgets, but no value of
+    the confidential records. Other details go into ``confidential_detail``, which is never printed. The pipeline writes
+    them to a file of mode 0600.
 
-    As ``OSError`` does, ``OdError(code, ...)`` makes an instance of the subclass that the code belongs to, so that a
-    caller can write ``except BudgetExceeded``. ``docs/reference/errors.md`` lists all codes.
+    ``OdError(code, ...)`` creates an instance of the subclass that the code belongs to, so that a caller can write
+    ``except BudgetExceeded``. ``docs/reference/errors.md`` lists all codes.
+
+    Args:
+        code: code of the error, such as ``OD-LEDGER-CAP``.
+        message: what happened.
+        next_step: what to do next.
+        spent: whether budget was spent.
+        confidential_detail: further details, or None.
 
     >>> type(OdError("OD-LEDGER-CAP", "the cap is reached", next_step="wait for the next period")).__name__
     'BudgetExceeded'
     """
 
     def __new__(cls, code: str, *_arguments: object, **_named: object) -> Self:
-        """Return an instance of the subclass that the code belongs to."""
+        """Create an instance of the subclass that the code belongs to. A subclass creates an instance of itself."""
         return cast("Self", super().__new__(class_of(code) if cls is OdError else cls))
 
     def __init__(
@@ -48,7 +55,7 @@ class OdError(Exception):
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
     def in_file(self, name: str) -> OdError:
-        """Return the same error with the name of the file that it was found in."""
+        """Return a copy of the error whose message begins with the name of a file."""
         return OdError(
             self.code,
             f"{name}: {self.message}",
@@ -58,7 +65,7 @@ class OdError(Exception):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle only the public parts, so that an error reaches another process without its detail."""
+        """Pickle the error without its confidential detail, which must not reach another process."""
         return (_rebuilt, (self.code, self.message, self.next_step, self.spent))
 
 
@@ -79,7 +86,7 @@ class DeclarationError(OdError):
 
 
 class GeographyError(OdError):
-    """A list of areas that is no hierarchy, or an area or a level that is not in it."""
+    """A list of areas that is not a hierarchy, or an area or a level that does not exist."""
 
 
 class InputError(OdError):
@@ -87,7 +94,7 @@ class InputError(OdError):
 
 
 class NoiseError(OdError):
-    """Noise that a backend cannot draw, or has not drawn as it must."""
+    """Noise that a source cannot draw, or that it did not return as required."""
 
 
 class LedgerError(OdError):
@@ -95,11 +102,11 @@ class LedgerError(OdError):
 
 
 class StorageError(OdError):
-    """A disk, a store or a database that cannot be used, or a file in it that is missing or changed."""
+    """A disk, a store or a database that cannot be used, or a stored file that is missing or changed."""
 
 
 class ReleaseError(OdError):
-    """A release that is not there, not finished, or not what its certificate says."""
+    """A release that does not exist, is not finished, or does not agree with its certificate."""
 
 
 class ExecutionError(OdError):
@@ -121,32 +128,38 @@ _CODES: dict[type[OdError], str] = {
     ReleaseError: "BUNDLE CERTIFICATE INTERVAL LEVEL-UNMEASURED OMX PREVIOUS PUBLICATION RELEASE",
     ExecutionError: "CONFIDENTIAL-ERROR FINDING PART PARTS REFINEMENT SOLVER SPARK TASK",
 }
-"""Beginnings of the codes of each class, without ``OD-``; the longest that fits decides."""
+"""Beginnings of the codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
 
 _CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginning in beginnings.split()}
 
 
 def class_of(code: str) -> type[OdError]:
-    """Return the subclass that a code belongs to; OdError if there is none."""
+    """Return the subclass that a code belongs to, or OdError if there is none."""
     words = code.split("-")[1:]
     beginnings = ("-".join(words[:length]) for length in range(len(words), 0, -1))
     return next((_CLASSES[beginning] for beginning in beginnings if beginning in _CLASSES), OdError)
 
 
 def nearest_only(name: object, known: tuple[str, ...]) -> str:
-    """Return a hint with the nearest known name, or an empty text. For known names that may be confidential."""
+    """Return a hint with the most similar known name, or an empty text if none is similar.
+
+    Unlike :func:`nearest_known`, it never lists all known names, which may be too many or confidential.
+    """
     close = _closest(name, known, 0.75)
     return "" if close is None else f" (did you mean {close!r}?)"
 
 
 def nearest_known(name: object, known: tuple[str, ...]) -> str:
-    """Return a hint for an unknown name: the nearest known name, or all of them."""
+    """Return a hint with the most similar known name, or with all known names if none is similar."""
     close = _closest(name, known, 0.6)
     return f"known: {', '.join(known)}" if close is None else f"did you mean {close!r}?"
 
 
 def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
-    """Return the most similar known name, ignoring case; ``cutoff`` is difflib's similarity, from 0 to 1."""
+    """Return the most similar known name, ignoring case, or None if none has a similarity of at least ``cutoff``.
+
+    The similarity is that of difflib, from 0 to 1.
+    """
     in_any_case = {one.casefold(): one for one in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
@@ -155,7 +168,7 @@ def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
 def base_name(kind: object) -> str:
     """Return the name of a data frame's type without its fields, values, fill values and units.
 
-    Messages name a column's type by it, because a full type may hold values of records, as an enumeration does.
+    Messages use this name, because a full type may contain values of records. An enumeration does.
 
     >>> base_name("struct<home: string>"), base_name("Sparse[float64, 3.5]"), base_name("decimal(9,2)")
     ('struct', 'Sparse', 'decimal')

@@ -1,7 +1,7 @@
 """Compile kernels with Numba and cache their machine code in a folder named by a digest of the sources.
 
 Numba identifies cached code by the source of the function itself, not by the sources of the functions that it calls.
-After a change in a helper it would run the old code. So every state of the sources has its own cache folder.
+After a change in a called function, it would run the old code. So every state of the sources has its own cache folder.
 ``python -m od_core.warmup`` (which ``make install`` calls) compiles all kernels at once.
 """
 
@@ -24,11 +24,14 @@ _PREFIX = "od_core-"
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function with Numba to run without the interpreter's lock, and cache its code for later processes."""
+    """Return a function compiled with Numba. It runs without the interpreter's lock.
+
+    Its machine code is cached for later processes if :func:`cache_folder` finds a folder.
+    """
     folder = cache_folder()
     if folder is None:
         return numba.njit(nogil=True)(function)
-    settings: Any = config  # numba reads its values from the environment on import
+    settings: Any = config  # numba sets its values from the environment on import
     given, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # njit reads it now, for this function alone
     try:
         return numba.njit(nogil=True, cache=True)(function)
@@ -38,10 +41,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the cache folder of the present sources, or None if no place for it is writable.
+    """Return the cache folder for the present sources, or None if it cannot be created. Create it if it is missing.
 
-    The folder is in ``NUMBA_CACHE_DIR`` if that is set, else in the Python environment, else in the user's cache.
-    It is never a folder that others may write to, because its content is executed.
+    The folder is in ``NUMBA_CACHE_DIR`` if that is set. Otherwise it is in the Python environment, or, if that is not
+    writable, in the user's cache. A folder that other users may write to is not used, because its content is executed.
     """
     for place in _places():
         folder = place / f"{_PREFIX}{_digest_of_sources()}"
@@ -62,7 +65,7 @@ def _places() -> list[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Check that a path is a real folder of this user that nobody else may write to."""
+    """Return whether a path is a folder (not a link) of this user that no other user may write to."""
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
@@ -72,7 +75,7 @@ def _environment_cache() -> Path:
 
 
 def _digest_of_sources() -> str:
-    """Return a digest of all files with kernels, which are the files that name this module."""
+    """Return a digest of all files that contain the name of this module, which are the files with kernels."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
     for source in sorted(package.rglob("*.py")):
@@ -83,7 +86,10 @@ def _digest_of_sources() -> str:
 
 
 def remove_older() -> None:
-    """Remove the machine code of older sources from this environment. Other caches may be in use by others."""
+    """Remove the cache folders of older sources from this Python environment.
+
+    Other places are left unchanged, because other installations may use them.
+    """
     folder = cache_folder()
     if folder is not None and folder.parent == _environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:

@@ -1,4 +1,7 @@
-"""Run work on pieces in several threads, each piece on one thread through all its steps, and take results in order."""
+"""Process pieces of work in several threads, and return their results in order.
+
+One thread runs all steps of a piece.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 _WINDOW = 8
-"""Pieces in flight per thread. With this many, no thread waits while the consumer writes a million values at once."""
+"""Number of pieces per thread that may be started before their results are taken.
+
+With this many, no thread waits while the consumer of the results writes a million values.
+"""
 
 _THIS_THREAD = threading.local()
 
@@ -23,10 +29,11 @@ _THIS_THREAD = threading.local()
 def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
     """Yield ``work(piece)`` for every piece, in the order of the pieces.
 
-    The kernels release the interpreter's lock, so plain threads suffice. There is no barrier and no shared output, and
-    the results are the same for any number of threads. The calling thread also works instead of waiting, because one
-    thread more than there are processors would hold up the others at the lock. A single piece is worked on in the
-    calling thread, and so are the pieces of a piece. The number of pieces in flight bounds the memory.
+    The kernels release the interpreter's lock, so threads suffice. There is no barrier and no shared output, and the
+    results are the same for any number of threads. The calling thread also processes pieces instead of waiting, because
+    with one thread more than processors, threads would wait longer for the lock. If there is only one piece, or if the
+    work on a piece calls this function again, everything runs in the calling thread. The number of started pieces is
+    limited, which limits the memory.
     """
     waiting = iter(pieces)
     first = list(islice(waiting, 2))
@@ -55,14 +62,14 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
 
 
 def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
-    """Work on the first piece that no thread has begun. Return False if there is none."""
+    """Process the first piece that no thread has begun, and return True. Return False if there is none."""
     for place, (piece, future) in enumerate(running):
         if future.cancel():
             mine: Future[Result] = Future()
             with _one_at_a_time():
                 try:
                     mine.set_result(work(piece))
-                except Exception as error:  # noqa: BLE001  # raised where the result is taken, as for any thread
+                except Exception as error:  # noqa: BLE001  # raised where the result is taken, as for all other threads
                     mine.set_exception(error)
             running[place] = piece, mine
             return True
@@ -84,7 +91,10 @@ def _take_pieces() -> None:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Make :func:`threads` return 1 in this thread, while something else keeps every processor busy."""
+    """Make :func:`threads` return 1 in this thread for the time of this context.
+
+    Use it if other work keeps all processors busy.
+    """
     before = getattr(_THIS_THREAD, "alone", False)
     _THIS_THREAD.alone = True
     try:
@@ -94,7 +104,7 @@ def on_one_thread() -> Iterator[None]:
 
 
 def threads() -> int:
-    """Return the number of threads to work on: ``OD_THREADS``, or else the processors that this process may use."""
+    """Return the number of threads to use: ``OD_THREADS`` if it is set, else the number of available processors."""
     if getattr(_THIS_THREAD, "alone", False):
         return 1
     given = os.environ.get("OD_THREADS", "")

@@ -16,7 +16,7 @@ Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
 
 IN_A_YEAR: dict[Length, int] = {"day": 365, "week": 52, "month": 12, "quarter": 4, "year": 1}
-"""Approximate number of periods of each length in a year."""
+"""Number of periods in a year, rounded, by length."""
 
 _FORMS: dict[Length, re.Pattern[str]] = {
     "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
@@ -27,22 +27,22 @@ _FORMS: dict[Length, re.Pattern[str]] = {
 }
 _DAY = datetime.timedelta(days=1)
 _FROM_TO = "--"
-"""Separator of the ends of a span, in place of a slash, which would separate folders (ISO 8601-1, 5.5.2)."""
+"""Separator between the ends of a span (ISO 8601-1, 5.5.2). A slash would separate folders."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """A run of consecutive calendar days, and the text that names it.
+    """A period of consecutive calendar days, named by a text.
 
     Attributes:
-        text: ``2001``, ``2001-Q2``, ``2001-06``, ``2001-W23`` (from Monday), ``2001-06-30``, or a span from one of
-            these to a later one of the same length: ``2018-01--2020-12``.
+        text: ``2001``, ``2001-Q2``, ``2001-06``, ``2001-W23`` (weeks begin on Monday), ``2001-06-30``, or a span from
+            one of these to a later one of the same length: ``2018-01--2020-12``.
         length: length of the period; None for a span.
         first: first day.
         end: day after the last day.
 
     Raises:
-        OdError: the text has none of these forms, or is not in the calendar.
+        OdError: the text has none of these forms, or the date does not exist.
     """
 
     text: str
@@ -82,7 +82,7 @@ class Period:
 
     @classmethod
     def around(cls, day: datetime.date, length: Length) -> Period:
-        """Return the period of a length that contains a day."""
+        """Return the period of the given length that contains a day."""
         year, week, _ = day.isocalendar()
         text = {
             "day": day.isoformat(),
@@ -94,13 +94,13 @@ class Period:
         return cls(text[length])
 
     def parts(self, length: Length) -> tuple[Period, ...]:
-        """Split the period into whole periods of a length. Return an empty tuple if their ends do not match its own."""
+        """Return the periods of a length that make up this period, in order, or () if their ends do not match."""
         parts = tuple(takewhile(lambda part: part.first < self.end, _following(self.first, length)))
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
 
 def check_time_zone(name: str) -> None:
-    """Check that a time zone exists. Raises OdError if it does not."""
+    """Raise OdError if there is no time zone with this name."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
@@ -116,7 +116,11 @@ def _length(text: str) -> Length | None:
 
 
 def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
-    """Return the first day and the day after the last. Raises ValueError or OverflowError for an impossible date."""
+    """Return the first day of a period and the day after its last day.
+
+    Raises:
+        ValueError, OverflowError: the date does not exist.
+    """
     match length:
         case "day":
             first = datetime.date.fromisoformat(text)
@@ -138,7 +142,7 @@ def _months(year: int, month: int, number: int) -> tuple[datetime.date, datetime
 
 
 def _following(day: datetime.date, length: Length) -> Iterator[Period]:
-    """Yield the period around a day and all later ones."""
+    """Yield the period of a length that contains a day, and then all later ones, without end."""
     while True:
         period = Period.around(day, length)
         yield period

@@ -1,4 +1,4 @@
-"""Choose things by name, such as mechanisms, noise backends and readers."""
+"""Find objects by name, such as mechanisms, noise backends and readers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ T = TypeVar("T")
 
 
 def choose(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
-    """Return what a name stands for.
+    """Return the object with a name.
 
     Args:
-        what: what is chosen, such as ``noise backend``.
-        name: the chosen name.
-        known: everything that can be chosen, by name.
+        what: kind of object for the message, such as ``noise backend``.
+        name: the name.
+        known: all objects of this kind, by name.
         code: code of the error.
         next_step: next step of the error.
 
     Raises:
-        OdError: the name is unknown; the message has the nearest known one, or all of them.
+        OdError: the name is unknown. The message has the most similar known name, or all of them.
     """
     refuse_unknown(what, name, known, code=code, next_step=next_step)
     return known[str(name)]
 
 
 def refuse_unknown(what: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
-    """Refuse a name that is not known; see :func:`choose`. Raises OdError."""
+    """Raise OdError if a name is not among the known ones. The arguments are those of :func:`choose`."""
     if not isinstance(name, str) or name not in known:
         hint = nearest_known(name, tuple(known))
         raise OdError(code, f"there is no {what} {name!r} ({hint})", next_step=next_step)
@@ -38,8 +38,8 @@ class Registry(dict[str, Callable[..., T]]):
     """The mechanisms for one kind of release, by name.
 
     Args:
-        tables: what they are for, in words for messages.
-        makers: functions that make a mechanism from its options, by name.
+        tables: the kind of tables that they release, in words for messages.
+        makers: functions that return a mechanism for given options, by name of the mechanism.
     """
 
     def __init__(self, tables: str, makers: Mapping[str, Callable[..., T]]) -> None:
@@ -47,7 +47,7 @@ class Registry(dict[str, Callable[..., T]]):
         self._tables = tables
 
     def make(self, mechanism: str | T, **options: Any) -> T:
-        """Return the mechanism of a name with its options, or the given mechanism itself.
+        """Return the mechanism with a name and options. If ``mechanism`` is not a name, return it unchanged.
 
         Raises:
             OdError: the name or an option is unknown.

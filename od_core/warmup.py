@@ -1,4 +1,4 @@
-"""Release a few made-up trips in every way, so that all kernels are compiled before the first real release."""
+"""Release a few made-up trips with every mechanism, so that all kernels are compiled before the first real release."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RELATIONS: tuple[Literal["bounded", "unbounded"], ...] = ("bounded", "unbounded"
 
 
 def rehearse() -> None:
-    """Release made-up flows, group sizes and stops by every mechanism, and discard the results."""
+    """Release made-up flows, group sizes and stops with every mechanism, and discard the results."""
     zones = pd.DataFrame({"region": list("AAABB"), "zone": ["a1", "a2", "a3", "b1", "b2"]}, dtype="str")
     geography = Geography.from_frame(zones, levels=["region", "zone"])
     flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})

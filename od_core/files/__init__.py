@@ -1,1 +1,1 @@
-"""Write files that survive a crash, and open DuckDB sessions that can reach no other files."""
+"""Write files that survive a crash, and open DuckDB sessions that can access only the files given to them."""

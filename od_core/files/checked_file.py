@@ -1,7 +1,8 @@
-"""Write files that are known to hold what was written: every step is checked, and the bytes are read back.
+"""Write files and verify their content: every step is checked, and the bytes are read back.
 
-Some libraries lose errors: HDF5 closes a file without an error when the disk refused half of it. So a library never
-opens a published file. It hands over its bytes, and their digest is computed before they go to the disk.
+Some libraries lose errors. For example, HDF5 may close a file without an error although half of it could not be
+written. So libraries do not write published files themselves. They pass their bytes to this module, which computes the
+digest of the bytes before it writes them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from od_core.files.durable import file_digest
 
 @dataclass(frozen=True)
 class Written:
-    """The digest and size of the bytes that were handed over to be written.
+    """The digest and size of the bytes that were passed to a file.
 
     Attributes:
         digest: SHA-256 of the bytes.
@@ -32,21 +33,21 @@ class Written:
 
 
 def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int, from_disk: bool = False) -> Written:
-    """Let ``write`` fill a new file, make its content durable, and read it back.
+    """Call ``write`` with a new open file, make the content of the file durable, read it back and compare it.
 
     Args:
-        path: path of the file. An existing file is overwritten. The name is not made durable here.
-        write: writes to an open file, from beginning to end.
-        mode: mode of the file, regardless of the umask.
-        from_disk: read the file back from the disk, not from the system's cache. This takes as long as the disk does.
-            It is for published files, whose readers may otherwise be the first to notice damage.
+        path: path of the file. An existing file is overwritten. The caller must make the name of the file durable.
+        write: function that writes the content to an open file, from beginning to end.
+        mode: mode of the file. The umask does not change it.
+        from_disk: True to read the file back from the disk instead of the system's cache, which takes longer. Use it
+            for published files, so that damage is found before readers find it.
 
     Returns:
-        Digest and size of the bytes handed over. The function needs no memory beyond that of ``write``.
+        Digest and size of the bytes that ``write`` wrote.
 
     Raises:
-        OSError: a step failed, even if ``write`` suppressed the error; the file is removed.
-        OdError: the file does not hold the bytes handed over; it is removed.
+        OSError: a step failed, even if ``write`` suppressed the error. The file is removed.
+        OdError: the file does not contain the bytes that were written. The file is removed.
     """
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
     try:
@@ -75,7 +76,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
 
 class _Sink(io.RawIOBase):
-    """An open file that takes bytes in order, writes all of them or fails, and remembers its first error."""
+    """A file object for writing only. It writes all bytes or raises, and stores its first error."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -105,10 +106,10 @@ class _Sink(io.RawIOBase):
         return size
 
     def raise_failure(self) -> None:
-        """Raise the first error, if there was one: the writer may have suppressed it."""
+        """Raise the first error again, if there was one. The writer may have suppressed it."""
         if self._failure is not None:
             raise self._failure
 
     def written(self) -> Written:
-        """Return the digest and size of the bytes taken so far."""
+        """Return the digest and size of the bytes written so far."""
         return Written(self._digest.hexdigest(), self._size)

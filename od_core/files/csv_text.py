@@ -1,4 +1,4 @@
-"""Write large tables of text and integers as CSV, converted column by column."""
+"""Write large tables of text and integers as CSV. Whole columns are converted at a time, which is fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _ROWS = 1 << 20
-"""Rows that are converted to text at a time."""
+"""Number of rows that are converted to text at a time."""
 
 
 def write_rows(file: BinaryIO, frame: pd.DataFrame, *, header: bool) -> None:
@@ -18,7 +18,7 @@ def write_rows(file: BinaryIO, frame: pd.DataFrame, *, header: bool) -> None:
     Args:
         file: open file to append to.
         frame: columns of text or of integers.
-        header: write the names of the columns first.
+        header: True to write the names of the columns first.
     """
     if header:
         file.write((",".join(frame.columns) + "\r\n").encode())
@@ -30,7 +30,7 @@ def write_rows(file: BinaryIO, frame: pd.DataFrame, *, header: bool) -> None:
 
 
 def _fields(column: pd.Series) -> pa.Array:
-    """Return the values as fields, quoted where they hold a comma, a quote or a line break."""
+    """Return the values of a column as CSV fields. Those that contain a comma, quote or line break are quoted."""
     values = pa.array(column)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

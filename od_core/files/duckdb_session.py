@@ -1,4 +1,4 @@
-"""Confidential: open DuckDB in little memory, for as long as one step reads records."""
+"""Confidential: open DuckDB sessions with limited memory and limited access to files."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from pathlib import Path
 import duckdb
 
 MEMORY_LIMIT = "1GB"
-"""Memory that DuckDB uses before it spills. Counting 100 million records takes no longer in 1 GB than in 4 GB."""
+"""Memory that DuckDB may use before it writes to disk. With 4 GB, counting 100 million records is no faster."""
 
 THREADS = 2
-"""Number of threads. Each thread of a scan and of a group-by holds its own buffers, so it bounds the memory too."""
+"""Number of threads. It also limits the memory, because each thread of a scan or a group-by has its own buffers."""
 
 _NO_WAY_OUT = "SET enable_external_access = false; SET lock_configuration = true"
-"""Statements after which no query can reach further files or change these settings."""
+"""Statements after which no query can access further files or change these settings."""
 
 
 @contextmanager
 def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open an in-memory database that spills into a confidential folder and leaves nothing there.
+    """Open an in-memory database that may write temporary files to a confidential folder.
 
-    It can reach only the sources and the files in its own :func:`spill_folder`, and no query can change that. So a
-    query that contains names chosen by somebody else, or a view written by somebody else, cannot read or write any
-    other place, including the rest of the confidential folder.
+    It can access only the sources and its own :func:`spill_folder`, and no query can change that. So a query with names
+    that another person chose, or a view that another person wrote, cannot read or write any other file, not even in the
+    confidential folder. The spill folder is removed at the end of the context.
 
-    The order of rows is preserved. With ``preserve_insertion_order = false``, which saves little here, an ordered
-    result may arrive in batches that are out of order.
+    The order of rows is preserved. With ``preserve_insertion_order = false``, which would save little memory here, an
+    ordered result could arrive in batches that are out of order.
 
     Args:
         folder: the confidential folder.
         sources: files that may be read.
+
+    Yields:
+        The connection.
     """
     spill = spill_folder(folder)
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -51,9 +54,9 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
 
 @contextmanager
 def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database for tables that are handed to it.
+    """Open an in-memory database for tables that are registered in it, and yield the connection.
 
-    It neither spills nor reaches files, and no query can change that.
+    It cannot read or write files, and no query can change that.
     """
     with duckdb.connect() as connection:
         connection.execute(f"SET temp_directory = ''; {_NO_WAY_OUT}")
@@ -61,37 +64,40 @@ def memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def spill_folder(folder: Path) -> Path:
-    """Return the only folder that a scratch database may write to. It is removed with its content after use."""
+    """Return the path of the only folder that a scratch database may write to."""
     return folder / "spill"
 
 
 def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
-    """Return the statements that restrict a session. DuckDB accepts lists of paths only in a running session."""
+    """Return the statements that restrict a session to its spill folder and its sources.
+
+    They are executed in the open session, because DuckDB accepts lists of paths only there.
+    """
     paths = ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
     return f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{paths}]; {_NO_WAY_OUT}"
 
 
 def file_name(path: Path) -> str:
-    """Return the path for DuckDB, with wildcards escaped so that they stand for themselves."""
+    """Return a path as DuckDB reads it, with wildcards escaped so that they match only themselves."""
     return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
 
 
 def parquet_rows(path: Path, *, numbered: bool = False) -> str:
-    """Return a query's table expression for a Parquet file. Folder names such as ``origin=x`` do not become columns.
+    """Return the SQL table expression for a Parquet file. Folder names such as ``origin=x`` do not become columns.
 
     Args:
         path: path of the file.
-        numbered: add a column ``file_row_number``, which counts from 0.
+        numbered: True to add a column ``file_row_number``, the position of each row from 0.
     """
     numbers = ", file_row_number = true" if numbered else ""
     return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
 
 
 def quoted_name(name: str) -> str:
-    """Quote a column's name for a query."""
+    """Return the name of a column, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_text(value: str) -> str:
-    """Quote a text for a query."""
+    """Return a text as a quoted SQL literal."""
     return "'" + value.replace("'", "''") + "'"

@@ -1,6 +1,6 @@
-"""Write files that are either whole or absent, and make and replace their folders durably.
+"""Write files that are either whole or absent, and make and replace folders durably.
 
-A file is written beside its place, made durable, and then renamed into its place.
+A file is written under a temporary name in the same folder, made durable, and then renamed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,24 @@ PUBLIC_FILE_MODE = 0o644
 T = TypeVar("T")
 
 _HERE = -100
-"""``AT_FDCWD`` of Linux: names are relative to the working folder."""
+"""``AT_FDCWD`` of Linux: paths are relative to the working directory."""
 
 _EXCHANGE = 2
 """``RENAME_EXCHANGE`` of Linux."""
 
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors by which file systems report that they cannot exchange two folders."""
+"""Error numbers with which a system reports that it cannot exchange two folders."""
 
 
 def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
-    """Make a folder and its missing parents durably, with this mode regardless of the umask.
+    """Create a folder and its missing parents durably.
 
-    A new name is durable once the folder that contains it is synced, so the parent of each new folder is synced.
-    Existing folders stay unchanged.
+    A new folder is durable when the folder that contains it is synced, so this function syncs the parent of each new
+    folder. Existing folders stay unchanged.
+
+    Args:
+        folder: path of the folder.
+        mode: mode of all new folders. The umask does not change it.
     """
     if folder.is_dir():
         return
@@ -54,9 +58,14 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 def write_durably(
     path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE, sync_name: bool = True
 ) -> T:
-    """Let ``write`` fill a temporary file, then make it and its name durable. An existing file is replaced.
+    """Write a file durably. An existing file is replaced in one step.
 
-    Without ``sync_name``, a crash of the machine may bring back the old file, whole.
+    Args:
+        path: path of the file.
+        write: function that writes the content to the path of a temporary file, which is then renamed.
+        mode: mode of the file. The umask does not change it.
+        sync_name: False to skip syncing the folder. If the machine then crashes, the old file may be there again,
+            whole.
 
     Returns:
         The return value of ``write``.
@@ -65,7 +74,7 @@ def write_durably(
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
         written = write(temporary)
-        temporary.chmod(mode)  # some writers replace the file by one of their own
+        temporary.chmod(mode)  # some writers replace the file by a new one
         sync(temporary)
         temporary.replace(path)
         if sync_name:
@@ -76,10 +85,11 @@ def write_durably(
 
 
 def replace_folder(folder: Path, by: Path, aside: Path) -> None:
-    """Replace a folder by ``by``, on the same file system, and move the old folder to ``aside``.
+    """Rename the folder ``by`` to ``folder``, and the old ``folder`` to ``aside``.
 
-    The two folders are exchanged in one step if the file system can do so. Otherwise the old folder is moved first:
-    a crash may leave the place empty, but never half filled.
+    All three paths must be on the same file system. The two folders are exchanged in one step if the file system can do
+    so. Otherwise, the old folder is renamed first. A crash may then leave no folder at ``folder``, but never one with
+    only a part of its content.
     """
     if _exchanged(folder, by):
         by.rename(aside)
@@ -90,7 +100,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step. Return False if the system or the file system cannot."""
+    """Exchange two folders in one step, and return True. Return False if the system or the file system cannot do so."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
         return False
@@ -102,7 +112,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Force the content of a file, or the names in a folder, to the disk."""
+    """Force the content of a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -117,13 +127,13 @@ def file_digest(path: Path) -> str:
 
 
 ROWS = 1 << 20
-"""Rows of a row group. Only one group is in memory at a time."""
+"""Number of rows per row group. Only one group is in memory at a time."""
 
 
 def write_batches(
     target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, compression: str
 ) -> None:
-    """Write consecutive batches into a Parquet file, given by path or open.
+    """Write consecutive batches to a Parquet file, which is given by its path or as an open file.
 
     The bytes of the file do not depend on how the rows are cut into batches.
     """
@@ -133,7 +143,7 @@ def write_batches(
 
 
 def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the same rows in groups of ``ROWS`` rows, each in one chunk. The last group has the rest."""
+    """Yield the rows of the batches in tables of ``ROWS`` rows. Each has one chunk, and the last one has the rest."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -148,7 +158,7 @@ def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def absence(path: Path) -> str | None:
-    """Return the reason why a file cannot be opened, in words; None if it can."""
+    """Return the reason why a file cannot be opened, as text for a message, or None if it can be opened."""
     try:
         if path.is_dir():
             return f"{path.name} is a folder, not a file"

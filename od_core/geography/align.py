@@ -1,4 +1,4 @@
-"""Make the geographies of origins and destinations equally deep, as a flow tree requires."""
+"""Give the geographies of origins and destinations the same number of levels, as a flow tree requires."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from od_core.geography.geography import Geography, Numbers
 
 
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
-    """Return both geographies with as many levels as the deeper one has.
+    """Return both geographies with as many levels as the one with more levels.
 
-    The first level of the shallower one is repeated below itself as ``<level>_2``, ``<level>_3`` and so on. A repeated
-    level has the same areas, each the only child of itself, and costs nothing under ``geography`` shares. The coarsest
-    level is repeated because a repeated fine level would open small cells early in the tree.
+    In the other one, the first level is repeated below itself as ``<level>_2``, ``<level>_3`` and so on. A repeated
+    level has the same areas as the level above, each as the only child of itself. It costs no budget under the rule of
+    shares ``geography``. The coarsest level is repeated, because a repeated fine level would cause small cells high in
+    the tree.
 
     Raises:
-        OdError: the shallower one already has a level of such a name.
+        OdError: a level with such a name exists already.
     """
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
@@ -33,7 +34,7 @@ def repeated_levels(geography: Geography) -> list[str]:
 
 
 def repetition_sentence(tree: FlowTree) -> str | None:
-    """Return a sentence for readers about repeated levels in a flow tree, or None if there are none."""
+    """Return a sentence that names the repeated levels of a flow tree, or None if there are none."""
     sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
     if not any(sides.values()):
         return None
@@ -45,7 +46,7 @@ def repetition_sentence(tree: FlowTree) -> str | None:
 
 
 def _repeated(geography: Geography, times: int) -> Geography:
-    """Return the geography with its first level repeated ``times`` more times."""
+    """Return the geography with ``times`` copies of its first level inserted below this level."""
     if times == 0:
         return geography
     first, codes = geography.levels[0], geography.codes[1]

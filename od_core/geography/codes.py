@@ -1,4 +1,7 @@
-"""Check the public codes of areas, groups and places: plain text that no spreadsheet runs and no reader mistakes."""
+"""Check public codes of areas, groups and places, coordinates, and names of levels.
+
+A code must be plain text that a spreadsheet does not run as a formula and that readers do not mistake for another code.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,36 @@ from numpy.typing import NDArray
 from od_core.errors import OdError, nearest_known
 
 _FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
-"""Text that a spreadsheet may run: a formula sign, narrow or wide, at the beginning of a cell.
+"""Text that a spreadsheet may run as a formula: a formula sign, of normal or full width, at the beginning of a cell.
 
-Cells end at commas in some countries and at semicolons in others. Codes are published unchanged, so such codes are
-refused: if they were changed in the CSV alone, they would differ from the codes in the other files. Signed numbers are
-refused too, although they are harmless: a rule without exceptions is easier to trust, and records whose code is -1 for
-"elsewhere" can go to ``unknown``.
+Depending on the country, spreadsheets separate cells at commas or semicolons. Such codes are refused, because codes are
+published unchanged: if they were escaped in the CSV files, they would differ from the codes in other files. Signed
+numbers are refused too, although they are harmless, so that the rule has no exceptions. Records with a code such as -1
+for "elsewhere" can be assigned to the ``unknown`` zone.
 """
 
 MAX_CODE_LENGTH = 250
-"""Most characters of a code. Longer text is not a code but a field whose end was not found."""
+"""Largest number of characters of a code. Longer text is normally a field whose closing quote is missing."""
 
 
 def text_codes(column: pd.Series, name: str) -> list[str]:
-    """Return the checked codes of a public column. Raises OdError as :func:`check_codes`."""
+    """Return the codes of a public column. Raises OdError if :func:`check_codes` refuses one."""
     codes = list(column.astype(object))
     check_codes(codes, name)
     return codes
 
 
 def check_codes(codes: Sequence[Any], name: str) -> None:
-    """Check that codes are printable text, not blank, padded, too long or runnable as a formula. Raises OdError."""
+    """Check the codes of a public column.
+
+    Args:
+        codes: the codes.
+        name: name of the column.
+
+    Raises:
+        OdError: a code is missing, is not text, is blank, begins or ends with a space, is too long, is not printable,
+            or could be run as a formula.
+    """
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
@@ -65,7 +77,7 @@ def check_codes(codes: Sequence[Any], name: str) -> None:
 
 
 def check_case(codes: Sequence[str], name: str) -> None:
-    """Check that no two codes differ in case alone. Raises OdError."""
+    """Raise OdError if two codes of column ``name`` differ only in case."""
     seen: dict[str, str] = {}
     for code in codes:
         other = seen.setdefault(code.casefold(), code)
@@ -75,17 +87,18 @@ def check_case(codes: Sequence[str], name: str) -> None:
 
 
 def no_column(code: str, table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
-    """Return the error for a column that a public list lacks.
+    """Return the OdError for a column that a public list lacks.
 
-    The message names columns of the list only if one of the expected columns is among them. Otherwise they go into the
-    confidential detail: they may be the first row of a list without a header, or a record if the path is wrong.
+    The message names columns of the list only if the list has at least one of the expected columns. Otherwise, the
+    names go into the confidential detail: they may be the first row of a list without a header, or, if the path is
+    wrong, a record.
 
     Args:
         code: code of the error.
         table: name of the list, in words.
-        name: name of the column.
+        name: name of the missing column.
         columns: columns of the list.
-        expected: all columns that are looked for.
+        expected: all columns that are needed.
     """
     if any(one in columns for one in expected):
         return _fault(code, f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
@@ -94,7 +107,7 @@ def no_column(code: str, table: str, name: str, columns: Sequence[str], expected
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return an error whose detail is confidential: it quotes the list, and a list with a wrong path may be records."""
+    """Return an OdError. Its detail quotes the list and is confidential, because a wrong path may lead to records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
@@ -110,7 +123,11 @@ _MOST_DEGREES = (90, 180)
 
 
 def degrees(column: pd.Series, name: str) -> Degrees:
-    """Return the degrees in a column of numbers or text, NaN for blank or missing values. Raises OdError."""
+    """Return the degrees in a column of numbers or text; shape (rows,). Blank and missing values become NaN.
+
+    Raises:
+        OdError: a value is not a number.
+    """
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
@@ -118,7 +135,15 @@ def degrees(column: pd.Series, name: str) -> Degrees:
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
-    """Check that every zone has both latitude and longitude, within range, or neither. Raises OdError."""
+    """Check the coordinates of zones.
+
+    Args:
+        coordinates: latitude and longitude of each zone, or NaN for both; shape (zones, 2).
+        zones: codes of the zones.
+
+    Raises:
+        OdError: the shape is wrong, a zone has only one of the two, or a value is out of range.
+    """
     if coordinates.shape != (len(zones), 2):
         raise OdError(
             "OD-GEOGRAPHY-SHAPE",
@@ -147,7 +172,12 @@ WHOLE_SPACE = "all"
 
 
 def check_level_names(names: tuple[str, ...]) -> None:
-    """Check that levels have plain names, each once, and none that of the whole space. Raises OdError."""
+    """Check the names of the levels of a geography.
+
+    Raises:
+        OdError: there are no levels; a name occurs twice, is the reserved name of the whole space, or begins or ends
+            with a space; or :func:`check_codes` refuses a name.
+    """
     if not names:
         raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
     for name in names:
@@ -164,14 +194,19 @@ def check_level_names(names: tuple[str, ...]) -> None:
 
 
 def check_named_once(table: pd.DataFrame) -> None:
-    """Check that a list has no two columns of one name. Raises OdError."""
+    """Raise OdError if two columns of a list have the same name."""
     twice = first_repeated([str(column) for column in table.columns])
     if twice is not None:
         raise _fault("OD-GEOGRAPHY-COLUMN", "the list has a column more than once", f"column {twice!r}")
 
 
 def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Check that every area of the second column has only one parent in the first. Raises OdError."""
+    """Raise OdError if an area has two parents.
+
+    Args:
+        names: names of the level of the parents and of the level of the areas.
+        columns: for each row of a zone list, the code of the parent and the code of the area.
+    """
     parent_of: dict[str, str] = {}
     for parent, area in zip(*columns, strict=True):
         if parent_of.setdefault(area, parent) != parent:
@@ -184,7 +219,7 @@ def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Seque
 
 
 def first_repeated(codes: Sequence[str]) -> str | None:
-    """Return the first code that is listed again; None if there is none."""
+    """Return the first code that is equal to an earlier one, or None if all codes are different."""
     seen: set[str] = set()
     for code in codes:
         if code in seen:
@@ -194,7 +229,17 @@ def first_repeated(codes: Sequence[str]) -> str | None:
 
 
 def add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
-    """Add the path of ``area`` from the first level down to ``paths``, and those of all areas above it."""
+    """Add to ``paths`` the path of an area, and the paths of all areas above it.
+
+    Args:
+        area: code of the area.
+        parent_of: code of the parent, by area.
+        paths: codes of all areas from the first level down to an area, by area. It must have the path of the whole
+            space, which is empty.
+
+    Raises:
+        OdError: an area lies within itself, or a parent is not listed.
+    """
     climb: list[str] = []
     on_climb: set[str] = set()
     while area not in paths:

@@ -1,8 +1,9 @@
 """Represent the flow tree over two geographies, which refines the destination and the origin in turn.
 
-The levels of the destination tree are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination level). The
-origin tree refines the origin first [boninsegna2025inftda, section 3]. The nodes of a level are in tree order. So the
-children of a node are a run of the next level, and the leaf pairs below a node are a run of leaf ranks.
+In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
+level). In the tree order ``origin``, the origin is refined first [boninsegna2025inftda, section 3]. The nodes of a
+level are sorted so that the children of a node are consecutive nodes of the next level, and the leaf pairs below a node
+have consecutive *ranks* (positions among all leaf pairs). This is called tree order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from od_core.registry import refuse_unknown
 TreeOrder = Literal["destination", "origin"]
 
 CHUNK_CHILDREN = 1 << 18
-"""Children processed at a time: small enough for the caches, large enough that the calls cost nothing."""
+"""Number of children processed at a time. They fit in the cache, and the cost of the calls is negligible."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +45,11 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Nodes(Pairs):
-    """A set of nodes of one level with their trips: a public (noisy, consistent) part of a flow tree.
+    """A set of nodes of one level with their estimated trips, which are public.
 
     Attributes:
-        trips: trips of each node; shape (nodes,). They are at least 1 in the release of a top-down pass, which drops
-            nodes of 0 with their branch, and at least 0 in a pass that keeps every node.
+        trips: trips of each node; shape (nodes,). After a top-down pass that drops nodes without trips, with all nodes
+            below them, they are at least 1. After a pass that drops no node, they are at least 0.
     """
 
     trips: NDArray[np.int64]
@@ -61,7 +62,7 @@ class Nodes(Pairs):
 
     @classmethod
     def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
-        """Join consecutive pieces of one level."""
+        """Return the nodes of consecutive pieces of one level as one set."""
         parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
         if not parts:
             none = np.empty(0, dtype=np.int32)
@@ -71,14 +72,14 @@ class Nodes(Pairs):
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """Consecutive nodes with all their public children, which are computed and not stored.
+    """Consecutive nodes, called parents, with all their public children. The children are computed on request.
 
     Attributes:
         level: level of the children.
-        splits_origin: True if the children divide the origin area of their parent, False for the destination area.
+        splits_origin: True if the step to the children refines the origin area, False for the destination area.
         origin, destination: area numbers of the parents; shape (parents,).
-        first_child: number of each parent's first child area on the divided side; shape (parents,).
-        offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        first_child: area number of each parent's first child on the refined side; shape (parents,).
+        offsets: parent ``p`` has the children ``offsets[p]:offsets[p + 1]`` of this object; shape (parents + 1,).
         parents: positions of the parents among the nodes that were given to :meth:`FlowTree.expand`.
         first: position of the first child in the measured vector of the level.
     """
@@ -97,7 +98,7 @@ class Expansion:
 
     @property
     def children(self) -> Pairs:
-        """Child nodes in tree order."""
+        """All children in tree order."""
         fan_out = np.diff(self.offsets)
         divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
         if self.splits_origin:
@@ -105,11 +106,11 @@ class Expansion:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """Return the children with their trips, without those of 0 trips unless ``keep_all``.
+        """Return the children that have trips, with their trips.
 
         Args:
             trips: trips of each child; shape (children,).
-            keep_all: also return the children without trips.
+            keep_all: True to return also the children without trips.
         """
         if keep_all:
             children = self.children
@@ -165,7 +166,7 @@ class FlowTree:
         return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
 
     def refines_origin(self, level: int) -> bool:
-        """Return whether the step from ``level - 1`` to ``level`` splits the origin rather than the destination."""
+        """Return True if the step from ``level - 1`` to ``level`` refines the origin, False for the destination."""
         return self.level_pair(level)[0] != self.level_pair(level - 1)[0]
 
     def cells(self, level: int) -> int:
@@ -181,12 +182,12 @@ class FlowTree:
         return int(np.diff(geography.first_child[above]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
-        """Return the factors by which the areas of a level determine the ranks of their pairs.
+        """Return two tables of factors from which the rank of a node's first leaf pair is computed.
 
-        The rank of a node's first leaf pair is the sum of the products of its origin's row and its destination's row.
-        On the way from the root to the node, each step skips the leaf pairs of the preceding siblings. If (o, d) is
-        split at the destination, zones(o) * (first(d') - first(d)) of them precede child d'. If it is split at the
-        origin, zones(d) * (first(o') - first(o)) precede child o'.
+        The rank is the scalar product of the row of the node's origin and the row of its destination. Each column is
+        for one step from the root to the node. In a step, the leaf pairs of the preceding siblings are skipped. If a
+        step refines the destination of (o, d), zones(o) * (first(d') - first(d)) leaf pairs precede child d'. If it
+        refines the origin, zones(d) * (first(o') - first(o)) leaf pairs precede child o'.
 
         Returns:
             The factors of the level's origin areas and of its destination areas; shape (areas, level) each.
@@ -209,7 +210,7 @@ class FlowTree:
         return rank
 
     def rank_range(self, nodes: Pairs) -> tuple[int, int]:
-        """Return the range of ranks of the leaf pairs from the first of the nodes to the last one.
+        """Return the range of ranks that covers the leaf pairs of all given nodes.
 
         Args:
             nodes: at least one node, in tree order.
@@ -225,9 +226,9 @@ class FlowTree:
         return first, last + pairs
 
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
-        """Return the leaf pairs of the given ranks, the inverse of :meth:`first_rank`; shape (ranks,).
+        """Return the leaf pairs of the given ranks; shape (ranks,). For leaves, this inverts :meth:`first_rank`.
 
-        Each step down finds the child whose leaf pairs contain the rank, and continues with the rank within that child.
+        Each step down the tree finds the child that contains the rank, then continues with the rank within this child.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rest = rank
@@ -256,9 +257,9 @@ class FlowTree:
         return nodes
 
     def expand(self, parents: Pairs) -> Iterator[Expansion]:
-        """Expand nodes: yield them with all their public children, with or without trips.
+        """Yield the nodes with all their public children, in consecutive pieces.
 
-        A piece has about ``CHUNK_CHILDREN`` children. The children of a node are in one piece.
+        A piece has about ``CHUNK_CHILDREN`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
         splits_origin = self.refines_origin(level)
@@ -283,11 +284,11 @@ class FlowTree:
             )
 
     def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
-        """Return the positions of each parent's children among nodes of the level below, all in tree order.
+        """Return the positions of each parent's children among nodes of the next level. Both are in tree order.
 
         Returns:
-            The children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). The last value is smaller
-            than the number of children if one of them is below none of the parents.
+            An array ``runs``; shape (parents + 1,). Parent ``p`` has the children ``runs[p]:runs[p + 1]``. If a child
+            is below none of the parents, the last value is smaller than the number of children.
         """
         side = 0 if self.refines_origin(children.level) else 1
         geography, level = self._sides(children.level)[side]
@@ -298,9 +299,9 @@ class FlowTree:
         return runs
 
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
-        """Check that every parent has children that sum to its trips, and that no child is below another node.
+        """Return whether each parent has children whose trips sum to its own, and each child is below a parent.
 
-        Any levels in between are undivided: every node there has one child, with the same area numbers.
+        There may be levels between the two. Each of their nodes must have one child, with the same area numbers.
         """
         at = Pairs(parents.level + 1, children.origin, children.destination)
         runs = self.child_runs(parents, at)
@@ -311,7 +312,7 @@ class FlowTree:
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Sum leaf nodes to any pair of levels.
+        """Return the trips between the areas of an origin level and a destination level, summed from leaf nodes.
 
         Returns:
             Origins, destinations and trips, sorted by origin and then destination; shape (pairs,) each. Pairs without
@@ -330,7 +331,7 @@ class FlowTree:
         return (pair // width).astype(np.int32), (pair % width).astype(np.int32), trips[there]
 
     def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
-        """Return the nodes of a higher level that contain the cells, each once. The cells must be in tree order."""
+        """Return the nodes of a coarser level that contain the cells, each once. The cells must be in tree order."""
         (origins, origin_level), (destinations, destination_level) = self._sides(cells.level)
         above = self.level_pair(level)
         origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
@@ -341,14 +342,14 @@ class FlowTree:
         return Pairs(level, origin[first], destination[first])
 
     def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
-        """Return each side's geography and its level at a level of the flow tree."""
+        """Return (geography, geography level) of the origin and of the destination, for a level of the flow tree."""
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
 
 
 @kernel
 def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
-    """Compute, for every pair of a row of each table, the sum of their products."""
+    """Write the scalar products of rows ``rows_left`` of ``left`` and rows ``rows_right`` of ``right`` to ``out``."""
     for i in range(len(out)):
         total = np.int64(0)
         for column in range(left.shape[1]):
@@ -358,7 +359,7 @@ def _sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[n
 
 @kernel
 def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
-    """Compute the running total of children over the areas."""
+    """Write the running total of the numbers of children of the areas to ``ends``."""
     total = np.int64(0)
     for i in range(len(areas)):
         total += first_child[areas[i] + 1] - first_child[areas[i]]
@@ -367,7 +368,7 @@ def _running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def] 
 
 @kernel
 def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
-    """Collect both areas and the trips of every child that has trips."""
+    """Write both areas and the trips of each child that has trips to the three output arrays."""
     kept = 0
     for parent in range(len(offsets) - 1):
         for child in range(offsets[parent], offsets[parent + 1]):
@@ -380,7 +381,7 @@ def _keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tr
 
 @kernel
 def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Find the position of every parent's first child; a child that belongs to no parent stops the count."""
+    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child without a parent."""
     child = 0
     for parent in range(len(split)):
         runs[parent] = child
@@ -391,7 +392,7 @@ def _child_runs(split, whole, parent_of, divided, same, runs):  # type: ignore[n
 
 @kernel
 def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sum of every run ``values[runs[p]:runs[p + 1]]``, one value at a time; shape (len(runs) - 1,)."""
+    """Return the sum of ``values[runs[p]:runs[p + 1]]`` for each p, added in order; shape (len(runs) - 1,)."""
     sums = np.zeros(len(runs) - 1, dtype=values.dtype)
     for run in range(len(sums)):
         for i in range(runs[run], runs[run + 1]):

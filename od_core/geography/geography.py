@@ -1,8 +1,8 @@
-"""Represent a public geography: its levels of areas, which area contains which, and their order.
+"""Represent a public geography: its levels of areas, the areas that each area contains, and their order.
 
 Level 0 is the whole space (one area, ``all``). Each area of level ``l`` lies in exactly one area of level ``l - 1``.
-The areas of the last level are the zones. The areas of a level are numbered in tree order, so that the children of an
-area, and the zones below it, are a range of numbers.
+The areas of the last level are the zones. The areas of a level are numbered in tree order: the children of an area have
+consecutive numbers, and so do the zones below it.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ Numbers = NDArray[np.int32]
 class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
-    Make one with :meth:`from_frame` or :meth:`from_parents`, which report faults by column. Codes go into the
-    confidential detail of an error, because a list with a wrong path may be the records.
+    Make one with :meth:`from_frame` or :meth:`from_parents`, whose errors name the faulty column. Codes appear only in
+    the confidential detail of these errors, because a wrong path may lead to the records instead of the list.
 
     Attributes:
         levels: names of levels 1 to ``depth``, coarse to fine.
-        codes: per level 0 to ``depth``, codes of the areas in tree order. Both constructors sort the children of a
-            parent by code, so that the order depends on the codes alone and not on the rows of a file.
-        parents: per level 0 to ``depth``, the number of each area's parent in the level above; empty for level 0.
-        unknown: code of the zone that takes records whose zone is not in the list, or None.
-        coordinates: latitude and longitude of each zone in degrees, NaN for a zone without; shape (zones, 2), or None.
-            They are for maps alone: nothing is computed from them, and the digest leaves them out.
-        version: the owner's name of this list, such as ``2018``, or None; a public text that the digest leaves out.
-        first_child: per level 0 to ``depth`` - 1, number of each area's first child, then the number of all children;
-            shape (areas + 1,).
-        first_zone: per level 0 to ``depth``, number of the first zone in each area, then the number of all zones;
+        codes: for each level 0 to ``depth``, codes of the areas in tree order. Both constructors sort the children of a
+            parent by code, so that the order does not depend on the rows of a file.
+        parents: for each level 0 to ``depth``, number of each area's parent in the level above; empty for level 0.
+        unknown: code of the zone to which records with unlisted zones are assigned, or None.
+        coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2). Or None. They
+            are used only for maps, and the digest does not contain them.
+        version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
+        first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
+            children; shape (areas + 1,).
+        first_zone: for each level 0 to ``depth``, number of the first zone in each area, then the number of all zones;
             shape (areas + 1,).
     """
 
@@ -135,13 +135,13 @@ class Geography:
 
         Args:
             zones: the public zone list; other columns, such as names, are ignored.
-            levels: columns of the levels, coarse to fine; the last one holds the zone codes.
-            unknown: code of a listed zone that takes records from unlisted places.
+            levels: columns of the levels, coarse to fine; the last one contains the zone codes.
+            unknown: code of a listed zone for records from unlisted places, or None.
             coordinates: columns of latitude and longitude in degrees; blank for a zone without coordinates.
-            version: the owner's name of this list.
+            version: the publisher's name of this list.
 
         Raises:
-            OdError: a column is missing or there twice; there are no rows; a code is refused by
+            OdError: a column is missing or occurs twice; there are no rows; a code is refused by
                 :func:`od_core.geography.codes.check_codes`, or differs from another in case alone; a zone is listed
                 twice; an area has two parents; coordinates are not degrees.
         """
@@ -187,12 +187,12 @@ class Geography:
         Args:
             areas: one row per area; codes are unique over all levels.
             levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
-            unknown: code of a listed zone that takes records from unlisted places.
-            version: the owner's name of this list.
+            unknown: code of a listed zone for records from unlisted places, or None.
+            version: the publisher's name of this list.
 
         Raises:
-            OdError: as :meth:`from_frame`; also an unlisted parent, a cycle, zones of unequal depth, or a wrong number
-                of level names.
+            OdError: as in :meth:`from_frame`; or a parent is not listed, an area lies within itself, the zones are not
+                equally deep, or the number of level names is wrong.
         """
         for column in ("area", "parent"):
             if column not in areas.columns:
@@ -244,7 +244,7 @@ class Geography:
     def _from_columns(
         cls, columns: Sequence[Sequence[str]], names: tuple[str, ...], unknown: str | None, version: str | None
     ) -> Geography:
-        """Make a geography from one valid column per level, coarse to fine, with the code of each zone's area."""
+        """Return a geography, given for each level, coarse to fine, the valid code of each zone's area."""
         alphabets = [sorted(set(column)) for column in columns]
         numbers = []
         for column, alphabet in zip(columns, alphabets, strict=True):
@@ -264,7 +264,7 @@ class Geography:
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """Number of areas of each level by level name, the whole space first."""
+        """Number of areas of each level, by level name; the whole space is first."""
         return dict(zip(self.level_names, map(len, self.codes), strict=True))
 
     @property
@@ -287,7 +287,7 @@ class Geography:
         return (WHOLE_SPACE, *self.levels)
 
     def level_number(self, name: str) -> int:
-        """Return the number of the level of a name. Raises OdError with all level names and the nearest one."""
+        """Return the number of the level with a name. Raises OdError if there is none; the message lists the names."""
         if name not in self.level_names:
             near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
@@ -306,7 +306,7 @@ class Geography:
         return tuple(_frozen(np.repeat(np.arange(len(below), dtype=np.int32), below)) for below in self._zones_below)
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
-        """Return the number of the area at level ``above`` that contains each area of ``level``; shape (areas,)."""
+        """Return, for each area of ``level``, the number of the area of ``above`` that contains it; shape (areas,)."""
         return self.ancestors(above)[self.first_zone[level][:-1]]
 
     def zones_below(self, level: int) -> Numbers:
@@ -318,12 +318,12 @@ class Geography:
         return tuple(_frozen(np.diff(first)) for first in self.first_zone)
 
     def zones_skipped(self, level: int) -> Numbers:
-        """Return the number of zones below the same parent that precede each area of a level; shape (areas,)."""
+        """Return, for each area of a level, the number of earlier zones below the same parent; shape (areas,)."""
         first = self.first_zone[level][:-1]
         return first - self.first_zone[level - 1][self.parents[level]]
 
     def zone_numbers(self, codes: pd.Series) -> Numbers:
-        """Return the zone number of each code, -1 for a code that is not in the list; shape (len(codes),)."""
+        """Return the zone number of each code, or -1 for an unlisted code; shape (len(codes),)."""
         if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
             found = pc.index_in(pa.array(codes), self.code_array(self.depth))
             numbers: Numbers = found.fill_null(-1).to_numpy().astype(np.int32)
@@ -339,7 +339,7 @@ class Geography:
         """Return a mask of the zones that lie in the given areas of a level; shape (zones,).
 
         Raises:
-            OdError: the level lacks a code, or ``codes`` is one text instead of a list.
+            OdError: the level has no area with one of the codes, or ``codes`` is a text instead of a list.
         """
         if isinstance(codes, str):
             raise OdError(
@@ -359,7 +359,7 @@ class Geography:
         return np.isin(self.ancestors(level), numbers)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
-        """Return the codes of area numbers of a level, as text; shape of ``areas``."""
+        """Return the codes of the areas of a level that have the given numbers; shape of ``areas``."""
         return pd.Series(self.code_array(level).take(pa.array(areas)), dtype="str")
 
     def code_array(self, level: int) -> pa.Array:
@@ -367,7 +367,7 @@ class Geography:
         return pa.array(self.codes[level], pa.large_string())
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per zone with a column per level, and ``COORDINATES`` if any; inverts :meth:`from_frame`."""
+        """Return the zone list from which :meth:`from_frame` makes this geography, with any ``COORDINATES``."""
         zones = self._paths()
         return (
             zones
@@ -382,14 +382,14 @@ class Geography:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the level names, the paths of all zones and the unknown zone."""
+        """SHA-256 of the level names, the codes of all areas that contain each zone, and the unknown zone."""
         paths = list(zip(*(column.to_list() for _, column in self._paths().items()), strict=True))
         content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return an error whose detail is confidential: it quotes the list, and a list with a wrong path may be records."""
+    """Return an OdError. Its detail quotes the list and is confidential, because a wrong path may lead to records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 

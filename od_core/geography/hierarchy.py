@@ -11,22 +11,22 @@ from od_core.geography.codes import COORDINATES, no_column, text_codes
 from od_core.geography.geography import Geography
 
 JOINT = " / "
-"""Separator of the codes of several columns that name an area together."""
+"""Separator between the codes of several columns that are joined to the code of one area."""
 
 
 def geography_of_codes(
     codes: Sequence[str], levels: Sequence[str], prefixes: Mapping[str, int], *, unknown: str | None = None
 ) -> Geography:
-    """Make a geography from zone codes alone, whose prefixes are the areas of all levels above.
+    """Return a geography of zones in which the areas of all other levels are prefixes of the zone codes.
 
     Args:
         codes: zone codes, each once.
         levels: names of the levels, coarse to fine; the last one is the level of the zones.
-        prefixes: number of characters of each level but the last.
-        unknown: code of a listed zone that takes records from unlisted places.
+        prefixes: number of characters of each level except the last, by level.
+        unknown: code of a listed zone for records from unlisted places, or None.
 
     Raises:
-        OdError: as :func:`with_prefixes` and :meth:`od_core.geography.geography.Geography.from_frame`.
+        OdError: :func:`with_prefixes` or :meth:`od_core.geography.geography.Geography.from_frame` raised it.
     """
     check_prefixes(levels, prefixes)
     zones = pd.DataFrame({levels[-1]: pd.Series(list(codes), dtype=object)})
@@ -34,7 +34,7 @@ def geography_of_codes(
 
 
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
-    """Add a column to a zone list for each level whose areas are the first characters of the zone code.
+    """Return a zone list with an additional column for each level whose areas are prefixes of the zone codes.
 
     Args:
         zones: one row per zone.
@@ -42,8 +42,8 @@ def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[
         prefixes: number of characters, by level.
 
     Raises:
-        OdError: as :func:`check_prefixes`; a level is also a column; the column of zone codes is missing, is there
-            twice or has a bad code; a code is shorter than a prefix.
+        OdError: :func:`check_prefixes` raised it; a level is also a column; the column of zone codes is missing, occurs
+            twice or has an invalid code; or a code is shorter than a prefix.
     """
     if not prefixes:
         return zones
@@ -60,7 +60,16 @@ def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[
 
 
 def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
-    """Check that each prefix is that of a level above the zones, and longer than the prefixes above. Raises OdError."""
+    """Check the lengths of prefixes.
+
+    Args:
+        levels: levels, coarse to fine; the last one is the level of the zones.
+        prefixes: number of characters, by level.
+
+    Raises:
+        OdError: a prefix is of a level that is not above the zones; a length is not a whole number of at least 1; or a
+            prefix is not longer than that of a coarser level.
+    """
     strange = [level for level in prefixes if level not in levels[:-1]]
     if strange:
         raise _fault(
@@ -83,15 +92,17 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
 
 
 def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Add a column to a zone list for each level whose codes are those of several columns, joined by ``JOINT``.
+    """Return a zone list with an additional column for each level whose codes are joined from several columns.
+
+    The codes are separated by ``JOINT``.
 
     Args:
         zones: one row per zone.
-        joined: columns, by level.
+        joined: names of the columns to join, by level.
 
     Raises:
-        OdError: a level is also a column; a level has fewer than two columns; a column is missing or there twice; a
-            code is refused by :func:`od_core.geography.codes.check_codes` or holds ``JOINT``.
+        OdError: a level is also a column; a level has fewer than two columns; a column is missing or occurs twice; or a
+            code contains ``JOINT`` or is refused by :func:`od_core.geography.codes.check_codes`.
     """
     check_joined(joined)
     _refuse_columns(zones, joined, "a level joined from several columns")
@@ -108,7 +119,7 @@ def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.
 
 
 def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
-    """Check that every joined level has at least two columns, each once. Raises OdError."""
+    """Raise OdError if a joined level has fewer than two columns, or names a column twice."""
     for level, columns in joined.items():
         if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
             raise _fault(f"level {level!r} must be joined from at least two columns, each named once")
@@ -121,7 +132,11 @@ def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: st
 
 
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
-    """Return the checked codes of an expected column. Raises OdError if the column is missing or there twice."""
+    """Return the codes of a column of a zone list.
+
+    Raises:
+        OdError: the column is missing or occurs twice, or :func:`od_core.geography.codes.check_codes` refuses a code.
+    """
     names = [str(name) for name in zones.columns]
     if column not in names:
         raise no_column("OD-GEOGRAPHY-COLUMN", "the zone list", column, names, expected)
@@ -140,14 +155,16 @@ def _fault(message: str, detail: str | None = None) -> OdError:
 
 
 def with_unknown_area(geography: Geography, code: str) -> Geography:
-    """Add a catch-all area for records outside the geography: one area at every level, of the same code.
+    """Return a geography with an additional area at every level, all with the same code, for unlisted places.
+
+    Records from places outside the geography are assigned to the zone among these areas.
 
     Args:
-        geography: a geography without a zone for unknown places.
-        code: code of the area at every level.
+        geography: a geography without a zone for unlisted places.
+        code: code of the new areas.
 
     Raises:
-        OdError: the geography already has an area of that code or a zone for unknown places, or the code is not valid.
+        OdError: the geography has an area with that code or a zone for unlisted places, or the code is not valid.
     """
     if geography.unknown is not None:
         raise _unknown_area_fault(f"the geography already has a zone for unknown places, {geography.unknown!r}")

@@ -1,1 +1,1 @@
-"""Account for the budget of releases, record their draws, and keep their measurements."""
+"""Account for the budget of releases, record their draws, and store their measurements."""

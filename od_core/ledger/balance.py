@@ -1,4 +1,7 @@
-"""Compute cap and spending of a domain in each elementary period from the ledger's entries, and enforce the cap."""
+"""Compute the cap and the spending of a privacy domain in each elementary period, and enforce the cap.
+
+Both are computed from the entries of the ledger.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from od_core.ledger.chain import CAP, RESERVED, Entries
 from od_core.privacy.cap import Cap, Charge
 
 NEWEST = (1 << 63) - 1
-"""Largest possible number of an entry."""
+"""Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,10 @@ class Balance:
     Attributes:
         domain: the data set.
         period: the elementary period; ``all`` under unit ``user``.
-        cap: rho that the cap allows, after the deltas of (epsilon, delta) events are deducted.
-        spent: sum of all reservations; pure epsilon and (epsilon, delta) events count as epsilon^2 / 2.
-        releases: number of releases that charged the period.
+        cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
+            its delta.
+        spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2.
+        releases: number of releases that are charged to the period.
         lost_draws: number of draws that were lost with their process and charged once more.
     """
 
@@ -49,9 +53,15 @@ def charge_of(row: dict[str, Any]) -> Charge:
 def balances(
     entries: Entries, domain: str, periods: Iterable[str], asked: Charge | None = None, until: int = NEWEST
 ) -> list[Balance]:
-    """Return the balance of each elementary period, from the entries up to number ``until``.
+    """Return the balance of each elementary period, in the order of ``periods``.
 
-    The delta of a charge that is ``asked`` for is deducted from the cap.
+    Args:
+        entries: entries of the ledger.
+        domain: the data set.
+        periods: the elementary periods.
+        asked: requested charge, which is not reserved yet. Its delta is subtracted from the cap like the delta of a
+            reservation. Its rho or epsilon is not part of ``spent``.
+        until: number of the last entry to include.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
@@ -75,7 +85,19 @@ def balances(
 
 
 def check_cap(entries: Entries, domain: str, periods: Iterable[str], asked: Charge, *, lost_draw: bool = False) -> None:
-    """Refuse a charge that the cap does not allow in every period. Raises OdError with the numbers."""
+    """Check that the cap allows a charge in each of the periods.
+
+    Args:
+        entries: entries of the ledger.
+        domain: the data set.
+        periods: elementary periods to charge.
+        asked: requested charge.
+        lost_draw: True if the charge is for drawing a lost level again; it only changes the message.
+
+    Raises:
+        OdError: the cap does not allow the charge in one of the periods. The message states the cap, the spent and the
+            remaining rho of the period with the least remaining rho.
+    """
     balance = min(balances(entries, domain, periods, asked), key=lambda balance: balance.left)
     if asked.as_rho > balance.left:
         what = "drawing a lost level again" if lost_draw else "the release"

@@ -1,7 +1,8 @@
-"""Keep append-only entries in one SQLite file, each with the hash of the entry before it.
+"""Store append-only entries in one SQLite file, each with the hash of the entry before it.
 
-The chain knows nothing about budgets. It keeps entries in order, each whole or absent, and detects damage and edits.
-The newest hash is also kept in a file beside the confidential data, to detect a lost or older ledger.
+This module has no rules about budgets. It stores entries in order, each whole or absent, and detects damage and edits.
+The number and hash of the newest entry are also stored in a second file, the *head*, beside the confidential data. The
+head reveals that the ledger was lost or replaced by an older copy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from od_core.privacy.cap import Charge
 _LOCK_SECONDS = 60.0
 
 _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
-"""SQLite errors that do not concern the content of the file. Any other error means that the file is damaged."""
+"""Beginnings of the names of SQLite errors (without ``SQLITE_``) that do not concern the content of the file.
+
+Any other error means that the file is damaged.
+"""
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
 """Kinds of entries."""
@@ -60,30 +64,33 @@ BEGIN SELECT RAISE(ABORT, 'ledger entries are never removed'); END;
 
 
 class Entries:
-    """The entries within one transaction."""
+    """The entries of the chain, read and added within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.added: str | None = None
-        """Number and hash of the last entry added in this transaction."""
+        """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
-        """Return the entries that satisfy an SQL condition, oldest first, with their content parsed.
+        """Return the entries that satisfy an SQL condition, oldest first: one dictionary by column name per entry.
 
         Args:
-            where: the condition, from our own code only.
-            values: values of its placeholders.
+            where: the condition. It must come from our own code only.
+            values: values of the placeholders in the condition.
+
+        Returns:
+            The entries. Column ``content`` is parsed from JSON.
         """
         return self._read(f"{where} ORDER BY number", values)
 
     def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
-        """Return the newest entry of some kinds with the given values in its columns, or None if there is none."""
+        """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         found = self._read(f"{where} ORDER BY number DESC LIMIT 1", (*kinds, *columns.values()))
         return found[0] if found else None
 
     def has(self, number: int, entry_hash: str) -> bool:
-        """Return whether the entry of this number has this hash."""
+        """Return whether there is an entry with this number and this hash."""
         found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
         return found is not None and found["hash"] == entry_hash
 
@@ -102,7 +109,7 @@ class Entries:
         charge: Charge | None = None,
         content: dict[str, Any] | None = None,
     ) -> None:
-        """Add an entry after the last one."""
+        """Add an entry after the last one, with the present time and its hash, and set :attr:`added`."""
         last = self._connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
         entry = {
             "number": 1 if last is None else last["number"] + 1,
@@ -126,10 +133,17 @@ class Entries:
         self.added = f"{entry['number']:012d} {entry['hash']}"
 
     def hold_to(self, head: str) -> None:
-        """Refuse entries that lack the newest one ever made, given as number and hash. Raises OdError."""
+        """Check that the entries contain the newest entry that was ever added.
+
+        Args:
+            head: number and hash of that entry, as the head file states them.
+
+        Raises:
+            OdError: the entries lack it, or an entry was edited.
+        """
         number, stated = head.split(" ")
         if not self.has(int(number), stated):
-            self.verify()  # reports an edited entry rather than a missing one
+            self.verify()  # raises the error for an edited entry, if there is one, instead of the error below
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 "the ledger is missing, or it lacks the newest entry that was ever made",
@@ -154,7 +168,7 @@ def _entry_hash(entry: dict[str, Any]) -> str:
 
 
 class Chain:
-    """A file of entries, and beside the confidential data a head file with the number and hash of the newest entry."""
+    """A SQLite file of entries, and its head file, which states the number and hash of the newest entry."""
 
     def __init__(self, path: Path, head: Path) -> None:
         self.path = path
@@ -164,12 +178,17 @@ class Chain:
 
     @contextmanager
     def transaction(self) -> Iterator[Entries]:
-        """Open one immediate transaction on the file: it has a single writer, and is committed whole or not at all.
+        """Open a transaction on the file, and commit it when the context ends without an exception.
 
-        A missing file is created if nothing was ever charged.
+        No other process can write to the file at the same time. If an exception leaves the context, no entry is added.
+        A missing file is created if nothing was ever charged. After the commit, the head is updated.
+
+        Yields:
+            The entries.
 
         Raises:
-            OdError: the file cannot be used now, is damaged, or is older than its head; the head is missing or damaged.
+            OdError: the file cannot be used now, is damaged, or is older than its head. Or a release was charged, and
+                the head is missing or damaged.
         """
         try:
             with self._connected() as connection:
@@ -189,10 +208,13 @@ class Chain:
 
     @contextmanager
     def look(self) -> Iterator[Entries]:
-        """Open the entries for reading only. Nothing is entered, and no file is created.
+        """Open the entries for reading only. No entry is added, and no file is created.
+
+        Yields:
+            The entries.
 
         Raises:
-            OdError: as :meth:`transaction`; there is no file.
+            OdError: there is no file, or :meth:`transaction` would refuse it.
         """
         try:
             with closing(sqlite3.connect(_existing(self.path), uri=True, timeout=_LOCK_SECONDS)) as connection:
@@ -207,7 +229,7 @@ class Chain:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Share one connection between transactions in this context. They are cheaper, and just as durable."""
+        """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
         with suppress(sqlite3.Error):  # the first transaction reports any fault of the file
             self._kept, self._kept_file = _connect(self.path), _identity(self.path)
         try:
@@ -219,7 +241,10 @@ class Chain:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection to the file that is at the path now, or use the shared one if it is to this file."""
+        """Yield a connection to the file that is now at the path.
+
+        It is the shared connection of :meth:`kept_open` if that was opened to the same file, and a new one otherwise.
+        """
         if self._kept is not None and _identity(self.path) == self._kept_file:
             yield self._kept
             return
@@ -227,7 +252,10 @@ class Chain:
             yield connection
 
     def _check_head(self, entries: Entries) -> None:
-        """Check the entries against their head. Raises OdError if they are older, or the head is missing or damaged."""
+        """Raise OdError if the entries are older than the head, or if the head is damaged or missing.
+
+        The head may be missing if nothing was ever charged.
+        """
         head = self._head.read_bytes() if self._head.exists() else None
         if head is None and entries.newest(RESERVED) is None:
             return  # nothing was charged yet, so nothing can be lost
@@ -242,10 +270,11 @@ class Chain:
         entries.hold_to(head.decode())
 
     def _renew_head(self, newest: str) -> None:
-        """Overwrite the head in place, unless another process has written a newer one.
+        """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
 
-        The head is one short line in one sector, so after any crash it is the old or the new one. An older head names
-        an entry too: checking against it detects less, but never reports a false fault.
+        The head is overwritten in place. It is one short line in one sector of the disk, so a crash leaves either the
+        old or the new head. The old head also names an entry of the chain. So it can miss that the newest entries were
+        lost, but it never causes a false error.
         """
         if not self._head.exists():
             make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
@@ -274,12 +303,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _existing(path: Path) -> str:
-    """Return the address of a database that is opened only if it exists, and never created."""
+    """Return the SQLite URI of a database, with the mode that opens the file only if it exists."""
     return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def _unusable(error: sqlite3.DatabaseError) -> OdError:
-    """Return the error for a file that cannot be used now, or is damaged."""
+    """Return the OdError for an SQLite error: the file cannot be used now, or it is damaged."""
     if getattr(error, "sqlite_errorname", "").partition("_")[2].startswith(_PASSING):
         return OdError(
             "OD-LEDGER-UNAVAILABLE",
@@ -300,7 +329,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def broken() -> OdError:
-    """Return the error for entries that differ from what was written."""
+    """Return the OdError for a ledger whose entries differ from those that were written."""
     return OdError(
         "OD-LEDGER-BROKEN",
         "the ledger is damaged or was edited",

@@ -1,4 +1,4 @@
-"""Keep the confidential folder: its permissions, its key, fingerprints of inputs, and the details of errors."""
+"""Manage the confidential folder: its permissions, its key, fingerprints of inputs, and the details of errors."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MO
 from od_core.parallel import in_order
 
 _HASHED = 1 << 20
-"""Numbers that one thread hashes at a time."""
+"""Number of integers that one thread hashes at a time."""
 
 
 _KEY_BYTES = 32
 
 
 class ConfidentialFolder:
-    """A folder of mode 0700 for true counts, staged measurements, the key and the details of errors."""
+    """A folder of mode 0700 that contains true counts, staged measurements, the key and the details of errors."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.subfolder(".")
 
     def subfolder(self, name: str | os.PathLike[str]) -> Path:
-        """Return a folder inside, created if missing. Every folder on the way gets mode 0700."""
+        """Return the path of a folder inside this one, and create it if it is missing.
+
+        The folder, this folder and all folders between them get mode 0700.
+        """
         make_folder(self.path.parent)
         folder = self.path / name
         make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
@@ -44,22 +47,22 @@ class ConfidentialFolder:
             folder = folder.parent
 
     def close(self, folder: Path) -> None:
-        """Restrict a folder that a library wrote below this one to its owner."""
+        """Allow only the owner to read a folder below this one and everything in it, which a library wrote."""
         for path in (folder, *folder.rglob("*")):
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
 
     def key(self) -> bytes:
-        """Return the key of all fingerprints: 32 bytes from the operating system, made once and kept.
+        """Return the 32-byte key of all fingerprints. The first call draws it from the operating system and stores it.
 
         Raises:
-            OdError: the kept key is damaged.
+            OdError: the stored key is damaged.
         """
         path = self.path / "hmac.key"
         if not path.exists():
             mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
             write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
             with suppress(FileExistsError):
-                path.hardlink_to(mine)  # if two processes make it at once, one wins
+                path.hardlink_to(mine)  # if two processes make a key at once, both use the first one that is linked
             mine.unlink()
             sync(path.parent)
         key = path.read_bytes()
@@ -68,15 +71,17 @@ class ConfidentialFolder:
         return key
 
     def key_name(self) -> str:
-        """Return a name of the key that does not reveal it, to tell whether a fingerprint was made with this key."""
+        """Return a public identifier of the key, to tell whether a stored fingerprint was made with this key."""
         return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
 
     def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
-        """Return a keyed fingerprint of the counted input. It is confidential: equality reveals an unchanged input.
+        """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
+
+        It is confidential, because two equal fingerprints reveal that the input did not change.
 
         Args:
-            pieces: consecutive pieces of every column. The result does not depend on how they are cut, and memory is
-                bounded by the pieces in flight.
+            pieces: consecutive pieces of the input, each with one array per column. The result depends only on the
+                joined columns, not on how they are cut into pieces. Only the pieces in progress are in memory.
         """
         key = self.key()
 
@@ -94,9 +99,13 @@ class ConfidentialFolder:
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
-        """Turn every exception into an OdError without values, and write the details to a file of mode 0600.
+        """Replace every exception in this context by an OdError without confidential values.
 
-        Messages of databases and data frames quote the values that caused them.
+        Messages of databases and data frames quote the values that caused the error. So the original message and the
+        confidential detail of an OdError go to a file of mode 0600, which the next step of the error names.
+
+        Args:
+            spent: statement for the error on what was spent.
         """
         try:
             yield
@@ -114,13 +123,16 @@ class ConfidentialFolder:
             ) from None
 
     def keep_detail_of(self, error: OdError) -> None:
-        """Write an error's confidential detail, if any, to a file, which the error's next step then names."""
+        """Write an error's confidential detail, if any, to a file, and name the file in the error's next step."""
         if error.confidential_detail is not None:
             look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
             error.next_step = f"{error.next_step}; {look}"
 
     def keep_detail(self, text: str) -> str:
-        """Write details to a file and return the next step. A full disk must not let the details out either."""
+        """Write confidential details to a file of mode 0600, and return the next step that names the file.
+
+        If the file cannot be written, for example on a full disk, the details are lost and the next step says so.
+        """
         name = f"{secrets.token_hex(6)}.txt"
         try:
             path = self.subfolder("errors") / name
@@ -136,7 +148,10 @@ class ConfidentialFolder:
 
 
 def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield column numbers with blocks of ``_HASHED`` numbers of the column; the rest of each column comes last."""
+    """Cut each column into blocks of ``_HASHED`` values, and yield (position of the column, block).
+
+    The blocks of one column are in order. The last block of each column has the rest of the column.
+    """
     waiting: dict[int, list[NDArray[np.int64]]] = {}
     for piece in pieces:
         for column, numbers in enumerate(piece):

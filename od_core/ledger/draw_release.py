@@ -38,11 +38,13 @@ class Charged:
 
 
 def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Charged | None:
-    """Return the ledger and key that a release is charged to, or None without a ledger: the guarantee covers one call.
+    """Return the ledger and the key that a release is charged to, or None if no ledger is given.
+
+    Without a ledger, the privacy guarantee covers one call only.
 
     Raises:
-        OdError: only one of ledger and release_id is given; the release_id is not valid; with a ledger, the noise
-            source is not a backend of this library.
+        OdError: only one of ``ledger`` and ``release_id`` is given. Or a ledger is given, and the ``release_id`` is not
+            valid or the noise source is not a backend of this library.
     """
     if (ledger is None) != (release_id is None):
         raise OdError(
@@ -64,17 +66,21 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 def draw_release(
     run: Callable[[Measurements], R], charged: Charged | None, plan: Plan, counted: Counted, noise: NoiseSource
 ) -> R:
-    """Make a release by ``run``: with measurements of this call alone, or charged and kept if there is a ledger.
+    """Return the release that ``run`` makes.
+
+    With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
+    Without a ledger, the measurements exist only during this call.
 
     Args:
-        run: draws levels that are not measured yet, and estimates the release.
-        charged: as returned by :func:`charged_to`.
-        plan: plan of the release, which is charged.
-        counted: input of the release, which must stay the same.
+        run: function that measures the levels that are not measured yet, and estimates the release.
+        charged: result of :func:`charged_to`.
+        plan: plan of the release. Its charge is reserved in the ledger.
+        counted: input of the release. It must be the same in every call for the same release.
         noise: noise source that ``run`` draws with.
 
     Raises:
-        OdError: as :func:`od_core.ledger.measurements.begin_release` and ``run``; another run holds the lock.
+        OdError: :func:`od_core.ledger.measurements.begin_release` or ``run`` raised it, or another run did not release
+            the lock on the ledger's folder in time.
     """
     if charged is None:
         return run(MemoryMeasurements())

@@ -1,4 +1,4 @@
-"""Check that a release in progress still has the same input and reads it with the same settings."""
+"""Check that the input of a release in progress, and the settings with which it was read, have not changed."""
 
 from __future__ import annotations
 
@@ -17,29 +17,34 @@ from od_core.ledger.release_key import ReleaseKey
 
 
 class Counted(Protocol):
-    """A counted input. It is confidential."""
+    """The counted input of a release. It is confidential."""
 
     @property
     def total(self) -> int:
-        """Number of records, or trips, that are counted."""
+        """Number of counted records or trips."""
         ...
 
     def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
-        """Yield the content in pieces. Equal inputs have equal columns, wherever the pieces are cut."""
+        """Yield the content in consecutive pieces, each with one array per column.
+
+        Joined, the pieces of equal inputs give equal columns. The cuts between pieces may differ.
+        """
         ...
 
 
 def hold_to_input(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, *, drawn: bool) -> None:
-    """Keep a fingerprint of a release's input, or refuse an input that differs from the one drawn from.
+    """Store a fingerprint of a release's input, or check the input against the stored fingerprint.
+
+    Until the first draw begins, the input may change, and the fingerprint is stored. After that it is checked.
 
     Args:
-        confidential: folder that keeps the keyed fingerprint.
+        confidential: folder in which the fingerprint is stored.
         key: the release.
         trips: the counted input.
-        drawn: True if a draw of the release has begun; until then its input may change.
+        drawn: True if a draw of the release has begun.
 
     Raises:
-        OdError: levels are drawn, and the input changed or the key or the fingerprint is lost.
+        OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
     path = confidential.subfolder(key.folder) / "identity.json"
     now = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
@@ -68,14 +73,14 @@ def _refused(code: str, message: str, next_step: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=STAYS_CHARGED)
 
 
-# The settings with which records were read must be those declared now, because the certificate states the latter.
+# The records must have been read with the settings that are declared now, because the certificate states these.
 
 
 _FILE = "read_as.json"
 
 
 def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Keep the settings with which records were read, such as the rows of a file and the time zone.
+    """Store the settings with which records were read, such as the meaning of a row and the time zone.
 
     Args:
         folder: folder of the release in the confidential folder.
@@ -85,24 +90,29 @@ def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def forget_reading(folder: Path) -> None:
-    """Remove the kept settings before records are read anew: after a crash, records without settings are refused."""
+    """Remove the stored settings before records are read again.
+
+    If a crash then leaves new records without settings, :func:`hold_to_reading` refuses them.
+    """
     if (folder / _FILE).exists():
         (folder / _FILE).unlink()
         sync(folder)
 
 
 def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, drawn: bool) -> None:
-    """Refuse records that were read with other settings than those declared now.
+    """Check that records were read with the settings that are declared now.
 
-    Facts that were not kept are not compared: an earlier version that states fewer facts may have begun the release.
+    Only facts that were stored are compared, because an earlier version of this software, which stored fewer facts, may
+    have begun the release.
 
     Args:
-        folder, facts: as for :func:`keep_reading`.
+        folder: folder of the release in the confidential folder.
         key: the release.
+        facts: settings that are declared now, as for :func:`keep_reading`.
         drawn: True if a draw of the release has begun.
 
     Raises:
-        OdError: a fact differs; no settings are kept, and nothing is drawn.
+        OdError: a stored fact differs from the declared one. Or no settings are stored, and no draw has begun.
     """
     path = folder / _FILE
     if not path.exists() and drawn:

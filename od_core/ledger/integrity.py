@@ -1,4 +1,4 @@
-"""Verify the entries of a ledger: the chain, every charge, and the entries that public releases name."""
+"""Verify a ledger: its chain of hashes, every charge, and the presence of all entries that public releases name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from od_core.privacy.cap import refuse_other_charge
 
 @dataclass(frozen=True)
 class EntryName:
-    """The unique name of a ledger entry, which no other ledger contains.
+    """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
 
     Attributes:
         number: position of the entry, from 1.
@@ -27,19 +27,20 @@ class EntryName:
 
 
 def chain_of(path: Path) -> Chain:
-    """Return the chain of a ledger's file, whose head is in the folder ``confidential`` beside it."""
+    """Return the chain in a ledger's file. Its head file is in the folder ``confidential`` beside the ledger."""
     return Chain(path, path.parent / "confidential" / "ledger.head")
 
 
 def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
-    """Verify a ledger and return its number of entries, without adding an entry or creating a file.
+    """Verify a ledger, and return how many entries it has. No entry is added, and no file is created.
 
     Args:
         path: path of the ledger's file, which must exist.
-        witnesses: entries that public releases name, as for :meth:`od_core.ledger.ledger.Ledger.hold_to`.
+        witnesses: entries that the certificates of public releases name, by release.
 
     Raises:
-        OdError: the ledger is edited, damaged, older than its head or a witness, or cannot be used now.
+        OdError: the ledger was edited, is damaged, is older than its head, lacks one of the witnesses, or cannot be
+            used now. Or a charge is not the cost of its noise.
     """
     with chain_of(path).look() as entries:
         hold_to_witnesses(entries, witnesses)
@@ -47,7 +48,11 @@ def look_at_ledger(path: Path, witnesses: Mapping[str, EntryName]) -> int:
 
 
 def verify_entries(entries: Entries) -> int:
-    """Verify the entries and return their number; see :meth:`od_core.ledger.ledger.Ledger.verify`."""
+    """Verify the chain of hashes and every charge, and return how many entries there are.
+
+    Raises:
+        OdError: the chain is broken, or a charge is not the cost of its noise.
+    """
     number = entries.verify()
     for row in entries.select("kind = ?", RESERVED):
         refuse_other_charge(_noise_of(row["content"]), charge_of(row))
@@ -55,13 +60,21 @@ def verify_entries(entries: Entries) -> int:
 
 
 def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
-    """Return the facts of a step that describe its noise."""
+    """Return those facts of a reserved step that state its sensitivity and its noise."""
     named = ("sensitivity_squared", "sensitivity", "variance", "scale")
     return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
 
 
 def hold_to_witnesses(entries: Entries, witnesses: Mapping[str, EntryName]) -> None:
-    """Refuse entries that lack a named one; see :meth:`od_core.ledger.ledger.Ledger.hold_to`."""
+    """Check that the entries contain every entry that a public release names.
+
+    Args:
+        entries: entries of the ledger.
+        witnesses: entries that the certificates of public releases name, by release.
+
+    Raises:
+        OdError: one of these entries is missing, so the ledger is older than the release.
+    """
     for release, entry in witnesses.items():
         if not entries.has(entry.number, entry.hash):
             raise OdError(

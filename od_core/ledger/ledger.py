@@ -1,9 +1,9 @@
 """Record in the budget ledger what was reserved, drawn, measured and published.
 
-The entries form an append-only chain (``chain.py``). The state of a level is that of its newest entry. The spending of
-a domain in a period is the sum of its RESERVED entries, so nothing is ever refunded. A level found DRAWING was lost
-with its process. Nobody can prove that the draw was not seen, so it stays charged, and drawing again is a further
-reservation.
+The entries form an append-only chain (``chain.py``). The state of a level is the kind of its newest entry: RESERVED,
+DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so nothing is ever
+refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is lost. Nobody can
+prove that the lost draw was not seen. So its charge remains, and a new draw needs a further reservation.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class LevelState:
 
     Attributes:
         kind: RESERVED, DRAWING or MEASURED.
-        draw: number of the draw: 1, and 1 more for each lost draw.
-        digest: SHA-256 of the measurement file, or over the digests of its parts' files, once MEASURED.
+        draw: number of the draw: 1 for the first, and 1 more after each lost draw.
+        digest: SHA-256 of the measurement file. If the level was measured in parts, SHA-256 over the digests of their
+            files. None until the level is MEASURED.
     """
 
     kind: str
@@ -45,12 +46,12 @@ class LevelState:
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """The facts of a measured release from the ledger, the same at every replay.
+    """The facts of a measured release that the ledger records. They are the same whenever the release is run again.
 
     Attributes:
         measured_at: UTC time at which the last level was measured, which is the time of the release.
         lost_draws: number of draws that were lost with their process and charged once more.
-        entry: entry of the last measurement; a ledger without it is older than the release.
+        entry: name of the last MEASURED entry. A ledger that lacks this entry is older than the release.
     """
 
     measured_at: str
@@ -59,7 +60,10 @@ class ReleaseRecord:
 
 
 class Ledger:
-    """A ledger in one SQLite file, which is created on first use."""
+    """A ledger in one SQLite file.
+
+    The constructor creates the file if it is missing, and verifies the chain of hashes.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,15 +76,15 @@ class Ledger:
         return self._chain.transaction()
 
     def kept_open(self) -> AbstractContextManager[None]:
-        """Make entries cheaper in this context, for a run that makes many of them."""
+        """Return a context in which all transactions use one connection. This saves time if there are many."""
         return self._chain.kept_open()
 
     def declare(self, domain: PrivacyDomain) -> None:
-        """Declare the privacy domain of a data set, or a new cap of it with a reason.
+        """Enter the privacy domain of a data set, or a new cap with its reason. Do nothing if both are entered already.
 
         Raises:
-            OdError: the domain is declared with another unit, relation, user column, elementary period or time zone;
-                the cap changed without a new reason.
+            OdError: the domain was declared with another unit, neighbour relation, user column, elementary period or
+                time zone. Or the cap has changed and its reason was given before.
         """
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain.name)
@@ -106,13 +110,15 @@ class Ledger:
             entries.append(CAP, domain.name, content=cap)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
-        """Reserve the budget of all levels of a release, or of none. Do nothing if the same plan is already reserved.
+        """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
+
+        All levels are reserved in one transaction: after an error, none of them is reserved.
 
         Raises:
-            OdError: the cap does not allow it (nothing is spent); the release was reserved with another plan; its
-                series was charged to another data set; its unit is not that of the domain; its period cannot be
-                charged; another period of its revision was reserved with other areas; a charge is not the cost of its
-                noise at the unit's sensitivity; the charges do not sum to the charge of the plan.
+            OdError: the cap does not allow the charge; the release was reserved with another plan; the series was
+                charged to another data set; the unit differs from the domain's unit; the period of the release cannot
+                be charged; another period of the same revision was reserved with other areas; a charge is not the cost
+                of its noise at the unit's sensitivity; or the charges do not sum to the charge of the plan.
         """
         check_charges(plan)
         with self._transaction() as entries:
@@ -141,21 +147,30 @@ class Ledger:
                 entries.append(RESERVED, domain, key, level=step.level, draw=1, charge=step.charge, content=content)
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
-        """Refuse a plan that differs from the one that the release was reserved with. Raises OdError.
+        """Check a plan against the reservations in the ledger. No entry is added.
 
-        If the release is not reserved, refuse areas that differ from those of the other periods of its revision.
+        Raises:
+            OdError: the release was reserved with another plan or for another data set. Or it is not reserved, and its
+                areas differ from those of another period of the same revision.
         """
         with self._transaction() as entries:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
-        """Mark a level as being drawn, durably, before the first random bit; return the number of the draw.
+        """Enter durably that the draw of a level begins, and return the number of the draw.
 
-        A level that is already marked was lost, and is reserved once more. ``noise`` names the backend.
+        The caller must call this method before it takes the first random bit. If the level is already in state DRAWING,
+        the earlier draw is lost, and the level is reserved once more.
+
+        Args:
+            key: the release.
+            level: the level.
+            noise: name of the noise backend.
 
         Raises:
-            OdError: the level is not reserved, or is measured; the cap does not allow another draw.
+            OdError: the level is not reserved or is already measured. Or a draw was lost, and the cap does not allow
+                another one.
         """
         with self._transaction() as entries:
             row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
@@ -178,7 +193,15 @@ class Ledger:
             return draw
 
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
-        """Record that a draw is durable, with the digest of its file.
+        """Enter that a level is measured.
+
+        The caller must first write the draw durably to its file.
+
+        Args:
+            key: the release.
+            level: the level.
+            draw: number of the draw, from :meth:`start_draw`.
+            digest: digest of the file, as in :class:`LevelState`.
 
         Raises:
             OdError: the level is not being drawn, or another draw of it has begun since.
@@ -194,12 +217,12 @@ class Ledger:
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
-        """Record that a release is public, with the digest of its certificate. Do nothing if it is recorded already.
+        """Enter that a release is public, with the digest of its certificate. Do nothing if that was entered before.
 
         Args:
             key: the release.
             certificate: digest of the certificate.
-            exact: numbers from the records that are published without noise, by name.
+            exact: numbers that the release publishes without noise, by name.
 
         Raises:
             OdError: not every level is measured.
@@ -223,12 +246,12 @@ class Ledger:
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def level_kinds(self, key: ReleaseKey) -> list[str]:
-        """Return the newest state of every reserved level of a release: RESERVED, DRAWING or MEASURED."""
+        """Return the newest state of each reserved level of a release: RESERVED, DRAWING or MEASURED."""
         with self._transaction() as entries:
             return [row["kind"] for row in _levels(entries, key).values()]
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
-        """Return the digest of a measured level. Raises OdError if the level is not measured."""
+        """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
         state = self.level_state(key, level)
         if state is None or state.digest is None:
             raise OdError(
@@ -237,7 +260,7 @@ class Ledger:
         return state.digest
 
     def draws(self, key: ReleaseKey, level: int) -> int:
-        """Return how often a level was reserved: once, and once more for each lost draw."""
+        """Return how often a level was reserved: 0 if never, else once and once more for each lost draw."""
         state = self.level_state(key, level)
         return 0 if state is None else state.draw
 
@@ -247,10 +270,13 @@ class Ledger:
             return entries.newest(DRAWING, release=str(key)) is not None
 
     def noise(self, key: ReleaseKey) -> str:
-        """Return the names of the backends that drew a release: one, unless the setting changed between levels."""
+        """Return the names of the noise backends that drew a release, separated by commas.
+
+        There is more than one only if the setting changed between two levels.
+        """
         with self._transaction() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
-        # Entries from before there were two backends name none: OpenDP was the only one.
+        # Entries of early versions name no backend, because OpenDP was the only one.
         return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
 
     def is_published(self, key: ReleaseKey) -> bool:
@@ -264,13 +290,13 @@ class Ledger:
         return None if row is None else str(row["content"]["certificate"])
 
     def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
-        """Return the numbers of a release that were published without noise, by name; empty if it is not public."""
+        """Return the numbers that a release published without noise, by name. Return {} if it is not public."""
         with self._transaction() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return {} if row is None else dict(row["content"].get("exact", {}))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
-        """Return the facts that a certificate takes from the ledger. Raises OdError if the release is not measured."""
+        """Return the facts of a release for its certificate. Raises OdError if no level is measured."""
         with self._transaction() as entries:
             row = entries.newest(MEASURED, release=str(key))
             lost = len(entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key)))
@@ -279,16 +305,19 @@ class Ledger:
         return ReleaseRecord(str(row["at"]), lost, EntryName(row["number"], row["hash"]))
 
     def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
-        """Return the level and the charge of every reservation of a release, of which each lost draw has one more."""
+        """Return the level and the charge of every reservation of a release, oldest first.
+
+        A level has one reservation, and one more for each lost draw.
+        """
         with self._transaction() as entries:
             rows = entries.select("kind = ? AND release = ?", RESERVED, str(key))
         return [(row["level"], charge_of(row)) for row in rows]
 
     def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
-        """Return what a release has spent, including lost draws.
+        """Return the budget that a release has spent, including lost draws.
 
         Raises:
-            OdError: a step was charged something else than the plan says.
+            OdError: a reservation has another charge than the plan has for its level.
         """
         charges = self.charges(key)
         planned = {step.level: step.charge for step in plan.steps}
@@ -297,16 +326,19 @@ class Ledger:
         return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
-        """Refuse a ledger that lacks an entry named by a public release. Raises OdError.
+        """Check that the ledger contains every entry that a public release names.
 
         Args:
-            witnesses: entries that public releases name, by release.
+            witnesses: entries that the certificates of public releases name, by release.
+
+        Raises:
+            OdError: one of these entries is missing, so the ledger is older than the release.
         """
         with self._transaction() as entries:
             hold_to_witnesses(entries, witnesses)
 
     def verify(self) -> int:
-        """Verify the whole chain, its head and every charge, and return the number of entries.
+        """Verify the chain of hashes, its head and every charge, and return how many entries there are.
 
         Raises:
             OdError: the chain is broken or older than its head; a charge is not the cost of its noise.
@@ -315,17 +347,17 @@ class Ledger:
             return verify_entries(entries)
 
     def published(self, until: int = NEWEST) -> list[ReleaseKey]:
-        """Return all releases that were published by the entries up to number ``until``, oldest first."""
+        """Return the releases whose PUBLISHED entry has at most the number ``until``, oldest first."""
         with self._transaction() as entries:
             found = entries.select("kind = ? AND number <= ?", PUBLISHED, until)
             return [ReleaseKey.parse(entry["release"]) for entry in found]
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
-        """Return the balance of a domain in the elementary period with the least remaining budget.
+        """Return the balance of a domain in one elementary period: the one with the least remaining rho.
 
         Args:
             domain: the data set.
-            period: period of a release, whose elementary periods are compared.
+            period: period of a release. The elementary periods that the release charges are compared.
             until: number of the last entry to include; all entries by default.
 
         Raises:
@@ -344,7 +376,7 @@ class Ledger:
             return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
 
     def balances(self) -> list[Balance]:
-        """Return the balances of all domains and elementary periods with a charge, in order."""
+        """Return the balance of each domain in each elementary period with a charge, sorted by domain and period."""
         with self._transaction() as entries:
             found = []
             for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
@@ -355,7 +387,7 @@ class Ledger:
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
-    """Return the newest entry of every level of a release."""
+    """Return the newest entry of each level of a release, by level."""
     return {row["level"]: row for row in entries.select("release = ? AND level IS NOT NULL", str(key))}
 
 

@@ -1,4 +1,4 @@
-"""Lock a folder for one run at a time, with a file lock that ends with its process, however that ends."""
+"""Lock a folder for one run at a time. The operating system releases the lock when its process ends or is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ LOCK_SECONDS = 600.0
 
 @contextmanager
 def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the lock for releases in a folder. Raises OdError if another run does not end in time."""
+    """Lock a folder while this context lasts. Create the folder if it is missing.
+
+    Args:
+        folder: the folder.
+        seconds: longest time to wait for another run.
+
+    Raises:
+        OdError: another run did not release the lock in this time.
+    """
     make_folder(folder)
     deadline = time.monotonic() + seconds
     lock = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)

@@ -1,4 +1,4 @@
-"""Keep noisy measurements, which are written once and read from then on."""
+"""Store noisy measurements. Each one is written once, and then only read."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan, Step
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
-"""Function that draws a level and returns it in consecutive pieces."""
+"""Function that draws the noisy values of a level, and returns them in consecutive pieces."""
 
 
 class Measurements(Protocol):
-    """A store of measurements, so that no level is drawn twice under one charge."""
+    """A store of measurements, which ensures that no level is drawn twice under one charge."""
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
-        """Return the noisy values of a step: the kept ones, or else those that are drawn now and kept."""
+        """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first."""
         ...
 
 
 class MemoryMeasurements:
-    """A store of measurements in memory, for one call."""
+    """A store of measurements in memory, for a release without a ledger."""
 
     def __init__(self) -> None:
         self._noisy: dict[int, NoisyVector] = {}
@@ -58,13 +58,23 @@ def begin_release(
     noise: str | None = None,
     store: Store | None = None,
 ) -> DurableMeasurements:
-    """Reserve a release, check its input, and return its measurements, which are the same at every resume.
+    """Reserve a release, check its input, and return its store of measurements.
 
-    The charge comes first: a release that the cap refuses leaves nothing behind. ``noise`` names the backend that will
-    draw levels that are not measured yet.
+    If the release was begun before, the store contains the values that were drawn then. The release is reserved first,
+    so if the cap does not allow it, no file is written.
+
+    Args:
+        confidential: confidential folder, in which the folder of the release is created.
+        ledger: ledger to charge.
+        key: the release.
+        domain: data set to charge.
+        plan: plan of the release.
+        trips: the counted input.
+        noise: name of the backend that draws the levels that are not measured yet.
+        store: store of levels that are measured in parts; by default the folder of the release.
 
     Raises:
-        OdError: the cap does not allow the release; the release was begun with another plan or other records.
+        OdError: the cap does not allow the release, or it was begun with another plan or with other records.
     """
     ledger.reserve(key, domain, plan)
     hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
@@ -72,7 +82,7 @@ def begin_release(
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink()
     measurements = DurableMeasurements(folder, ledger, key, noise, store)
-    # A process that died may have left names that are not durable yet. They are relied on from here on.
+    # A killed process may have left folder entries that are not durable yet. All later steps need them.
     for name in (key.folder, *key.folder.parents):
         sync(confidential.path / name)
     sync(confidential.path.parent)
@@ -81,10 +91,11 @@ def begin_release(
 
 
 class DurableMeasurements:
-    """A store of measurements in files that are written once, with each draw recorded in the ledger before and after.
+    """A store of measurements in files. The ledger records each draw before it begins and after its file is written.
 
-    The order makes a draw safe against a kill at any point. DRAWING is durable before the first random bit. The file is
-    durable, under its final name, before MEASURED. Nothing reads the values before that.
+    The order of these steps protects a draw if the process is killed at any point. The entry DRAWING is durable before
+    the first random bit is taken. The file is durable, under its final name, before MEASURED is entered. Before that
+    entry, no other step reads the values.
     """
 
     def __init__(
@@ -94,20 +105,20 @@ class DurableMeasurements:
         self.key = key
         self.noise = noise
         self.store = LocalStore(folder) if store is None else store
-        """Store of the levels that were measured part by part (:mod:`od_core.flows.parts`)."""
+        """Store of the levels that were measured in parts (:mod:`od_core.flows.parts`)."""
         self._folder = folder
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the values as :meth:`Measurements.once`.
 
         Raises:
-            OdError: the level is not reserved; the cap does not allow another draw of a lost level; a measurement file
-                is missing, changed or unknown to the ledger.
+            OdError: the level is not reserved; a draw was lost and the cap does not allow another one; a measurement
+                file is missing or changed; or there is a file of a draw that the ledger does not record.
         """
         state = self.ledger.level_state(self.key, step.level)
         self._refuse_unknown_files(step.level, state)
         if state is not None and state.kind == DRAWING and self._path(step.level, state.draw).exists():
-            # The process died between renaming the file and entering MEASURED: the draw is whole, not lost.
+            # The process ended after it renamed the file, before it entered MEASURED: the draw is complete, not lost.
             digest = file_digest(self._path(step.level, state.draw))
             self.ledger.finish_draw(self.key, step.level, state.draw, digest)
         elif state is None or state.kind != MEASURED:
@@ -119,7 +130,7 @@ class DurableMeasurements:
         return self.read(step)
 
     def read(self, step: Step) -> NoisyVector:
-        """Return the kept noisy values of a measured step.
+        """Return the stored noisy values of a measured step.
 
         Raises:
             OdError: the level is not measured; its file is missing or differs from the one that was measured.
@@ -146,7 +157,11 @@ class DurableMeasurements:
         return NoisyVector(path)
 
     def keep_parts_here(self, levels: Iterable[int]) -> None:
-        """Copy measurements of parts from a store elsewhere into the folder from which releases are read back."""
+        """Copy the measurements of parts from the store into the folder of the release. Existing files are not changed.
+
+        Args:
+            levels: levels to copy.
+        """
         here = LocalStore(self._folder)
         for level in levels:
             for name in part_files(self.store, level):
@@ -157,7 +172,11 @@ class DurableMeasurements:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
-        """Refuse a file of a draw that the ledger has not begun: the ledger is older than the file. Raises OdError."""
+        """Check that the ledger records every draw of a level that has a measurement file.
+
+        Raises:
+            OdError: it does not record one of them, so the ledger is older than the file.
+        """
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
         known = {self._path(level, draw) for draw in range(1, begun + 1)}
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
@@ -170,8 +189,8 @@ class DurableMeasurements:
 
 
 def _write_draw(draw: Draw, path: Path) -> Written:
-    """Draw a level into a file; return the digest of the values drawn."""
-    pieces = draw()  # before the file is opened: a run that begins meanwhile removes temporary files
+    """Draw the values of a level, write them to a file, and return the digest and size of the file."""
+    pieces = draw()  # called before the file is opened, because a run that begins meanwhile removes temporary files
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 
 
@@ -179,17 +198,23 @@ def _write_draw(draw: Draw, path: Path) -> Written:
 
 
 ROW_GROUP = 1 << 20
-"""Values per row group. The number is fixed, so that the bytes of a file depend on its values alone."""
+"""Number of values per row group. It is fixed, so that the bytes of a file depend on its values alone."""
 
 _SCHEMA = pa.schema([pa.field("noisy", pa.int64(), nullable=False)])
 
 
 Source: TypeAlias = Path | pa.Buffer | Callable[[], pa.NativeFile]
-"""A file, its content, or a function that opens it."""
+"""A Parquet file: its path, its content, or a function that opens it."""
 
 
 class NoisyVector:
-    """A vector of noisy values in tree order, in files or in memory. The level above determines their nodes."""
+    """A vector of the noisy values of one level in tree order, in files or in memory.
+
+    It does not name the nodes that the values belong to: these follow from the result of the level above.
+
+    Args:
+        sources: Parquet files of consecutive values.
+    """
 
     def __init__(self, *sources: Source) -> None:
         self._sources = sources
@@ -203,7 +228,7 @@ class NoisyVector:
 
     @classmethod
     def in_memory(cls, pieces: Iterable[NDArray[np.int64]]) -> NoisyVector:
-        """Keep the values in memory, in the format of a file."""
+        """Return a vector of the values of consecutive pieces, kept in memory in the format of a file."""
         sink = pa.BufferOutputStream()
         write_noisy(sink, pieces)
         return cls(sink.getvalue())
@@ -213,7 +238,7 @@ class NoisyVector:
         return next(self.pieces([len(self)]))
 
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """Yield the values in consecutive read-only pieces of the given sizes, reading one row group at a time."""
+        """Yield the values in consecutive read-only arrays of the given sizes. One row group is read at a time."""
         groups = self._groups()
         rest = np.empty(0, dtype=np.int64)
         for size in sizes:
@@ -230,7 +255,7 @@ class NoisyVector:
             yield piece
 
     def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the values of every row group."""
+        """Yield the values of each row group, in order."""
         for source in self._sources:
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
@@ -242,10 +267,10 @@ def _opened(source: Source) -> pq.ParquetFile:
 
 
 def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[NDArray[np.int64]]) -> None:
-    """Write the values of consecutive pieces; only one row group is in memory at a time.
+    """Write the values of consecutive pieces to a Parquet file. Only one row group is in memory at a time.
 
-    The encoding packs small differences into only as many bits as the noise needs, without a codec. Any Parquet reader
-    supports it, and it is as fast as the kernels.
+    The encoding stores the difference of each value to the one before it, in only as many bits as these differences
+    need, without further compression. Any Parquet reader supports it, and it is as fast as the kernels.
     """
     group: list[pa.Array] = []
     room = ROW_GROUP

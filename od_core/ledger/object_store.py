@@ -1,9 +1,8 @@
 """Store files that several processes write, each file once, in a folder or in a bucket of an object store.
 
-A file is whole or absent, and never changes. If several processes create the same file, the first one wins, and the
-others are told. The protocol of :mod:`od_core.flows.parts`, by which each part is drawn once
-(``docs/explanation/parts.md``), asks
-no more of storage.
+A file is whole or absent, and never changes. If several processes create a file of the same name, only the first one
+succeeds, and the others get the result False. The protocol of :mod:`od_core.flows.parts`, which ensures that each part
+is drawn once, needs no other property of the storage (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -26,22 +25,24 @@ from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MO
 from od_core.parallel import in_order
 
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
-"""Protocols for which fsspec's file systems create a file in one conditional request. Others check, then write."""
+"""Protocols for which fsspec creates a file in one conditional request. For others, it checks first and then writes."""
 
 
 class Store(Protocol):
-    """A store of files by name, such as ``claims/level_5.part_3``, that can be sent to another process."""
+    """A store of files by name, such as ``claims/level_5.part_3``. The store object can be sent to another process."""
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Keep a file unless one of that name exists; return whether it was kept.
+        """Store a file unless one of that name exists. Return whether this call stored it.
 
-        A file that is not ``durable`` may be lost or cut short if the machine fails. Use it only for files that can be
-        made again.
+        Args:
+            name: name of the file.
+            content: its bytes.
+            durable: False if the file may be lost or cut short when the machine fails, because it can be made again.
         """
         ...
 
     def read(self, name: str) -> pa.NativeFile:
-        """Open a kept file for reading at any position. Raises OdError if there is none."""
+        """Open a stored file for reading at any position. Raises OdError if there is none."""
         ...
 
     def has(self, name: str) -> bool:
@@ -49,20 +50,24 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """Return the sorted names that begin with a prefix, but none in a deeper folder than the prefix."""
+        """Return the names that begin with a prefix and have no further ``/`` after it, sorted."""
         ...
 
     def remove(self, prefix: str) -> None:
-        """Remove a folder, whose files can be made again."""
+        """Remove the folder ``prefix`` and its files. Use this only for files that can be made again."""
         ...
 
     def settle(self) -> None:
-        """Make all kept files durable, even those of processes that died before they could."""
+        """Make all stored files durable, including those of processes that were killed before they could do so."""
         ...
 
 
 def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
-    """Return the store at an address such as ``s3://bucket/folder`` (of fsspec), or in a folder of this machine.
+    """Return the store in an object store or in a folder of this machine.
+
+    Args:
+        place: fsspec address such as ``s3://bucket/folder``, or the path of a folder.
+        options: options of fsspec's file system; not used for a folder.
 
     Raises:
         OdError: the storage is not known to create files exclusively.
@@ -73,7 +78,7 @@ def store_at(place: str, options: dict[str, Any] | None = None) -> Store:
 
 
 def keep_detail(store: Store, text: str) -> None:
-    """Confidential: keep the details of an error in the folder ``errors``. A full disk does not let them out."""
+    """Confidential: store the details of an error in the folder ``errors``. Do nothing if they cannot be stored."""
     with suppress(Exception):
         store.create_if_absent(f"errors/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
 
@@ -85,7 +90,7 @@ class LocalStore:
     folder: Path
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Create as :meth:`Store.create_if_absent`: write the file beside its place, then link it into place."""
+        """Store a file as :meth:`Store.create_if_absent` does: write it under a temporary name, then link it."""
         path = self.folder / name
         if path.exists():
             return False
@@ -110,38 +115,38 @@ class LocalStore:
             temporary.unlink(missing_ok=True)
 
     def read(self, name: str) -> pa.NativeFile:
-        """Open as :meth:`Store.read`, mapped into memory."""
+        """Open a file as :meth:`Store.read` does, mapped into memory."""
         try:
             return pa.memory_map(str(self.folder / name))
         except FileNotFoundError:
             raise _missing(name) from None
 
     def has(self, name: str) -> bool:
-        """Check as :meth:`Store.has`."""
+        """Return whether there is a file of that name."""
         return (self.folder / name).exists()
 
     def list(self, prefix: str) -> list[str]:
-        """List as :meth:`Store.list`."""
+        """Return the names as :meth:`Store.list` does."""
         above, _, begins = prefix.rpartition("/")
         found = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
         return sorted(path.relative_to(self.folder).as_posix() for path in found if path.name.startswith(begins))
 
     def remove(self, prefix: str) -> None:
-        """Remove as :meth:`Store.remove`."""
+        """Remove a folder as :meth:`Store.remove` does."""
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
 
     def settle(self) -> None:
-        """Settle as :meth:`Store.settle`: files are durable before they are linked, but their names may not be."""
+        """Make all names durable. The content of each durable file is durable before its name is linked."""
         if self.folder.is_dir():
             sync(self.folder.parent)
             for folder, _, _ in os.walk(self.folder):
-                with suppress(FileNotFoundError):  # removed by a process that was taken for dead
+                with suppress(FileNotFoundError):  # removed meanwhile by a process that was believed to have ended
                     sync(Path(folder))
 
 
 @dataclass(frozen=True)
 class FsspecStore:
-    """A folder of an object store, whose requests are durable once they are answered.
+    """A store in a folder of an object store. A file is durable as soon as the request that creates it is answered.
 
     Attributes:
         address: address such as ``s3://bucket/folder``.
@@ -164,7 +169,7 @@ class FsspecStore:
             )
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Create as :meth:`Store.create_if_absent`; all files are durable."""
+        """Store a file as :meth:`Store.create_if_absent` does. All files are durable."""
         files, folder = self._files()
         try:
             files.pipe_file(f"{folder}/{name}", bytes(content), mode="create")
@@ -173,7 +178,7 @@ class FsspecStore:
         return True
 
     def read(self, name: str) -> pa.NativeFile:
-        """Open as :meth:`Store.read`."""
+        """Open a file as :meth:`Store.read` does."""
         files, folder = self._files()
         try:
             return pa.PythonFile(files.open(f"{folder}/{name}", "rb"), mode="r")
@@ -181,13 +186,13 @@ class FsspecStore:
             raise _missing(name) from None
 
     def has(self, name: str) -> bool:
-        """Check as :meth:`Store.has`."""
+        """Return whether there is a file of that name."""
         files, folder = self._files()
         files.invalidate_cache()
         return bool(files.exists(f"{folder}/{name}"))
 
     def list(self, prefix: str) -> list[str]:
-        """List as :meth:`Store.list`."""
+        """Return the names as :meth:`Store.list` does."""
         files, folder = self._files()
         above = f"{folder}/{prefix}".rpartition("/")[0]
         files.invalidate_cache()
@@ -199,16 +204,16 @@ class FsspecStore:
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
-        """Remove as :meth:`Store.remove`."""
+        """Remove a folder as :meth:`Store.remove` does."""
         files, folder = self._files()
         if files.exists(f"{folder}/{prefix}"):
             files.rm(f"{folder}/{prefix}", recursive=True)
 
     def settle(self) -> None:
-        """Do nothing: all files are durable."""
+        """Do nothing, because all files are durable."""
 
     def _files(self) -> tuple[Any, str]:
-        """Return the file system and the folder in it. The file system is shared within a process by fsspec's cache."""
+        """Return fsspec's file system and the path of the folder in it. fsspec caches the file system per process."""
         import fsspec
 
         try:
@@ -229,31 +234,31 @@ def _missing(name: str) -> OdError:
     )
 
 
-# Files of a level that was measured part by part.
+# Files of a level that was measured in parts.
 
 
 def part_file(level: int, part: int) -> str:
-    """Return the file name of a part's measurement of a level."""
+    """Return the file name of the measurement of one part of a level."""
     return f"{_begin(level)}{part:05d}.parquet"
 
 
 def part_files(store: Store, level: int) -> list[str]:
-    """Return the names of a level's kept measurements, in the order of the parts."""
+    """Return the names of the stored measurement files of a level, in the order of the parts."""
     return store.list(_begin(level))
 
 
 def part_digest(store: Store, name: str) -> str:
-    """Return the SHA-256 of a kept file."""
+    """Return the SHA-256 of a stored file."""
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
 def level_digest(digests: Sequence[str]) -> str:
-    """Return the SHA-256 over the digests of all parts of a level, in order."""
+    """Return the SHA-256 of the joined digests of all parts of a level, which are given in order."""
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def kept_digest(store: Store, level: int) -> str:
-    """Return the digest of a level, computed from its files."""
+    """Compute the digest of a level (see :func:`level_digest`) from its stored files, and return it."""
     return level_digest(list(in_order(lambda name: part_digest(store, name), part_files(store, level))))
 
 

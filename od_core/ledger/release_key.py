@@ -18,7 +18,7 @@ class ReleaseKey:
     Attributes:
         release: name of the release series.
         period: text of a :class:`od_core.periods.Period`, such as ``2001-06`` for a month.
-        revision: 1 or more; a new revision draws again, and is charged again.
+        revision: 1 or more. Each new revision is drawn again and charged again.
 
     Raises:
         OdError: the name, period or revision is not valid.
@@ -40,7 +40,7 @@ class ReleaseKey:
 
     @classmethod
     def parse(cls, text: str) -> ReleaseKey:
-        """Return the key with a text form. Raises OdError for any other text."""
+        """Return the key whose text form is ``text``. Raises OdError if ``text`` is not the text form of a key."""
         match text.split("/"):
             case [release, period, revision] if re.fullmatch(r"r[1-9][0-9]*", revision):
                 return cls(release, period, int(revision[1:]))
@@ -48,7 +48,7 @@ class ReleaseKey:
 
     @property
     def folder(self) -> PurePosixPath:
-        """Folder of the release, relative to any root."""
+        """Relative path of the release's folder, which is the same below every root folder."""
         return PurePosixPath(str(self))
 
 

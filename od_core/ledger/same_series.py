@@ -1,4 +1,8 @@
-"""Check a release against earlier reservations: its own plan, the data set of its series, the areas of its revision."""
+"""Check a release against the reservations in the ledger.
+
+A release that is reserved already must have the same plan. All releases of a series must be charged to the same data
+set. All periods of a revision must have the same areas.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ from od_core.privacy.plan import Plan
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
-    """Return whether a release is reserved. Raises OdError if it is, with another plan or for another data set."""
+    """Return whether a release is reserved with this plan and for this data set.
+
+    Raises:
+        OdError: it is reserved with another plan or for another data set.
+    """
     found = entries.select("kind = ? AND release = ?", RESERVED, str(key))
     if found:
         _check_same_plan(key, found[0], domain, plan)
@@ -22,7 +30,10 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
 
 
 def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
-    """Refuse a series that was charged to another data set: its next revision would have a new cap. Raises OdError."""
+    """Raise OdError if another release of the same series was charged to another data set.
+
+    Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
+    """
     for row in entries.select("kind = ? AND domain <> ?", RESERVED, domain):
         if ReleaseKey.parse(row["release"]).release == key.release:
             raise OdError(
@@ -33,7 +44,10 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
 
 def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
-    """Refuse areas other than those of the revision's other periods, which must be comparable. Raises OdError."""
+    """Raise OdError if another period of the same revision was reserved with other areas.
+
+    The periods of one revision must be comparable.
+    """
     now = _areas(plan.facts())
     found: dict[ReleaseKey, dict[str, str]] = {}
     for row in entries.select("kind = ? AND release GLOB ? GROUP BY release", RESERVED, f"{key.release}/*"):
@@ -53,12 +67,12 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
 
 
 def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests of the geographies in the facts of a plan, by name."""
+    """Return the digests of the geographies from the facts of a plan, by the name of the fact."""
     return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
 
 
 def _areas_text(areas: Mapping[str, str]) -> str:
-    """Return the digests as one line, with a single digest if all are equal."""
+    """Return the beginnings of the digests as one line for a message, or one of them if all are equal."""
     short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
     if len(set(short.values())) == 1:
         short = {"geography": next(iter(short.values()))}

@@ -1,4 +1,7 @@
-"""Keep the files of a release between its steps, from records to publication, in its confidential folder."""
+"""Store the files that one step of a release writes for the next, from records to publication.
+
+They are in the confidential folder of the release.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,26 @@ _COUNTED_FOR = "counted_for"
 
 
 class StagedFiles:
-    """The files that a release of any kind keeps between its steps. Each file is complete or absent."""
+    """The files that a release of any kind stores between its steps. Each file is complete or absent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def records(self) -> Path:
-        """The records of the period, as the reader wrote them."""
+        """Path of the records of the period, as the reader wrote them."""
         return self.folder / "raw_trips.parquet"
 
     @property
     def data_docs(self) -> Path:
-        """Great Expectations pages about the records."""
+        """Path of the folder of Great Expectations pages about the records."""
         return self.folder / "data_docs"
 
     def keep_counted(self, plan: Plan, save: Callable[[], None]) -> None:
-        """Save the counts, and store the digest of the plan that they were made for.
+        """Call ``save``, which saves the counts, and store the digest of the plan that they were made for.
 
-        The stored digest is deleted first. A crash in between leaves counts without a plan, which are refused.
+        An earlier digest is deleted first. If a crash then leaves counts without a digest,
+        :meth:`refuse_other_plan` refuses them.
         """
         digest = self.folder / _COUNTED_FOR
         if digest.exists():
@@ -47,7 +51,10 @@ class StagedFiles:
         write_durably(digest, lambda file: file.write_text(plan.digest, encoding="utf-8"))
 
     def refuse_other_plan(self, plan: Plan) -> None:
-        """Refuse counts that were made for another plan, whose areas may have other numbers. Raises OdError."""
+        """Raise OdError if the saved counts were made for another plan, or if their plan is not stored.
+
+        The areas may be numbered differently in another plan.
+        """
         digest = self.folder / _COUNTED_FOR
         if not digest.exists() or digest.read_text(encoding="utf-8") != plan.digest:
             raise OdError(
@@ -58,7 +65,7 @@ class StagedFiles:
             )
 
     def path(self, name: str) -> Path:
-        """Return the file with that name. Raises OdError if it is absent."""
+        """Return the path of the file ``<name>.parquet``. Raises OdError if the file is absent."""
         path = self.folder / f"{name}.parquet"
         if not path.exists():
             raise missing_file(name)
@@ -71,11 +78,11 @@ R = TypeVar("R", bound=PlannedRelease)
 
 
 class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
-    """The counted input and the unpublished table of a release whose steps are all drawn at once.
+    """The stored counts and the unpublished table of a release whose steps are all drawn in one call.
 
     Attributes:
-        counted_name: name of the file of the counted input.
-        table_name: name of the file of the table.
+        counted_name: name of the file of the counted input, without its suffix.
+        table_name: name of the file of the table, without its suffix.
     """
 
     counted_name: ClassVar[str]
@@ -83,30 +90,37 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
 
     @abstractmethod
     def counted(self, plan: P) -> C:
-        """Return the counted input. Raises OdError if it is absent."""
+        """Read the stored counted input, and return it. Raises OdError if its file is absent."""
 
     @abstractmethod
     def counted_table(self, counted: C) -> pa.Table:
-        """Return the counted input as it is kept."""
+        """Convert the counted input to the table that :meth:`save_counted` stores, and return it."""
 
     @abstractmethod
     def table_of(self, release: R) -> pa.Table:
-        """Return the table of a release as it is kept."""
+        """Convert the result of a release to the table that :meth:`save_table` stores, and return it."""
 
     def save_counted(self, counted: C) -> None:
-        """Keep the counted input."""
+        """Store the counted input."""
         self._save(self.counted_name, self.counted_table(counted))
 
     def save_table(self, release: R) -> Path:
-        """Keep the table of a release, and return its file."""
+        """Store the table of a release, and return the path of its file."""
         return self._save(self.table_name, self.table_of(release))
 
     def table(self) -> pa.Table:
-        """Return the kept table. Raises OdError if it is absent."""
+        """Return the stored table. Raises OdError if its file is absent."""
         return pq.read_table(self.path(self.table_name))
 
     def refuse_other_table(self, release: R) -> None:
-        """Refuse a release, estimated from its measurements, whose kept table is another one. Raises OdError."""
+        """Check that the stored table equals the table of a release.
+
+        Args:
+            release: the release, estimated again from its measurements.
+
+        Raises:
+            OdError: the tables differ, so the stored file was changed.
+        """
         if not self.table().equals(self.table_of(release)):
             raise OdError(
                 "OD-STAGED-FILE-CHANGED",
@@ -122,7 +136,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
 
 
 def missing_file(name: str) -> OdError:
-    """Return the error for a file that is not there yet, or was removed."""
+    """Return the OdError for a file that does not exist yet or was removed."""
     return OdError(
         "OD-STAGED-FILE-MISSING",
         f"{name} of this release does not exist yet, or was removed",

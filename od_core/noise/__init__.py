@@ -1,1 +1,1 @@
-"""Draw exact noise that no other process can repeat: the sources of discrete Gaussian and Laplace noise."""
+"""Draw exact discrete Gaussian and discrete Laplace noise from generators that no other process can repeat."""

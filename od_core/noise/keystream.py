@@ -1,4 +1,4 @@
-"""Generate random words with AES-256 in counter mode, keyed by the operating system."""
+"""Generate uniform random words with AES-256 in counter mode. The operating system provides each key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 19))
-"""Plaintext: small enough for the cache, large enough that threads seldom contend for the interpreter's lock."""
+"""Plaintext. It is small enough for the cache, and large enough that threads rarely wait for the interpreter's lock."""
 
 
 class Words(Protocol):
@@ -22,9 +22,10 @@ class Words(Protocol):
 
 
 class Keystream:
-    """A stream of uniform words from its own key, which exists as long as this object and is known to nothing else.
+    """A stream of uniform words. Each stream has its own random key, which exists only inside this object.
 
-    Make a new one for every call that draws. Then no two threads, and no two processes after a fork, can share one.
+    Make a new stream in every call that draws. Then neither two threads nor two processes after a fork can use the same
+    stream.
     """
 
     __slots__ = ("_encryptor",)

@@ -14,33 +14,39 @@ from od_core.noise.opendp_processes import drawn
 from od_core.noise.opendp_worker import GAUSSIAN, LAPLACE, next_scale, rounded_up
 
 MAX_VARIANCE = 1 << 100
-"""Largest variance. Above it, values could come near the 64-bit limits, where OpenDP saturates silently."""
+"""Largest variance. With a larger one, values could reach the 64-bit limits, to which OpenDP clips them silently."""
 
 VARIANCE_SLACK = Fraction(1, 1 << 30)
-"""Largest relative excess of the variance that a backend draws with over the planned variance."""
+"""Largest relative difference by which a backend may draw with a larger variance than planned."""
 
 SCALE_SLACK = Fraction(1, 1 << 30)
-"""Largest relative excess of the scale that a backend draws with over the planned one. OpenDP's excess is smaller."""
+"""Largest relative difference by which a backend may draw with a larger scale than planned.
+
+The difference of the backend OpenDP is smaller.
+"""
 
 _MIN_VARIANCE = Fraction(1, 1 << 200)
-"""Smallest variance. Below it there is no noise at all, and floating point reaches its limits."""
+"""Smallest variance. With a smaller one, all noise is 0, and floats come close to their limits."""
 
 
 class OpenDPNoise:
-    """A source of integer noise from OpenDP. Every call draws in new processes, on all processors.
+    """A source of integer noise from OpenDP. Every call draws in new processes, which use all processors.
 
-    OpenDP's generator is seeded from the kernel in each process (``docs/explanation/noise.md``).
+    In each process, the operating system's kernel seeds OpenDP's generator (``docs/explanation/noise.md``).
     """
 
     __slots__ = ()  # no attribute of an instance can be replaced
     largest_variance: ClassVar[int] = MAX_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Draw from N_Z(0, v), with v from ``variance`` to (1 + ``VARIANCE_SLACK``) ``variance``; shape (size,).
+        """Return ``size`` independent draws from the discrete Gaussian N_Z(0, v); shape (size,).
+
+        The variance v lies between ``variance`` and (1 + ``VARIANCE_SLACK``) ``variance``. ``level`` and ``first`` are
+        not used.
 
         Raises:
             OdError: the variance is too small or too large; the loss by OpenDP's own privacy map exceeds the planned
-                one; a process that draws has ended, and the draw is lost.
+                loss; or a process ended before it had finished, and the draw is lost.
         """
         if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
             raise _refused("the variance is too small or too large")
@@ -51,15 +57,15 @@ class OpenDPNoise:
         return _held(noise, math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK))
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw k with probability proportional to exp(-|k| / s); shape (size,).
+        """Return independent draws of k with probability proportional to exp(-|k| / s); shape (size,).
 
-        The scale s lies between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. At L1 sensitivity 1 the loss is a pure
-        epsilon of at most 1 / ``scale``.
+        The scale s lies between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. At L1 sensitivity 1, the privacy loss is
+        a pure epsilon of at most 1 / ``scale``.
 
         Raises:
-            OdError: as :meth:`draw`.
+            OdError: the scale is too small or too large, or as in :meth:`draw`.
         """
-        if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # its variance is below 2 s^2
+        if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # the variance is below 2 scale^2
             raise _refused("the scale is too small or too large")
         least = rounded_up(float(scale))
         while Fraction(least) < scale:
@@ -69,9 +75,12 @@ class OpenDPNoise:
 
 
 def _held(noise: NDArray[np.int64], is_planned: bool) -> NDArray[np.int64]:
-    """Return the noise if OpenDP's map allows its scale and the accounting covers it. Raises OdError if not.
+    """Return the noise if it was drawn as planned. Raises OdError if not.
 
-    At sensitivity 1 the planned loss is an exact fraction, and no rounding of sqrt(2) enters.
+    Args:
+        noise: the noise.
+        is_planned: whether OpenDP's privacy map allowed the scale, and the scale is within the slack of the planned
+            one.
     """
     if not is_planned:
         raise _refused("OpenDP's privacy map exceeds the planned loss")
@@ -79,7 +88,7 @@ def _held(noise: NDArray[np.int64], is_planned: bool) -> NDArray[np.int64]:
 
 
 def _float_below(value: Fraction) -> float:
-    """Return the largest float that is not above an exact value."""
+    """Return the largest float that is at most ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)
 

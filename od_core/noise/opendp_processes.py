@@ -1,8 +1,9 @@
-"""Draw noise with OpenDP, each call in new processes that draw nothing else (``opendp_worker``).
+"""Draw noise with OpenDP. Each call starts new processes, which draw nothing else (``opendp_worker``).
 
-OpenDP takes its bits from a generator in the memory of its process. So nothing is ever drawn in this process, which may
-be forked, restored or cloned. Every call executes new processes, several at once for large draws, and ends them when it
-has its noise. They are plain child processes: ``multiprocessing`` would run the caller's main module again, or fork.
+OpenDP takes its random bits from a generator in the memory of its process. The calling process may be forked, restored
+or cloned, so nothing is ever drawn in it. Each call starts one new process, or several for large draws, and ends them
+when it has received the noise. They are started with ``subprocess``, because ``multiprocessing`` would run the caller's
+main module again or fork.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from od_core.noise.opendp_worker import ANSWER, REQUEST
 from od_core.parallel import threads
 
 WORTH = 8_192
-"""Draws that are worth a process: they take about 0.1 s, four times as long as its start."""
+"""Smallest number of draws per process. They take about 0.1 s, four times as long as the start of a process."""
 
 _LINES: set[socket.socket] = set()
-"""The sockets in use, which a forked child must not hold open."""
+"""The open sockets of all running processes. A forked child must close its copies (:func:`_forget`)."""
 
 
 def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
-    """Draw independent noise at the first scale, from the given one upwards, whose loss is allowed.
+    """Draw independent noise at the smallest scale, from the given one upwards, at which OpenDP allows the loss.
 
     Args:
         distribution: GAUSSIAN or LAPLACE.
         scale: smallest scale to draw with.
-        largest_loss: largest loss allowed at sensitivity 1 by OpenDP's own privacy map: rho for Gaussian noise, epsilon
-            for Laplace noise.
+        largest_loss: largest allowed loss at sensitivity 1, which is compared with the loss by OpenDP's own privacy
+            map: rho for Gaussian noise, epsilon for Laplace noise.
         size: number of draws.
 
     Returns:
-        The scale that was drawn with, and the draws, shape (size,). The scale is NaN if OpenDP's map allows none of the
-        scales tried; then nothing was drawn.
+        The scale used, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was
+        drawn, the scale is NaN, and the array has no meaning.
 
     Raises:
         OdError: a process could not be started or ended too early, or OpenDP's library is not installed.
@@ -72,13 +73,20 @@ def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> 
 
 
 def shares(size: int, processors: int) -> list[int]:
-    """Return the number of draws of each process: almost equal, and enough to be worth its start."""
+    """Return the number of draws of each process.
+
+    The numbers differ by at most 1. If there are several processes, each makes at least ``WORTH`` draws.
+
+    Args:
+        size: number of draws in all.
+        processors: largest number of processes.
+    """
     count = max(1, min(processors, size // WORTH))
     return [(size + rest) // count for rest in range(count)]
 
 
 class _Worker:
-    """A process that draws once, into a given array."""
+    """A process that draws once and fills a given array. It starts with the context and ends with it."""
 
     def __init__(self, room: NDArray[np.int64]) -> None:
         self._head, self._count = bytearray(ANSWER.size), len(room)
@@ -106,7 +114,7 @@ class _Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the process: it has drawn, or its draws are no longer wanted."""
+        """Close the socket, and kill the process if it still runs."""
         _LINES.discard(self.line)
         self.line.close()
         self._process.kill()
@@ -120,7 +128,11 @@ class _Worker:
             raise self._ended() from None
 
     def receive(self) -> bool:
-        """Take the bytes that have arrived; return whether they are all. Raises OdError if the process has ended."""
+        """Read the bytes that have arrived into the array, and return whether the answer is complete.
+
+        Raises:
+            OdError: the process has ended before its answer was complete.
+        """
         try:
             received = self.line.recv_into(self._missing[0])
         except OSError:
@@ -134,7 +146,7 @@ class _Worker:
 
     @property
     def scale(self) -> float:
-        """Scale that the process has drawn with, once its answer has begun."""
+        """Scale that the process uses, or NaN if it draws nothing. It is valid only after the answer has begun."""
         return float(ANSWER.unpack(self._head)[0])
 
     def _ended(self) -> OdError:
@@ -161,7 +173,10 @@ def _lost(why: str) -> OdError:
 
 
 def _forget() -> None:
-    """Close the sockets in a forked child: the parent's processes end with it if nobody else holds them open."""
+    """Close the sockets that a forked child has inherited.
+
+    The parent's noise processes end when the parent ends, but only if no other process has these sockets open.
+    """
     for line in _LINES:
         line.close()
     _LINES.clear()

@@ -1,14 +1,14 @@
-"""Draw noise with OpenDP once and end; ``opendp_processes`` starts this program as a process.
+"""Draw noise with OpenDP once, as a program that ``opendp_processes`` starts in a new process.
 
-It runs by its path with ``python -I -S`` and calls OpenDP's shared library through OpenDP's C interface. It imports
-neither OpenDP's Python package nor NumPy, so that a start takes a quarter of the time. It never knows a count of trips.
+The program is run by its path with ``python -I -S``, and calls the C interface of OpenDP's shared library. It imports
+neither OpenDP's Python package nor NumPy, so it starts four times as fast. It never receives a count of trips.
 
-The library takes its bits from OpenSSL's generator, which is seeded from the kernel at the process's first draw and
-lives in the memory of the process. So a process that was forked, or restored from a copy of its memory, after its first
-draw must never draw. This program is executed anew for each request and answers no second one.
+The library takes its bits from OpenSSL's generator. This generator is in the memory of the process, and the kernel
+seeds it at the first draw. So after its first draw, a process must not be forked or restored from a copy of its memory
+and then draw again. This program is therefore started again for each request, and answers only one.
 
-Request and answer travel on a socket of their own: anybody may print to standard output, and one foreign byte there
-would shift all the noise after it. The process ends when nobody is left to answer.
+The request and the answer are sent on a separate socket. Any library may print to standard output, and one additional
+byte there would shift all the noise after it. The process ends when the other end of the socket is closed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from typing import Any
 GAUSSIAN, LAPLACE = b"g", b"l"
 
 REQUEST = struct.Struct("=cddq")
-"""Distribution, scale, largest loss at sensitivity 1, count. The numbers are transferred bit by bit."""
+"""Request: distribution, scale, largest loss at sensitivity 1, number of draws. Floats are sent without rounding."""
 
 ANSWER = struct.Struct("=d")
-"""Scale that was drawn with, or NaN if no scale keeps the loss. The noise follows as 64-bit integers."""
+"""Beginning of the answer: the scale used, or NaN if no scale keeps the loss. 64-bit integers of noise follow."""
 
 PIECE = 16_384
-"""Most draws at a time. They take about a sixth of a second, the longest that this process outlives its parent."""
+"""Largest number of draws in one call of OpenDP.
+
+They take about a sixth of a second. If the parent process ends, this process ends at most that much later.
+"""
 
 _SCALES = 3
-"""Number of scales tried, each the next above the last. The first is almost always within the loss."""
+"""Number of scales to try, each the next one above the last. The first almost always keeps the loss."""
 
 _SIGNIFICANT_BITS = 34
-"""Significant bits of a scale. Three scales of this length stay within one part in 2^31 of the planned one."""
+"""Number of significant bits of a scale. Three such scales stay within one part in 2^31 of the planned one."""
 
 
 class _Result(ctypes.Structure):
@@ -61,7 +64,7 @@ class OpenDP:
         self._library = ctypes.CDLL(library)
 
     def measurement(self, distribution: bytes, scale: float) -> ctypes.c_void_p:
-        """Return OpenDP's measurement that adds noise of a scale. Raises RuntimeError if OpenDP refuses."""
+        """Return OpenDP's measurement that adds noise with the given scale. Raises RuntimeError if OpenDP refuses."""
         domain = self._call("domains__vector_domain", self._call("domains__atom_domain", None, None, b"i64"), None)
         if distribution == GAUSSIAN:
             metric, measure = self._call("metrics__l2_distance", b"f64"), b"ZeroConcentratedDivergence"
@@ -71,13 +74,13 @@ class OpenDP:
         return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
 
     def loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
-        """Return the loss of the noise at sensitivity 1, by OpenDP's own privacy map."""
+        """Return the privacy loss of a measurement at sensitivity 1, by OpenDP's own privacy map."""
         one, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
         loss = self._call("core__measurement_map", measurement, self._object(one, 1, kind))
         return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
 
     def draws(self, measurement: ctypes.c_void_p, count: int) -> bytes:
-        """Return ``count`` independent draws as 64-bit integers: OpenDP's noise on zeros."""
+        """Return the bytes of ``count`` independent draws as 64-bit integers: OpenDP's noise on zeros."""
         zeros = self._object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
         noise = self._call("core__measurement_invoke", measurement, zeros)
         drawn = self._bytes(noise, count)
@@ -86,12 +89,12 @@ class OpenDP:
         return drawn
 
     def _object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
-        """Return a copy of an array or a number as an OpenDP object."""
+        """Copy a C array or number into an OpenDP object, and return the object."""
         given = _Slice(ctypes.addressof(values), length)
         return self._call("data__slice_as_object", ctypes.byref(given), kind)
 
     def _bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
-        """Return a copy of an object's values, 8 bytes each."""
+        """Return the bytes of the values of an OpenDP object, 8 bytes each."""
         pointer = self._call("data__object_as_slice", of)
         found = _Slice.from_address(pointer.value or 0)
         if found.length != length:
@@ -110,25 +113,26 @@ class OpenDP:
 
 
 def rounded_up(scale: float) -> float:
-    """Round a scale up to few significant bits: OpenDP computes with fractions, and long ones cost time."""
+    """Round a scale up to ``_SIGNIFICANT_BITS`` bits, and return it. OpenDP computes faster with short fractions."""
     mantissa, exponent = math.frexp(scale)
     return math.ldexp(math.ceil(math.ldexp(mantissa, _SIGNIFICANT_BITS)), exponent - _SIGNIFICANT_BITS)
 
 
 def next_scale(scale: float) -> float:
-    """Return the smallest scale above this one that has few significant bits."""
+    """Return the smallest larger scale that has at most ``_SIGNIFICANT_BITS`` significant bits."""
     return rounded_up(math.nextafter(scale, math.inf))
 
 
 def held_to_loss(
     opendp: OpenDP, distribution: bytes, scale: float, largest_loss: float
 ) -> tuple[float, ctypes.c_void_p | None]:
-    """Return the first scale, from the given one upwards, whose loss OpenDP's own map allows, and its measurement.
+    """Find the smallest scale, from the given one upwards, at which OpenDP's privacy map keeps the largest loss.
 
-    OpenDP accepts a scale of 0, which adds no noise, at an infinite loss: it is refused here. Nothing is drawn.
+    Nothing is drawn. A scale of 0, which adds no noise, has an infinite loss by this map, and is therefore not
+    accepted.
 
     Returns:
-        The scale and the measurement, or NaN and None if none of the scales tried keeps the loss.
+        The scale and OpenDP's measurement with it, or NaN and None if none of the scales tried keeps the loss.
     """
     for _ in range(_SCALES):
         measurement = opendp.measurement(distribution, scale)
@@ -139,7 +143,10 @@ def held_to_loss(
 
 
 def main() -> None:
-    """Answer one request, with the library and on the socket that the two command-line arguments name."""
+    """Read one request from a socket, and write its answer to the same socket.
+
+    The command-line arguments are the path of OpenDP's library and the file descriptor of the socket.
+    """
     line, request = int(sys.argv[2]), b""
     while len(request) < REQUEST.size:
         received = os.read(line, REQUEST.size - len(request))
@@ -155,7 +162,7 @@ def main() -> None:
             piece = min(count, PIECE)
             _write(line, opendp.draws(measurement, piece))
             count -= piece
-    except BrokenPipeError:  # nobody is left to answer
+    except BrokenPipeError:  # the other end of the socket is closed
         return
 
 

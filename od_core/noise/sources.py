@@ -20,12 +20,18 @@ class NoiseSource(Protocol):
     """A source of exact discrete Gaussian noise. It returns noise alone and never adds it to a count."""
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Return noise for ``size`` cells of ``level``, the first at position ``first`` of the measured vector.
+        """Return independent discrete Gaussian noise for consecutive cells of a measured vector; shape (size,).
 
-        The variance is the given one, or larger by a factor of at most 1 + ``opendp.VARIANCE_SLACK``, which the
-        exact accounting covers. The noise must not come from a generator that a forked or copied process could
-        also hold. Real sources ignore level and position. A test double may be a function of them, so that its
-        noise does not depend on how the work is cut.
+        The noise must not come from a generator of which a forked or copied process could have a copy. Real
+        sources do not use ``level`` and ``first``. A test double may compute its noise from them, so that its noise
+        does not depend on how the work is cut into pieces.
+
+        Args:
+            variance: planned variance. The noise may have a variance up to 1 + ``opendp.VARIANCE_SLACK`` times this
+                one, which the exact accounting covers.
+            level: level of the cells.
+            first: position of the first cell in the measured vector.
+            size: number of cells.
         """
         ...
 
@@ -35,7 +41,13 @@ class NodeNoiseSource(NoiseSource, Protocol):
     """A test double whose noise depends on the node, to compare releases that are cut into different parts."""
 
     def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return noise for nodes of a level, given by the ranks of their first leaf pairs."""
+        """Return noise for nodes of a level; shape (nodes,).
+
+        Args:
+            variance: variance of the noise.
+            level: level of the nodes.
+            first_rank: rank of each node's first leaf pair; shape (nodes,).
+        """
         ...
 
 
@@ -44,7 +56,7 @@ class LaplaceSource(NoiseSource, Protocol):
     """A source that also draws exact discrete Laplace noise, as every backend does."""
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Return noise k with probability proportional to exp(-|k| / scale); shape (size,)."""
+        """Return independent draws of k with probability proportional to exp(-|k| / scale); shape (size,)."""
         ...
 
 
@@ -52,7 +64,7 @@ BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoi
 
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
-    """Return the backend of a name, or the given source itself. Raises OdError with the nearest known name."""
+    """Return the backend with a name, or the given source itself. Raises OdError if there is no such backend."""
     if isinstance(noise, NoiseSource):
         return noise
     step = "choose a known noise backend"
@@ -60,7 +72,7 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
 
 
 def laplace_source(noise: NoiseSource) -> LaplaceSource:
-    """Return the source itself if it draws Laplace noise. Raises OdError if it does not."""
+    """Return the given source if it draws Laplace noise. Raises OdError if it does not."""
     if isinstance(noise, LaplaceSource):
         return noise
     raise OdError(
@@ -71,7 +83,10 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
-    """Refuse a backend that cannot draw noise this wide, before anything is charged. Raises OdError."""
+    """Raise OdError if a source is a backend that cannot draw one of the variances.
+
+    Plans are checked with this function before anything is charged.
+    """
     name = backend_name(source)
     if name is not None and max(variances) > BACKENDS[name].largest_variance:
         raise OdError(
@@ -83,7 +98,7 @@ def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
 
 
 def backend_name(source: NoiseSource) -> str | None:
-    """Return the name of a backend of this library, or None for any other source, which carries no guarantee."""
+    """Return the name of a backend of this library, or None for any other source, which has no guarantee."""
     return next((name for name, kind in BACKENDS.items() if type(source) is kind), None)
 
 
@@ -91,15 +106,15 @@ _NOISE_LIMIT = 1 << 61
 
 
 def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Check drawn noise against the contract of sources; return it as an array that counts may be added to in place.
+    """Check noise, and return it as an array to which counts may be added in place.
 
     Args:
         source: the noise source.
-        drawn: its noise.
+        drawn: the noise that it returned.
         size: number of cells.
 
     Returns:
-        The noise; shape (size,).
+        The noise; shape (size,). It is a copy if the source is not a backend of this library.
 
     Raises:
         OdError: the noise is not one 64-bit integer per cell, or too large to add to a count.
@@ -107,7 +122,7 @@ def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> N
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not return one 64-bit integer per cell")
     if backend_name(source) is None:
-        drawn = drawn.copy()  # counts are added in place, and must not reach an array that a foreign source keeps
+        drawn = drawn.copy()  # counts are added in place, and the source may keep the array that it returned
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
         raise _bad_noise("returned values that are too large to add to a count")
     return drawn

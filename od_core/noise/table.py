@@ -23,26 +23,32 @@ from od_core.kernels import kernel
 from od_core.noise.keystream import Keystream, Words
 
 MAX_TABLE_VARIANCE = 1 << 28
-"""Sigma 16,384. Beyond it, most draws need more than one lookup in a table that takes seconds to certify."""
+"""Largest variance (sigma 16,384).
+
+With a larger one, most draws need more than one lookup, and the table takes seconds to compute.
+"""
 
 _BLOCK = 1 << 18
-"""Draws at a time. A smaller block stays in the cache, but threads contend more often for the interpreter's lock."""
+"""Number of draws at a time. Blocks stay in the cache. With smaller ones, threads wait more for the interpreter."""
 
 _UNDECIDED = -(1 << 15)
-"""Mark of an undecided cell in the guide.
+"""Mark of a cell of the guide (see :class:`_Table`) whose first limb does not decide the value.
 
-It is never a value: a k that fills a cell of 2^-16 is one of 2 |k| + 1 values with P >= 2^-16, so |k| < 2^15.
+The mark is never a value itself. If a value k fills a whole cell, then P(k) >= 2^-16, and the 2 |k| + 1 values from
+-|k| to |k| are at least as probable. So 2 |k| + 1 <= 2^16, and |k| < 2^15.
 """
 
 
 class TableNoise:
-    """A source of noise from certified tables, many times faster than OpenDP and just as exact."""
+    """A source of noise that uses tables with proven values. It is as exact as OpenDP, and many times faster."""
 
     __slots__ = ()  # no attribute of an instance can be replaced
     largest_variance: ClassVar[int] = MAX_TABLE_VARIANCE
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Draw from N_Z(0, variance); shape (size,).
+        """Return independent draws from the discrete Gaussian N_Z(0, variance); shape (size,).
+
+        ``level`` and ``first`` are not used.
 
         Raises:
             OdError: the variance is not above 0, or too large for a table.
@@ -52,9 +58,9 @@ class TableNoise:
         return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw k with probability proportional to exp(-|k| / scale); shape (size,).
+        """Return independent draws of k with probability proportional to exp(-|k| / scale); shape (size,).
 
-        The variance is below 2 scale^2.
+        The variance of k is below 2 scale^2.
 
         Raises:
             OdError: the scale (sensitivity over epsilon) is not above 0, or too large for a table.
@@ -65,11 +71,15 @@ class TableNoise:
 
 
 class _Table:
-    """A table of the boundaries F(k) = P(X <= k) of a noise distribution, cut after two limbs.
+    """A table with which a noise distribution is drawn from uniform bits.
 
-    A uniform U in [0, 1) is read limb by limb. Its value is the least k with U < F(k). The first limb names a cell of
-    the guide, which holds that k if no F lies in the cell. Otherwise the second limb is compared with the second limbs
-    of the F in the cell. If it equals one of them, more limbs are read and compared with F itself.
+    For a uniform U in [0, 1), the draw is the least k with U < F(k), where F(k) = P(X <= k). The bits of U and of each
+    boundary F(k) are divided into *limbs*: the first limb has ``first_bits`` bits, and each further one has
+    ``further_bits``. The table has the first two limbs of every boundary, rounded down.
+
+    The first limb of U is the number of a cell of the *guide*, an array. If no boundary lies in the cell, the guide
+    contains k. Otherwise the second limb of U is compared with the second limbs of the boundaries in the cell. If it
+    equals one of them, further limbs of U are drawn and compared with F itself.
     """
 
     def __init__(self, distribution: SymmetricDistribution, first_bits: int = 16, further_bits: int = 64) -> None:
@@ -79,14 +89,14 @@ class _Table:
         held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
         starts = np.concatenate([[0], np.cumsum(held)])
         values = starts[:-1] + least
-        guide = values.astype(np.int16)  # only undecided cells wrap
+        guide = values.astype(np.int16)  # int16 overflows only in undecided cells, which the next line overwrites
         guide[held > 0] = _UNDECIDED
         self._guide, self._starts, self._seconds, self._least = guide, starts.astype(np.int32), seconds, least
         for array in (self._guide, self._starts, self._seconds):
             array.setflags(write=False)
 
     def draw(self, source: Words, size: int) -> NDArray[np.int64]:
-        """Draw from the distribution; shape (size,)."""
+        """Return independent draws from the distribution, made from the bits of ``source``; shape (size,)."""
         values = np.empty(size, dtype=np.int64)
         undecided = np.empty(min(size, _BLOCK), dtype=np.int32)
         for start in range(0, size, _BLOCK):
@@ -106,7 +116,12 @@ class _Table:
             values[place] = self._refine(source, word)
 
     def _refine(self, source: Words, word: int) -> int:
-        """Return the value of a U whose first two limbs are read, after reading as many more as it takes."""
+        """Return the draw for a U whose first two limbs do not decide it. Draw further limbs until they do.
+
+        Args:
+            source: source of the further limbs.
+            word: the first two limbs of U, as one integer.
+        """
         bits = self._first_bits + self._further_bits
         while True:
             bits += self._further_bits
@@ -121,7 +136,7 @@ os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[at
 
 
 def _table(distribution: SymmetricDistribution) -> _Table:
-    """Return the table of a distribution. It is built once: threads that want the same one wait for it."""
+    """Return the table of a distribution. It is built once. Other threads wait until it is built."""
     with _BUILDING:
         return _built(distribution)
 
@@ -132,9 +147,10 @@ _built = lru_cache(maxsize=32)(_Table)
 def _limbs(
     distribution: SymmetricDistribution, first_bits: int, further_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the first and second limbs of the boundaries F(-K), ..., F(K - 1), in order.
+    """Return the first limbs and the second limbs of the boundaries F(-K), ..., F(K - 1), in order; shape (2 K,) each.
 
-    F(k - 1) = 1 - F(-k), and no boundary ends after two limbs, so the limbs above the middle are complements.
+    K is the length of :func:`floors_of_tails`. F(k - 1) = 1 - F(-k), and no boundary is an exact number of two limbs.
+    So the limbs of F(0), ..., F(K - 1) are the bitwise complements of those of F(-1), ..., F(-K).
     """
     floors = floors_of_tails(distribution, first_bits + further_bits)
     top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
@@ -145,7 +161,10 @@ def _limbs(
 
 @kernel
 def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
-    """Fill in the values that the first limbs decide, and collect the places of the others, without a branch."""
+    """Write the values that the first limbs decide to ``values``, and the positions of the others to ``undecided``.
+
+    Return the number of the others. The loop has no branch.
+    """
     count = 0
     for i in range(len(words)):
         value = guide[words[i]]
@@ -157,7 +176,10 @@ def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  
 
 @kernel
 def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
-    """Fill in the values that the second limbs decide, by bisection in the cell; collect the indices of the others."""
+    """Write the values that the second limbs decide to ``values``, found by bisection among the boundaries of the cell.
+
+    Write the indices of the others to ``equal``, and return how many there are.
+    """
     count = 0
     for i in range(len(words)):
         place, word = undecided[i], words[i]
@@ -185,31 +207,36 @@ def _refused(what: str) -> OdError:
 
 # Noise distributions on integers, as probabilities with proven error bounds.
 #
-# All computations use the ball arithmetic of python-flint: intervals that contain the true number, at any precision.
-# A statement about a ball is made only if it holds for the whole ball, so no rounding can make it wrong.
+# All computations use the ball arithmetic of python-flint. A ball is an interval that contains the true number, and can
+# have any precision. A comparison counts as true only if it holds for the whole ball, so rounding cannot make it wrong.
 
 
 _GUARD_BITS = 96
-"""Bits beyond the wanted ones. Too few cost time, never exactness: values that stay undecided are computed again."""
+"""Number of additional bits. Too few never make a result wrong: undecided values are computed again with more."""
 
 _PRECISION = Lock()
-"""Lock on flint's precision, which is global. Other code that changes it makes the balls wider, not wrong."""
+"""Lock for flint's global precision. If other code changes the precision, the balls become wider, but stay valid."""
 os.register_at_fork(after_in_child=_PRECISION._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay locked
 
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """The discrete Gaussian N_Z(0, variance): P(k) proportional to exp(-k^2 / (2 variance)) [canonne2020discrete]."""
+    """The discrete Gaussian N_Z(0, variance), with P(X = k) proportional to exp(-k^2 / (2 variance)).
+
+    References:
+        [canonne2020discrete]
+    """
 
     variance: Fraction
 
     def tails(self, bits: int) -> list[arb]:
-        """Return balls of P(X >= k) for k = 1, 2, ..., at flint's precision, until certainly below 2^-bits.
+        """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision.
 
-        The weights w(k) = exp(-k^2 / (2 variance)) are summed from the far tail inwards, with two multiplications
-        each. The sum starts at a K with w(K) < 2^-precision (7/5 is above 2 ln 2). P(X >= K) is smaller still, because
-        w(K + j) <= w(K) w(j). The sum beyond K goes into the ball. Ratios of consecutive weights fall outwards, so
-        this sum is at most a geometric series with the first of these ratios.
+        K is large enough that P(X >= K) < 2^-bits. The weights w(k) = exp(-k^2 / (2 variance)) are summed from k = K
+        down to 1, with two multiplications each. K is such that w(K) < 2^-precision, where the factor 7/5 is an upper
+        bound of 2 ln 2. P(X >= K) is even smaller, because w(K + j) <= w(K) w(j). The sum of all weights beyond K is
+        between 0 and a geometric series, because the ratios of consecutive weights fall. The sum starts with
+        this interval as a ball.
         """
         rate = arb(rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
@@ -229,15 +256,18 @@ class DiscreteGaussian:
 
 @dataclass(frozen=True)
 class DiscreteLaplace:
-    """The discrete Laplace distribution: P(k) = (1 - a) / (1 + a) a^|k| with a = exp(-1 / scale).
+    """The discrete Laplace distribution: P(X = k) = (1 - a) / (1 + a) a^|k|, where a = exp(-1 / scale).
 
-    So P(X >= k) = a^k / (1 + a) for k >= 1.
+    It follows that P(X >= k) = a^k / (1 + a) for k >= 1.
     """
 
     scale: Fraction
 
     def tails(self, bits: int) -> list[arb]:
-        """Return the balls as for the Gaussian. From k = bits ln 2 scale on, a^k < 2^-bits (7/10 is above ln 2)."""
+        """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision, where P(X >= K) < 2^-bits.
+
+        If k is at least bits * ln(2) * scale, then a^k <= 2^-bits. The factor 7/10 is an upper bound of ln 2.
+        """
         ratio = (-arb(rational(1 / self.scale))).exp()
         tail, tails = 1 / (1 + ratio), []
         for _ in range(int(self.scale * bits * 7 / 10) + 1):
@@ -251,10 +281,10 @@ SymmetricDistribution = DiscreteGaussian | DiscreteLaplace
 
 
 def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]:
-    """Return the proven floor(2^bits P(X >= k)) for k = 1, 2, ..., K. The last one, and no other, is 0.
+    """Return floor(2^bits P(X >= k)) for k = 1, 2, ..., up to the first k for which it is 0 (included).
 
-    It is also proven that no 2^bits P(X >= k) is an integer. By symmetry floor(2^bits P(X <= -k)) is the same
-    number f, and floor(2^bits P(X <= k - 1)) is 2^bits - 1 - f.
+    X has the given distribution. Every floor is proven, and so is that no 2^bits P(X >= k) is an integer. If f is the
+    floor for k, then floor(2^bits P(X <= -k)) = f by symmetry, and floor(2^bits P(X <= k - 1)) = 2^bits - 1 - f.
     """
     precision = bits + _GUARD_BITS
     while True:
@@ -267,22 +297,26 @@ def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]
 
 
 def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
-    """Return the least k with U < P(X <= k) if it is proven to be the same for all U in [word, word + 1) / 2^bits.
+    """Return the least k with U < P(X <= k), if it is the same for all U in [word, word + 1) / 2^bits.
 
-    Return None if it is not. More bits of U decide it eventually, except on a set of probability 0.
+    Return None if that is not proven. In this case, more bits of U are needed. With probability 1, finitely many bits
+    suffice.
     """
     with at_precision(bits + _GUARD_BITS):
         tails = distribution.tails(bits)
         unit = arb(2) ** bits
         boundaries = [tail * unit for tail in reversed(tails)]
         boundaries += [(1 - tail) * unit for tail in tails]
-        # The last boundary is within 1 of 2^bits, so it is never certainly at or below the word: one is always found.
+        # The last boundary is above 2^bits - 1, so it is not proven to be at most the word: one is always found.
         found = bisect_left(boundaries, True, key=lambda boundary: not boundary <= word)
         return found - len(tails) if boundaries[found] >= word + 1 else None
 
 
 def _surely_floors(balls: list[arb]) -> list[int] | None:
-    """Return the proven floors of the positive numbers in the balls, up to the first 0; None if one is not proven."""
+    """Return the floors of the positive numbers in the balls, up to the first 0 (included).
+
+    Return None if one of these floors is not proven, or if none of them is 0.
+    """
     floors: list[int] = []
     for ball in balls:
         if ball < 1:
@@ -296,11 +330,11 @@ def _surely_floors(balls: list[arb]) -> list[int] | None:
 
 @contextmanager
 def at_precision(bits: int) -> Iterator[None]:
-    """Set the precision of ball arithmetic, for one thread of the process at a time."""
+    """Set the precision of ball arithmetic in this context. Only one thread of the process can be in it at a time."""
     with _PRECISION, flint.ctx.workprec(bits):
         yield
 
 
 def rational(number: Fraction) -> fmpq:
-    """Convert a fraction to flint's own type, exactly."""
+    """Convert a fraction to flint's type of fractions, without rounding, and return it."""
     return fmpq(number.numerator, number.denominator)

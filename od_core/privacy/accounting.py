@@ -1,12 +1,12 @@
-"""Convert rho (zero-concentrated differential privacy) to (epsilon, delta), rounded so that the promise holds.
+"""Convert rho (zero-concentrated differential privacy) to (epsilon, delta), with epsilon rounded up.
 
 ``bun_steinke``: epsilon = rho + 2 sqrt(rho ln(1/delta)) [bun2016concentrated, Proposition 1.3].
 ``tight``: the least epsilon over alpha > 1 of
 
     rho alpha + (ln(1/delta) + (alpha - 1) ln(1 - 1/alpha) - ln(alpha)) / (alpha - 1)
 
-[canonne2020discrete, Proposition 12]. Every alpha gives a valid epsilon, so alpha may be found in floating point. The
-epsilon computed from it is rounded up.
+[canonne2020discrete, Proposition 12]. Every alpha gives a valid epsilon, so the best alpha need only be approximated in
+floating point. The epsilon at this alpha is computed with 60 digits and rounded up.
 """
 
 from __future__ import annotations
@@ -20,18 +20,25 @@ from functools import lru_cache
 from od_core.errors import OdError
 
 RHO_UNIT = Fraction(1, 1 << 64)
-"""Unit of rho: a rho found from an epsilon is a multiple of it."""
+"""Unit of rho: every rho that is computed from an epsilon is a multiple of this number."""
 
 SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**9)
-"""Smallest and largest epsilon or rho. A number beyond them is a mistake; between them all arithmetic is safe."""
+"""Smallest and largest epsilon or rho of a budget. Between them, no computation overflows or loses its precision."""
 
 _DIGITS = 60
 _GUARD = Decimal(10) ** -40
-"""Guard, far above the error of a dozen operations of 60 digits each, correctly rounded by ``decimal``."""
+"""Relative and absolute margin by which results are rounded up.
+
+It is far larger than the error of a dozen correctly rounded operations with 60 digits.
+"""
 
 
 def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return epsilon by Bun and Steinke, rounded up. Raises OdError unless 0 < rho <= 1e18 and 0 < delta < 1."""
+    """Return epsilon by the conversion of Bun and Steinke, rounded up.
+
+    Raises:
+        OdError: rho is not in (0, 1e18], or delta is not in (0, 1).
+    """
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r = _decimal(rho)
@@ -39,7 +46,11 @@ def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return epsilon by Canonne et al., rounded up. Raises OdError unless 0 < rho <= 1e18 and 0 < delta < 1."""
+    """Return epsilon by the conversion of Canonne et al. (``tight``), rounded up.
+
+    Raises:
+        OdError: rho is not in (0, 1e18], or delta is not in (0, 1).
+    """
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         log_inverse_delta = -_decimal(delta).ln()
@@ -49,7 +60,10 @@ def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
-    """Return the root u = alpha - 1 of rho u^2 + ln(1 + u) = ln(1/delta), where the derivative by alpha is zero."""
+    """Return the approximate u = alpha - 1 for which epsilon is least.
+
+    It solves rho u^2 + ln(1 + u) = ln(1/delta): there the derivative of epsilon with respect to alpha is 0.
+    """
     low, high = 0.0, math.sqrt(log_inverse_delta / rho)
     for _ in range(200):
         middle = (low + high) / 2
@@ -67,10 +81,14 @@ CONVERSIONS = {"tight": epsilon_tight, "bun_steinke": epsilon_bun_steinke}
 
 @lru_cache(maxsize=256)
 def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Fraction:
-    """Return the largest multiple of 2^-64 whose epsilon, rounded up, is at most the given one.
+    """Return the largest rho that is a multiple of 2^-64 and whose epsilon, rounded up, is at most the given one.
+
+    Args:
+        epsilon, delta: the promise.
+        conversion: name of a conversion in ``CONVERSIONS``.
 
     Raises:
-        OdError: epsilon is not between 1e-30 and 1e9, delta is outside (0, 1), or no such multiple is above 0.
+        OdError: epsilon is not between 1e-30 and 1e9, delta is not in (0, 1), or no such rho is above 0.
     """
     if not SMALLEST <= epsilon <= LARGEST:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
@@ -91,20 +109,20 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
 
 
 def float_above(value: Fraction) -> float:
-    """Return the least float that is not below an exact value, to display an upper bound."""
+    """Return the smallest float that is at least ``value``, to display an upper bound."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def exp_above(exponent: Fraction) -> Fraction:
-    """Return an upper bound of e^exponent, above it by less than one part in 10^25, for an exponent of at most 10^4."""
+    """Return an upper bound of e^exponent, for an exponent of at most 10^4. Its relative error is below 10^-25."""
     context = decimal.Context(prec=30, rounding=decimal.ROUND_CEILING)
     rounded = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
     return Fraction(context.next_plus(context.exp(rounded)))  # decimal rounds exp itself to the nearest
 
 
 def text_above(value: Fraction, digits: int = 6) -> str:
-    """Return a short decimal text that is not below an exact value, for sentences that state an upper bound."""
+    """Return ``value``, rounded up to some significant digits, as decimal text for sentences about upper bounds."""
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
     rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
     return f"{rounded:f}" if rounded >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"
@@ -122,5 +140,5 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _rounded_up(value: Decimal) -> Fraction:
-    """Return an upper bound of the exact value behind a 60-digit one, by a relative and an absolute guard."""
+    """Return an upper bound of the exact value that ``value`` approximates with 60 digits."""
     return Fraction(value + (abs(value) + 1) * _GUARD)

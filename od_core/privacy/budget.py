@@ -16,9 +16,10 @@ from od_core.registry import refuse_unknown
 Number = int | float | str | Fraction
 
 LEAF_WEIGHT = Fraction(3, 2)
-"""Weight of the leaves under ``geography`` shares (``docs/reference/tables/estimator.md``, section 1).
+"""Weight of the leaf level under the rule of shares ``geography``.
 
-On a homogeneous tree, 1 would be the minimax rule.
+The value was chosen by experiments (``docs/reference/tables/estimator.md``, section 1). On a homogeneous tree, 1 would
+be the minimax choice.
 """
 
 RULES = ("uniform", "geography", "geometric")
@@ -28,20 +29,22 @@ _MOST_DIGITS = 1000
 
 @dataclass(frozen=True)
 class Budget:
-    """A budget as (epsilon, delta), or as rho with the delta at which epsilon is stated.
+    """A budget, given as (epsilon, delta), or as rho together with the delta for which epsilon is reported.
 
-    Numbers are read as decimals: ``0.1`` is one tenth. ``conversion`` and ``shares`` default to those of the mechanism.
+    Numbers are read as decimals: ``0.1`` is one tenth. If ``conversion`` or ``shares`` is None, the mechanism has a
+    default.
 
     Attributes:
-        epsilon, delta: promise in (epsilon, delta), as exact fractions.
-        rho: promise in zero-concentrated differential privacy, instead of epsilon; exact.
-        conversion: method to find rho from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
-        shares: shares of the measured levels, top first: ``uniform``, ``geography`` (see :func:`geography_weights`),
-            ``("geometric", ratio)``, or positive fractions that sum to 1.
+        epsilon: promised epsilon as an exact fraction; None if rho is given.
+        delta: promised delta, or delta for which epsilon is reported; an exact fraction.
+        rho: promised rho of zero-concentrated differential privacy as an exact fraction; None if epsilon is given.
+        conversion: method to compute rho from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
+        shares: how the budget is shared between the measured levels, top first: ``uniform``, ``geography`` (see
+            :func:`geography_weights`), ``("geometric", ratio)``, or positive fractions that sum to 1.
 
     Raises:
         OdError: not exactly one of epsilon and rho is given; a number is not finite or is out of range; the conversion
-            or the rule of shares is unknown; shares are not above 0 or do not sum to 1.
+            or the rule of shares is unknown; or a share is not above 0, or the shares do not sum to 1.
     """
 
     epsilon: Fraction | None = None
@@ -77,12 +80,14 @@ class Budget:
         object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
 
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
-        """Return the conversion to use: the budget's own, or else the default; ``tight`` if ``exact`` is not defined.
+        """Return the name of the conversion to use: the budget's own, or the default if it has none.
+
+        If this is ``exact`` but the exact privacy loss is not defined, return ``tight``.
 
         Args:
-            default: default of the mechanism.
-            shifted_cells: for every measured level, the number of cells that neighbours change, each by one; None if
-                they change a cell by more.
+            default: default conversion of the mechanism.
+            shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs
+                by one. None if cells may differ by more, so that the exact privacy loss is not defined.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
@@ -94,11 +99,11 @@ class Budget:
         shares: tuple[Fraction, ...] = (Fraction(1),),
         shifted_cells: tuple[int, ...] | None = None,
     ) -> Fraction:
-        """Return rho of the whole release, converted from epsilon if the budget states epsilon.
+        """Return the rho of the whole release. It is converted from epsilon if the budget has an epsilon.
 
         Args:
             conversion: default conversion, as for :meth:`conversion_for`.
-            shares: shares of the measured levels, used by ``exact``.
+            shares: shares of the measured levels, used by the conversion ``exact`` only.
             shifted_cells: as for :meth:`conversion_for`.
 
         Raises:
@@ -116,7 +121,14 @@ class Budget:
         return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
     def pure_epsilon(self, released: str) -> Fraction:
-        """Return epsilon if the budget is a pure epsilon. Raises OdError, which names what is ``released``, if not."""
+        """Return epsilon if the budget is a pure epsilon.
+
+        Args:
+            released: what is released; beginning of the error message.
+
+        Raises:
+            OdError: the budget has a rho or a delta.
+        """
         if self.epsilon is None or self.delta != 0:
             raise OdError(
                 "OD-BUDGET-KIND",
@@ -126,19 +138,22 @@ class Budget:
         return self.epsilon
 
     def shares_text(self, default: str) -> str | list[str]:
-        """Return the rule of shares as JSON-ready text, which :class:`Budget` reads."""
+        """Return the shares, or the rule ``default`` if the budget has none, as JSON-ready text.
+
+        :class:`Budget` accepts this text as ``shares``.
+        """
         rule = self.shares if self.shares is not None else default
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
     def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
-        """Return the exact shares of the levels, top first; they sum to 1; shape of ``fan_outs``.
+        """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
 
         Args:
-            fan_outs: largest number of children of a node of each level, 0 at the leaves.
-            default: rule of shares if the budget names none.
+            fan_outs: for each measured level, the largest number of children of a node; 0 for the leaves.
+            default: rule of shares if the budget has none.
 
         Raises:
-            OdError: the budget's shares do not match the number of levels.
+            OdError: the budget lists shares for another number of levels.
         """
         rule, levels = self.shares if self.shares is not None else default, len(fan_outs)
         if rule == "uniform":
@@ -154,15 +169,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Spent:
-    """The budget that a release has spent: rho exactly, and the (epsilon, delta) promises that follow from it.
+    """The budget that a release has spent: the exact rho, and the epsilons that follow from it at a delta.
 
-    Every epsilon bounds the same mechanism, so the smallest is the promise. All are rounded up.
+    Each conversion gives a valid epsilon for the same release, so the smallest one is promised. All are rounded up.
 
     Attributes:
-        levels: rho of every measured level.
-        delta: delta at which epsilon is stated.
-        shifted_cells: number of cells of each level that neighbours change, if every level was drawn once and they
-            change each of these cells by one; else None, and there is no exact epsilon.
+        levels: rho of each measured level.
+        delta: delta for which epsilon is reported.
+        shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs by
+            one and every level was drawn once. Otherwise None, and there is no exact epsilon.
     """
 
     levels: tuple[Fraction, ...]
@@ -171,7 +186,7 @@ class Spent:
 
     @property
     def rho(self) -> Fraction:
-        """Exact rho of all levels."""
+        """Exact sum of the rho of all levels."""
         return sum(self.levels, start=Fraction(0))
 
     @property
@@ -186,13 +201,13 @@ class Spent:
 
     @property
     def epsilon_exact(self) -> float | None:
-        """Epsilon of the exact privacy loss; None if it is not defined."""
+        """Epsilon by the exact privacy loss; None if that is not defined for this release or this delta."""
         exact = self._exact()
         return None if exact is None else accounting.float_above(exact)
 
     @property
     def epsilon(self) -> Fraction:
-        """Promised epsilon, the smallest of all that apply."""
+        """Promised epsilon: the smallest of those by all conversions that are defined."""
         tight = accounting.epsilon_tight(self.rho, self.delta)
         return min(tight, accounting.epsilon_bun_steinke(self.rho, self.delta), self._exact() or tight)
 
@@ -209,9 +224,9 @@ class SpentDirectly(Spent):
     """The budget spent by a mechanism that promises (epsilon, delta) directly, not through rho.
 
     Attributes:
-        levels: epsilon^2 / 2, the rho that the ledger adds up besides delta; so ``rho`` is their sum.
-        delta: delta of all draws.
-        promise: epsilon of all draws.
+        levels: epsilon^2 / 2 of each level, which the ledger adds up as rho.
+        delta: sum of the deltas of all draws.
+        promise: sum of the epsilons of all draws.
     """
 
     promise: Fraction = Fraction(0)
@@ -236,11 +251,14 @@ class SpentDirectly(Spent):
 
 
 def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
-    """Return the weights of the levels, from the public geography alone.
+    """Return the weight of each level under the rule of shares ``geography``.
 
-    The weight of a level is 1 - 1/k, where k is the largest number of children of its nodes, so that levels whose nodes
-    have more children are measured more accurately. The leaves, below which nothing is measured, have 3/2. If every
-    node of a level has only one child the weight is 0, because the level below measures the same counts.
+    The weight of a level is 1 - 1/k, where k is the largest number of children of its nodes. So a level whose nodes
+    have more children is measured more accurately. The leaves have no children, and their weight is 3/2. If each node
+    of a level has only one child, the weight is 0, because the level below measures the same counts.
+
+    Args:
+        fan_outs: as for :meth:`Budget.level_shares`.
     """
     return [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
 
@@ -250,10 +268,14 @@ def _proportional(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 def exact_fraction(name: str, value: object) -> Fraction:
-    """Return a number as an exact fraction, read as people write it: ``0.1`` is one tenth, not the nearest float.
+    """Return a number as an exact fraction of its decimal text: ``0.1`` is one tenth, not the nearest float.
+
+    Args:
+        name: name of the number for messages.
+        value: an integer, a fraction, a float or a text.
 
     Raises:
-        OdError: the value is not a finite number, or has more than a thousand digits.
+        OdError: the value is not a finite number, or it has more than 1,000 digits.
     """
     if isinstance(value, Rational) and not isinstance(value, bool):
         return Fraction(int(value.numerator), int(value.denominator))
@@ -269,7 +291,7 @@ def exact_fraction(name: str, value: object) -> Fraction:
 
 
 def check_conversion(name: str) -> None:
-    """Check that a conversion exists. Raises OdError with the nearest known one if it does not."""
+    """Raise OdError if there is no conversion of this name. The message suggests the nearest name."""
     known = ("exact", *accounting.CONVERSIONS)
     refuse_unknown("conversion", name, known, code="OD-BUDGET-CONVERSION", next_step="correct the budget")
 

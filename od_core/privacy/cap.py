@@ -1,7 +1,8 @@
 """Define the cap of a data set in one elementary period, and the charge of an event against it.
 
-The cap stays valid if later budgets are chosen after earlier outputs are seen. Rho adds up regardless of what was seen
-[feldman2021individual]. A cap in (epsilon, delta) is kept by converting the sum of rho once, at the remaining delta.
+An event is one draw of noise, or all draws of a release. The cap also holds if the budget of a release is chosen after
+the results of earlier ones were seen, because their rho still adds up [feldman2021individual]. For a cap in (epsilon,
+delta), the sum of rho is converted once, at the delta that remains after all events.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Charge:
     """The cost of one event: rho of zero-concentrated differential privacy, pure epsilon, or (epsilon, delta).
 
     Raises:
-        OdError: not exactly one of rho and epsilon is above 0, or the other is not 0; a delta without epsilon, or
-            outside [0, 1).
+        OdError: not exactly one of rho and epsilon is above 0, or the other one is not 0. Or delta is above 0 without
+            an epsilon, or is not in [0, 1).
     """
 
     rho: Fraction = _NONE
@@ -38,29 +39,32 @@ class Charge:
 
     @property
     def as_rho(self) -> Fraction:
-        """Rho of the event besides its delta; pure epsilon is epsilon^2 / 2 [bun2016concentrated, Proposition 1.4]."""
+        """Rho that the event adds to the sum; its delta is added up separately.
+
+        An epsilon counts as epsilon^2 / 2 [bun2016concentrated, Proposition 1.4].
+        """
         return self.rho or self.epsilon**2 / 2
 
     def facts(self) -> dict[str, str]:
-        """Return the charge as JSON-ready exact text, by name; without what is 0."""
+        """Return the numbers of the charge that are not 0, by name, as JSON-ready exact text."""
         numbers = {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
         return {name: str(number) for name, number in numbers.items() if number}
 
 
 def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
-    """Refuse a charge that is not the cost of its noise, so that a sum of charges rests on no unchecked charge.
+    """Check that a charge is the cost of its noise.
 
-    Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale. A
-    mechanism that chooses its later noise by its earlier noise states the scales that it certainly draws with,
-    ``scale_of_...``. These cost at most the whole charge. The delta beside an epsilon is not checked here: it belongs
-    to the plan, which derives a threshold from it.
+    Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale.
+    Some mechanisms choose later noise by the results of earlier noise. They state only the scales that they use in any
+    case, as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not
+    checked here, because the plan derives a threshold from it.
 
     Args:
-        noise: sensitivity and variance or scales as exact text, as :attr:`od_core.privacy.plan.Step.noise_facts`.
+        noise: sensitivity, and variance or scales, as in :attr:`od_core.privacy.plan.Step.noise_facts`.
         stated: the charge.
 
     Raises:
-        OdError: the charge differs from the cost of the noise, or the noise is not stated.
+        OdError: the charge is not the cost of the noise, or the noise is not stated.
     """
     sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
     if "variance" in noise:
@@ -81,11 +85,13 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that all releases of a data set may spend in one elementary period: rho, or (epsilon, delta).
+    """The largest budget that all releases of a data set together may spend in one elementary period.
+
+    It is either rho, or epsilon with a delta.
 
     Raises:
-        OdError: not exactly one of rho and epsilon is given; it is out of range; epsilon has no delta in (0, 1); rho
-            has a delta.
+        OdError: not exactly one of rho and epsilon is given; it is out of range; epsilon is given and delta is not in
+            (0, 1); or rho is given and delta is not 0.
     """
 
     rho: Fraction | None = None
@@ -104,10 +110,13 @@ class Cap:
             raise _fault("a cap in rho cannot have a delta")
 
     def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
-        """Return the largest sum of rho that keeps the cap, after events with deltas have spent ``delta_spent``.
+        """Return the largest sum of rho that the cap allows.
+
+        Args:
+            delta_spent: sum of the deltas of all events. It is subtracted from the delta of the cap.
 
         Raises:
-            OdError: the cap is in rho and events have deltas, which such a cap does not cover.
+            OdError: the cap is in rho, and an event has a delta, which such a cap cannot cover.
         """
         if self.rho is not None:
             if delta_spent > 0:
@@ -130,7 +139,7 @@ class Cap:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, str]) -> Cap:
-        """Return the cap that some facts describe."""
+        """Return the cap whose :meth:`facts` are given."""
         return cls(**{name: Fraction(facts[name]) for name in ("rho", "epsilon", "delta") if name in facts})
 
 

@@ -1,4 +1,4 @@
-"""Define the privacy domain of a data set: what is protected in it, and how much releases may spend."""
+"""Define the privacy domain of a data set: what is protected in it, and how much its releases may spend."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from od_core.privacy.unit import PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-"""Form of the names of data sets and of release series."""
+"""Pattern of the names of data sets and of release series."""
 
 ALL_PERIODS = "all"
-"""Elementary period that every release charges under unit ``user``: the losses of all periods add up."""
+"""The single elementary period that all releases charge if the unit is ``user``, whose losses add up over time."""
 
 
 @dataclass(frozen=True)
 class PrivacyDomain:
-    """A data set with one unit, one neighbour relation, one elementary period, and one cap for every such period.
+    """The rules for a data set: its privacy unit, its elementary period, and its cap for each elementary period.
 
     Attributes:
-        name: name of the data set; every release of it charges this domain.
-        unit: privacy unit and neighbour relation; each release states its own ``max_trips``.
-        cap: most that all releases together may charge to one elementary period.
-        cap_reason: reason for the cap; a changed cap needs a reason that was never given before.
-        elementary_period: finest period in use; unit ``user_period`` protects a user's trips in one of them.
-        time_zone: time zone in which the days of all releases begin; None if not stated. In two time zones, one record
-            could lie in two elementary periods, and would be charged to the cap of each.
+        name: name of the data set. Every release of the data set charges this domain.
+        unit: privacy unit and neighbour relation. Each release states its own ``max_trips``.
+        cap: largest budget that all releases together may charge to one elementary period.
+        cap_reason: reason for the cap. A changed cap needs a reason that was not given before.
+        elementary_period: length of the shortest period that can be released. Unit ``user_period`` protects all trips
+            of a user in one such period.
+        time_zone: time zone in which the days of all releases begin; None if not stated. It must be the same for all
+            releases: with two time zones, one record could be charged to two elementary periods.
 
     Raises:
         OdError: the name, elementary period or time zone is not valid, or the reason is blank.
@@ -64,15 +65,16 @@ class PrivacyDomain:
 
 
 def unit_facts(unit: PrivacyUnit) -> dict[str, str | None]:
-    """Return the facts of the unit that all releases of a domain share. Each release has its own ``max_trips``."""
+    """Return the facts of a unit that all releases of a domain share; ``max_trips`` and ``max_weight`` may differ."""
     return {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
 
 
 def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
-    """Return every elementary period that a release of a period charges.
+    """Return the texts of all elementary periods that a release of a period charges.
 
-    A release of a month charges all its days. The losses of different elementary periods concern different trips, or
-    different pairs of user and period. Under unit ``user`` they add up, in the one period ``ALL_PERIODS``.
+    With days as elementary periods, a release of a month charges all days of the month. Losses of different elementary
+    periods do not add up, because they concern different trips, or different pairs of user and period. Under unit
+    ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``.
 
     Args:
         period: period of the release.
@@ -80,10 +82,10 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
         unit: kind of the domain's unit.
 
     Raises:
-        OdError: the period is not made of whole elementary periods: a trip replaced by one of the same elementary
-            period could then leave the release, and an exact n would reveal it. Or a ``user_period`` release has
-            several elementary periods: with one bound m over all of them, the trips of one would decide which trips of
-            another are counted.
+        OdError: the period does not consist of whole elementary periods. If it did not, a trip that is replaced by
+            another one of the same elementary period could leave the release, and the exact total would reveal that. Or
+            the unit is ``user_period``, and there are several elementary periods. The bound m would then apply to all
+            of them together, and the trips in one would affect which trips in another are counted.
     """
     parts = period.parts(elementary)
     if not parts:

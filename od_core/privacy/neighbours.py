@@ -1,10 +1,10 @@
 """Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
 
-A release protects the change from one input to a neighbouring one. The privacy unit and the public rules by which
-records are counted decide which inputs are neighbours: a replaced record may no longer be counted if it gets an
-unlisted zone or another category. Everything that relies on the relation uses this module: the plan (is the total
-number of trips an invariant?), the sensitivities, the certificate's sentences, and the tests.
-``docs/explanation/privacy.md`` explains the relation in words.
+A release protects the change from one input to a neighbouring input. Which inputs are neighbours follows from the
+privacy unit and from the public rules by which records are counted. For example, a record may no longer be counted if
+it is replaced by one with an unlisted zone or another category. This module is the only definition of neighbours. The
+plan, the sensitivities, the certificate and the tests use it. ``docs/explanation/privacy.md`` explains the relation in
+words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from od_core.privacy.sensitivity import sensitivity_squared
 from od_core.privacy.unit import PrivacyUnit
 
 FAULT_THRESHOLD = Fraction(1, 1000)
-"""Default share of the trips that may be faulty before the whole input is refused."""
+"""Default of the largest share of faulty trips for which an input is accepted."""
 
 
 def fault_share(value: Number) -> Fraction:
@@ -41,7 +41,7 @@ def fault_share(value: Number) -> Fraction:
 
 
 class Standing(Enum):
-    """The treatment of one record by a release, which depends only on the record and on public facts."""
+    """How a release treats one record. This depends only on the record and on public facts."""
 
     COUNTED = "counted"
     FAULTY = "dropped because a zone is not listed, or because the user id or weight is missing"
@@ -54,9 +54,9 @@ class Acceptance:
     """The public rules that decide which records of an input are counted, and which inputs are refused.
 
     Attributes:
-        fault_threshold: an input is refused if a larger share of its trips is faulty; 0 to 1.
-        has_categories: only records of some categories are counted.
-        refuses_empty: an input without a counted record is refused.
+        fault_threshold: largest share of faulty trips for which an input is accepted; 0 to 1.
+        has_categories: True if only records of some categories are counted.
+        refuses_empty: True if an input without a counted record is refused.
 
     Raises:
         OdError: the threshold is not a number from 0 to 1.
@@ -79,11 +79,15 @@ class Acceptance:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Acceptance:
-        """Return the rules that some facts describe."""
+        """Return the rules whose :meth:`facts` are given."""
         return cls(Fraction(facts["fault_threshold"]), facts["has_categories"], facts["refuses_empty"])
 
     def refuse_empty(self, counted: int) -> None:
-        """Refuse an input without a counted record if the rules refuse such inputs. Raises OdError."""
+        """Raise OdError if no record of an input is counted and the rules refuse such inputs.
+
+        Args:
+            counted: number of counted records or trips of the input.
+        """
         if self.refuses_empty and counted == 0:
             raise OdError(
                 "OD-TRIPS-NONE",
@@ -93,7 +97,7 @@ class Acceptance:
             )
 
     def sentence(self, of_what: str) -> str:
-        """Return a sentence on the inputs that are refused; ``of_what`` is trips or records."""
+        """Return sentences that state which inputs are refused; ``of_what`` is "trips" or "records"."""
         share = text_above(100 * self.fault_threshold)
         faulty = f"more than {share} % of its {of_what} are" if self.fault_threshold else f"any of its {of_what} is"
         empty = " or if none of its records is counted" if self.refuses_empty else ""
@@ -103,10 +107,10 @@ class Acceptance:
 
 
 DEFAULT_ACCEPTANCE = Acceptance()
-"""Default rules."""
+"""Rules for an input for which no others are stated."""
 
 NO_FAULTS = Acceptance(fault_threshold=Fraction(0))
-"""Rules under which every record counts or the input is refused, so that no record can leave the release."""
+"""Rules under which an input with any faulty record is refused. So every record of an accepted input is counted."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +118,10 @@ class Neighbours:
     """The relation between the neighbouring inputs of one release of flows.
 
     Attributes:
-        unit: privacy unit; neighbours differ in the records of one unit.
+        unit: privacy unit. Neighbours differ in the records of one unit.
         acceptance: rules for counted records and refused inputs.
-        has_unknown_areas: origins and destinations both have an area for records from unlisted places, so that such
-            a record stays in the release.
+        has_unknown_areas: True if origins and destinations both have an area for records from unlisted places, so that
+            such a record is counted.
     """
 
     unit: PrivacyUnit
@@ -125,10 +129,11 @@ class Neighbours:
     has_unknown_areas: bool = False
 
     def may_have(self, standing: Standing) -> bool:
-        """Return whether a record that changes between neighbours may have this standing in an accepted input.
+        """Return whether a record that differs between neighbours may have a standing in an accepted input.
 
-        Under bounded neighbours a record is replaced by one of the same period. So neither the period of a record nor
-        the presence of a date is protected, except for unit ``user``: all records of a user change, in all periods.
+        Under bounded neighbours, a record is replaced by one of the same period. So neither the period of a record nor
+        the presence of a date is protected. Unit ``user`` is an exception: all records of a user change, in all
+        periods.
         """
         if standing is Standing.OTHER_PERIOD:
             return self.unit.neighbours == "unbounded" or self.unit.kind == "user"
@@ -143,9 +148,10 @@ class Neighbours:
         """Return whether two accepted inputs that differ only in these records are neighbours.
 
         Args:
-            removed: standing of each record of the unit that only the first input has.
-            added: standing of each record of the unit that only the second input has. For a user unit, each argument
-                describes all records of one user; for bounded neighbours, the second user may be another one.
+            removed: standing of each record that only the first input has.
+            added: standing of each record that only the second input has. If the unit is a user, ``removed`` are all
+                records of one user, and ``added`` are all records of one user, who may be another one under bounded
+                neighbours.
         """
         if not all(map(self.may_have, (*removed, *added))):
             return False
@@ -157,9 +163,10 @@ class Neighbours:
 
     @property
     def publishes_total(self) -> bool:
-        """True if the total number of trips, n, is an invariant: equal for all neighbours, and published exactly.
+        """True if the total number of trips n is an invariant: equal for all neighbours, and published exactly.
 
-        This holds if one record that counts 1 is replaced, and no record can leave the release.
+        This is the case if neighbours differ by one replaced record, which counts 1, and the replacement is always
+        counted.
         """
         unit = self.unit
         counts_one = unit.kind == "trip" and unit.neighbours == "bounded" and unit.max_weight is None
@@ -167,35 +174,36 @@ class Neighbours:
 
     @property
     def record_may_leave(self) -> bool:
-        """True if a record counted in one input may have no counted record in its place in a neighbour."""
+        """True if a record that is counted in one input may be replaced by a record that is not counted."""
         return any(self.may_have(standing) for standing in Standing if standing is not Standing.COUNTED)
 
     def sensitivity_squared(self, level: int) -> int:
-        """Return the squared L2 sensitivity of the counts of a level; 0 for a root that is an invariant.
+        """Return the squared L2 sensitivity of the counts of a level; 0 for the root if n is an invariant.
 
-        Below the root, a record that leaves changes one cell, and one that moves changes two. The unit's bound holds
-        for both. The root changes by at most the contribution bound.
+        Below the root, a replaced record changes one cell if its replacement is not counted, and otherwise up to two
+        cells. The sensitivity of the unit is an upper bound in both cases. The root changes by at most the contribution
+        bound.
         """
         if level > 0:
             return sensitivity_squared(self.unit)
         return 0 if self.publishes_total else self.unit.contribution_bound**2
 
     def shifted_cells(self, level: int) -> int | None:
-        """Return the number of cells of a level that may change, each by one.
+        """Return the largest number of cells of a level that differ between neighbours, if each differs by one.
 
-        Return None for users and weights, which may change a cell by more.
+        Return None if the unit is a user or has weights, because a cell may then differ by more.
         """
         if self.unit.kind != "trip" or self.unit.max_weight is not None:
             return None
         return self.sensitivity_squared(level)
 
     def change(self) -> str:
-        """Return the protected change of the records, as a clause of a sentence."""
+        """Return the change of the records that is protected, as a clause of a sentence."""
         anywhere = ", whether or not that record is counted in this release" if self.record_may_leave else ""
         return change_of(self.unit, anywhere)
 
     def public(self) -> list[str]:
-        """Return the facts that are public besides the release's settings, as clauses of a sentence."""
+        """Return the facts about the records that are published without noise, as clauses of a sentence."""
         if not self.publishes_total:
             return []
         return [f"the total number of trips, which is published exactly ({self._why_total_is_public()})"]
@@ -210,11 +218,11 @@ class Neighbours:
 
 
 def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
-    """Return the protected change of the records of a unit, as a clause of a sentence.
+    """Return the change of the records of one unit that is protected, as a clause of a sentence.
 
     Args:
         unit: privacy unit.
-        anywhere: addition on the record that replaces another.
+        anywhere: text to add after the record that replaces another, such as "whether or not it is counted".
     """
     if unit.kind == "trip":
         bounded = f"replaced by any other record of the same period{anywhere}"

@@ -1,4 +1,4 @@
-"""Define a plan: the noisy queries of one release, with their charges, all fixed before any data is read."""
+"""Define the plan of a release: its noisy queries and their charges, all fixed before any data is read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from od_core.privacy.unit import PrivacyUnit
 
 @dataclass(frozen=True)
 class Step(ABC):
-    """A vector query, which is drawn once and charged once.
+    """A query whose result is a vector. It is drawn once and charged once.
 
     Attributes:
-        level: number of the step in the release; in a tree, the level that it measures.
+        level: number of the step in the release; for a tree, the level that the step measures.
     """
 
     level: int
@@ -37,20 +37,20 @@ class Step(ABC):
     @property
     @abstractmethod
     def largest_variance(self) -> Fraction:
-        """Upper bound of the noise variance, by which a backend refuses noise that it cannot draw."""
+        """Upper bound of the noise variance, with which noise that a backend cannot draw is refused."""
 
     @property
     @abstractmethod
     def noise_facts(self) -> dict[str, int | str]:
-        """Sensitivity and noise distribution, as public facts ready for JSON; fractions are exact text."""
+        """Sensitivity, and variance or scales of the noise, as JSON-ready public facts; fractions are exact text."""
 
     def facts(self) -> dict[str, int | str]:
-        """Return the step as public facts ready for JSON; fractions are exact text."""
+        """Return the step as JSON-ready public facts; fractions are exact text."""
         return {"level": self.level, **self.noise_facts, **self.charge.facts()}
 
 
 class Mechanism(Protocol):
-    """The part of a mechanism that plans of every kind publish."""
+    """The properties of a mechanism that every plan publishes."""
 
     @property
     def name(self) -> str:
@@ -59,7 +59,7 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options as public text, for plan and certificate."""
+        """Options by name, as public text for plan and certificate."""
         ...
 
 
@@ -71,10 +71,10 @@ class Plan(ABC):
 
     Attributes:
         unit: the privacy unit.
-        budget: budget that the steps share.
-        mechanism: mechanism that the steps follow from.
-        steps: all steps that are drawn, in this order.
-        acceptance: which records are counted, and which inputs are refused.
+        budget: budget of the whole release.
+        mechanism: mechanism that determines the steps.
+        steps: all steps, in the order in which they are drawn.
+        acceptance: rules that decide which records are counted, and which inputs are refused.
     """
 
     unit: PrivacyUnit
@@ -85,24 +85,27 @@ class Plan(ABC):
 
     @property
     def charge(self) -> Charge:
-        """Charge of the whole release, with each step drawn once; the charges of several steps add up as rho."""
+        """Charge of the whole release if each step is drawn once.
+
+        For a single step, it is the charge of that step. For several, it is the sum of their charges as rho.
+        """
         if len(self.steps) == 1:
             return self.steps[0].charge
         return Charge(rho=sum((step.charge.as_rho for step in self.steps), start=Fraction(0)))
 
     @property
     def spent(self) -> Spent:
-        """Privacy loss of a release in which each step is drawn once."""
+        """Budget that a release spends if each step is drawn once."""
         return self.spent_on([1] * len(self.steps))
 
     def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
-        """Return what was spent.
+        """Return the budget that some draws of the steps have spent.
 
-        The steps of this base class are charged as epsilon, or as epsilon and delta, which add up.
+        This base class adds up the epsilons and the deltas of the draws. Plans that charge rho override the method.
 
         Args:
-            draws: how often each step was drawn, lost draws included, in the order of the steps. A fraction is what a
-                damaged certificate may state.
+            draws: how often each step was drawn, including lost draws, in the order of the steps. A damaged certificate
+                may state a fraction.
         """
         charges = [(number, step.charge) for number, step in zip(draws, self.steps, strict=True)]
         return SpentDirectly(
@@ -113,10 +116,10 @@ class Plan(ABC):
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one row per step: what is measured, with how much noise, at which charge."""
+        """Return a table with one row per step: what it measures, its noise and its charge."""
 
     def facts(self) -> dict[str, Any]:
-        """Return the whole plan as public facts ready for JSON; fractions are exact text."""
+        """Return the whole plan as JSON-ready public facts; fractions are exact text."""
         return {
             "unit": self.unit.kind,
             "neighbours": self.unit.neighbours,
@@ -129,23 +132,23 @@ class Plan(ABC):
 
     @abstractmethod
     def _own_facts(self) -> dict[str, Any]:
-        """Return the facts that only plans of this kind have."""
+        """Return the further facts of plans of this class, as :meth:`facts` does."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the facts. Two plans with the same digest give the same release from the same draws."""
+        """SHA-256 of the facts. If two plans have the same digest, the same draws give the same release."""
         return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlannedRelease:
-    """A release of any kind, made under a plan.
+    """The result of a release of any kind.
 
     Attributes:
         plan: the plan, made before any data was read.
-        spent: what was spent on the planned steps. If a ledger was kept, this includes lost draws.
-        noise: name of the noise backend, or of two, if the setting changed before everything was measured. None for a
-            test double, whose release carries no guarantee.
+        spent: budget that was spent. For a release with a ledger, it includes lost draws.
+        noise: name of the noise backend, or several names if the setting changed between two steps. None if the noise
+            source is not a backend of this library: then the release has no guarantee.
     """
 
     plan: Plan
@@ -163,10 +166,11 @@ class PlannedRelease:
 
 
 def check_charges(plan: Plan) -> None:
-    """Check that each charge is the cost of its noise at the unit's sensitivity, and that they sum to the whole.
+    """Check the charges of a plan.
 
     Raises:
-        OdError: they are not, or do not.
+        OdError: the charge of a step is not the cost of its noise at the unit's sensitivity. Or the charges of the
+            steps do not sum to the charge of the plan.
     """
     neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.steps:
@@ -181,13 +185,13 @@ def check_charges(plan: Plan) -> None:
 
 
 def plan_defect(message: str) -> OdError:
-    """Return the error for a plan whose steps do not follow from its unit, budget and mechanism."""
+    """Return the OdError for a plan whose steps do not follow from its unit, budget and mechanism."""
     return OdError(
         "OD-PLAN-INVALID", message, next_step="make plans with the plan functions of od_core; if you did, report this"
     )
 
 
 def wrong_charge(message: str) -> OdError:
-    """Return the error for a charge that does not follow from the plan."""
+    """Return the OdError for a charge that does not follow from the plan."""
     step = "make plans with the functions of this library; if you did, report this defect"
     return OdError("OD-CHARGE", message, next_step=step)

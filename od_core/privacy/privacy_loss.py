@@ -1,21 +1,23 @@
-"""Compute the privacy loss of a whole release of discrete Gaussians, and the rho that an (epsilon, delta) allows.
+"""Compute the exact privacy loss of a release with discrete Gaussian noise, and the rho that (epsilon, delta) allows.
 
-A release whose neighbours differ by unit shifts of independent discrete Gaussians N_Z(0, v_1), ..., N_Z(0, v_n) has
-the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of 1 / (2 v_i), and Y_i = -X_i / v_i with X_i ~ N_Z(0, v_i). The
-release is (epsilon, delta)-differentially private for delta = E max(0, 1 - exp(epsilon - L)).
-``docs/explanation/noise.md`` proves that this covers a release level by level. This module bounds delta from above:
+Suppose that n cells have independent noise N_Z(0, v_1), ..., N_Z(0, v_n), and that neighbours differ by one in each of
+these cells and in no other. Then the release has the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of 1 / (2 v_i),
+and Y_i = -X_i / v_i with X_i ~ N_Z(0, v_i). The release is (epsilon, delta)-differentially private for delta = E max(0,
+1 - exp(epsilon - L)). ``docs/explanation/noise.md`` proves that this covers a release level by level. This module
+bounds delta from above:
 
-* Each Y_i is spread over the dots of a grid such that E exp(-Y_i) is unchanged ("connect the dots"
-  [doroshenko2022dots]). The integrand is convex in exp(-Y_i), so by Jensen's inequality the expectation can only grow.
-  If all variances are equal and the values of Y_i are further apart than the dots would be, the values are the dots,
-  and the expectation does not grow.
-* The n distributions are convolved as plain sums of products. All numbers are non-negative, so no rounding error is
-  amplified. The factor 1 + ``_GUARD`` covers 2^28 consecutive roundings, and the longest chain has some 2^20.
-* The tails that are cut off count as an infinite loss.
+* The probability of each value of Y_i is moved to points of a grid such that E exp(-Y_i) is unchanged ("connect the
+  dots" [doroshenko2022dots]). The expectation above is one of a convex function of exp(-Y_i), so by Jensen's inequality
+  it can only grow. If all variances are equal, and the values of Y_i are further apart than the points of the grid
+  would be, these values are used as the points. Then the expectation does not grow.
+* The n distributions are convolved as sums of products. All numbers are non-negative, so no rounding error is
+  amplified. The factor 1 + ``_GUARD`` covers 2^28 consecutive roundings. The longest sequence of roundings has about
+  2^20.
+* The loss in a tail that is cut off is taken as infinite.
 * A loss is rounded by less than 2^-48 of the largest loss. Lowering epsilon by ``_GUARD`` times the largest loss covers
   this.
-* Delta is not monotone in the variances, and a backend may draw noise that is wider than planned by a rounding. The
-  bound holds for every variance from v_i to (1 + ``VARIANCE_SLACK``) v_i. In this range no loss grows by more than
+* Delta is not monotone in the variances, and a backend may draw with a variance that is rounded up. So the bound holds
+  for every variance from v_i to (1 + ``VARIANCE_SLACK``) v_i. In this range no loss grows by more than
   ``VARIANCE_SLACK`` times the largest loss, and the probability of an outcome within reach grows by at most a factor
   exp(``VARIANCE_SLACK`` x^2 / 2 v).
 """
@@ -37,13 +39,14 @@ from od_core.noise.opendp import VARIANCE_SLACK
 from od_core.privacy import accounting
 
 LEAST_DELTA = Fraction(1, 10**12)
-"""Smallest delta. Below it, the tails that are cut off (three per variance, each 2^-64) would matter."""
+"""Smallest delta. For a smaller one, the tails that are cut off (three per variance, each 2^-64) would matter."""
 
 
 _REACH = 9.5
-"""Reach in sigmas. The mass beyond is at most 2 exp(-9.5^2 / 2) < 2^-64, also for any variance within the slack.
+"""Number of standard deviations beyond which a distribution is cut off.
 
-A discrete Gaussian is sub-Gaussian [canonne2020discrete].
+The probability beyond is at most 2 exp(-9.5^2 / 2) < 2^-64, because a discrete Gaussian is sub-Gaussian
+[canonne2020discrete]. This also holds for every variance within the slack.
 """
 
 _TAIL = 2.0**-64
@@ -51,17 +54,23 @@ _TAIL = 2.0**-64
 _GUARD = 2.0**-24
 
 _BLOCKS = 2**12
-"""Noise with a sigma above this is taken in blocks of about 2 sigma / _BLOCKS integers: its width costs no time."""
+"""Smallest sigma for which integers are treated in blocks.
+
+A block has about 2 sigma / ``_BLOCKS`` integers, so that the time does not grow with sigma.
+"""
 
 _NARROWEST, _WIDEST = Fraction(1, 10**30), Fraction(10**60)
-"""Smallest and largest variance. One beyond them is a mistake; between them nothing overflows or becomes zero."""
+"""Smallest and largest variance. Between them, no computation overflows or underflows to zero."""
 
 _BITS_OF_RHO = 13
-"""Bits of the candidates for rho: so few that the last bits of a machine's arithmetic do not matter."""
+"""Number of significant bits of a computed rho. With so few, different machines normally find the same rho."""
 
 
 class _Distribution(NamedTuple):
-    """A distribution on the grid: P(Y = (first + i) step) = masses[i]. With probability ``lost``, Y is arbitrary."""
+    """A distribution of Y on a grid of distance ``step``: P(Y = (first + i) step) = masses[i].
+
+    With the remaining probability ``lost``, Y has any other value.
+    """
 
     first: int
     masses: NDArray[np.float64]
@@ -69,18 +78,18 @@ class _Distribution(NamedTuple):
 
 
 def is_defined(delta: Fraction) -> bool:
-    """Return whether floating point supports a promise at this delta."""
+    """Return whether this module can compute the exact privacy loss at a delta."""
     return LEAST_DELTA <= delta < 1
 
 
 def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
-    """Return an upper bound of delta at an epsilon for unit-shift discrete Gaussians, one for each variance.
+    """Return an upper bound of delta at an epsilon, if neighbours differ by one in one cell per variance.
 
-    The bound holds for all variances from the planned ones to 1 + ``VARIANCE_SLACK`` times these, each independently.
+    The bound also holds if each variance is larger than planned by its own factor of at most 1 + ``VARIANCE_SLACK``.
 
     Args:
-        variances: planned variances, at least one. A variance that counts twice is given twice: a substitution changes
-            two cells.
+        variances: planned variance of each cell that differs. If two cells of a level differ, as under bounded
+            neighbours, the variance of this level is given twice.
         epsilon: at least 0.
 
     Raises:
@@ -93,16 +102,17 @@ def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
 
 @lru_cache(maxsize=256)
 def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
-    """Return the least epsilon of unit-shift discrete Gaussians, rounded up by at most 2^-24 of the ``tight`` epsilon.
+    """Return the least epsilon at a delta, if neighbours differ by one in one cell per variance.
 
-    This is so coarse that another machine finds the same number, except for one release in a million.
+    It is rounded up to a multiple of 2^-24 of the ``tight`` epsilon. With this rounding, another machine finds the same
+    number, except for about one release in a million.
 
     Args:
         variances: as for :func:`delta_exact`.
         delta: from 1e-12 to below 1.
 
     Raises:
-        OdError: as for :func:`delta_exact`; delta is out of range.
+        OdError: delta is out of range, or :func:`delta_exact` refuses the variances.
     """
     _check_delta(delta)
     delta_of = _delta_of(variances)
@@ -122,19 +132,19 @@ def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
 def rho_for_epsilon_exact(
     epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...]
 ) -> Fraction:
-    """Return the largest rho found whose release is (epsilon, delta)-differentially private; a multiple of 2^-64.
+    """Return the largest rho that a search finds for which the release is (epsilon, delta)-differentially private.
 
-    The release measures a level of share s with variance c / (2 rho s), and neighbours differ by one in at most c of
-    its cells. The returned rho has been checked: :func:`delta_exact` is at most delta for these variances, and for all
-    variances up to 1 + ``VARIANCE_SLACK`` times these.
+    The rho is a multiple of 2^-64. A level with share s is measured with variance c / (2 rho s), and neighbours differ
+    by one in at most c of its cells. The returned rho has been checked: :func:`delta_exact` is at most delta for these
+    variances, and for all variances up to 1 + ``VARIANCE_SLACK`` times these.
 
     Args:
         epsilon, delta: the promise.
-        shares: shares of rho, one per measured level; above 0, sum 1.
+        shares: share of rho of each measured level. They are above 0 and sum to 1.
         cells: c of each measured level: 2 for bounded neighbours, 1 for unbounded neighbours and for the root.
 
     Raises:
-        OdError: as ``accounting.rho_for_epsilon``; delta is below 1e-12.
+        OdError: :func:`od_core.privacy.accounting.rho_for_epsilon` refuses epsilon or delta, or delta is below 1e-12.
     """
     _check_delta(delta)
     tight = accounting.rho_for_epsilon(epsilon, delta, "tight")
@@ -153,7 +163,7 @@ def rho_for_epsilon_exact(
 
 
 def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
-    """Return delta as a function of epsilon for the composition of unit-shift discrete Gaussians of these variances."""
+    """Return a function that computes :func:`delta_exact` for these variances from epsilon."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
         raise OdError(
             "OD-BUDGET-RHO",
@@ -181,11 +191,14 @@ def _delta_of(variances: Sequence[Fraction]) -> Callable[[float], float]:
 
 
 def _step(counts: Counter[float]) -> float:
-    """Return the distance of the grid's dots.
+    """Return the distance between neighbouring points of the grid.
 
-    Dots that are 1/64 of the root-mean-square deviation of the Y_i apart add less than 2^-14 of the variance of the
-    loss (2^-12 / 6 of it if the losses lie at random between the dots). The second bound keeps the work small for a
-    huge or tiny variance, whose distribution needs only few dots.
+    If it is 1/64 of the root mean square of the standard deviations of the Y_i, the grid adds less than 2^-14 to the
+    variance of the loss, relative to this variance (2^-12 / 6 if the losses are random between the points). The second
+    lower bound of the distance limits the number of points if the variances differ much.
+
+    Args:
+        counts: number of cells, by variance.
     """
     mean_square = sum(times / variance for variance, times in counts.items()) / counts.total()
     widest = max((_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
@@ -194,11 +207,11 @@ def _step(counts: Counter[float]) -> float:
 
 
 def _distribution(variance: float, step: float) -> _Distribution:
-    """Return the distribution of Y = -X / v, X ~ N_Z(0, v), spread over the grid.
+    """Return the distribution of Y = -X / v with X ~ N_Z(0, v), moved to the points of the grid.
 
-    From sigma = 2^12 on, the integers are taken in blocks of 2 m + 1, from c - m to c + m, with m / sigma at most
-    2^-12. The mass of a block is bounded from above; it is P(c) times the sum of cosh(c i / v) exp(-i^2 / 2v) over
-    |i| <= m. The block's mean of exp(-Y) is bounded from below; it is exp(c / v) times a mean of
+    From sigma = 2^12 on, the integers are treated in blocks of 2 m + 1, from c - m to c + m, with m / sigma at most
+    2^-12. The probability of a block is bounded from above; it is P(c) times the sum of cosh(c i / v) exp(-i^2 / 2v)
+    over |i| <= m. The block's mean of exp(-Y) is bounded from below; it is exp(c / v) times a mean of
     cosh((c - 1) i / v) / cosh(c i / v). This mean is at least 1 for c <= 0, and at least exp(-c m^2 / v^2) for c >= 1,
     because the derivative of ln cosh(x) is at most x. With m = 0 both bounds are exact.
     """
@@ -219,7 +232,7 @@ def _distribution(variance: float, step: float) -> _Distribution:
 
 
 def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
-    """Return the distribution of the sum of two independent variables, without tails of 2^-64 on either side."""
+    """Return the distribution of the sum of two independent variables. On each side, a tail of 2^-64 is cut off."""
     masses = np.convolve(one.masses, other.masses)
     left = int(np.searchsorted(np.cumsum(masses), _TAIL))
     right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
@@ -237,12 +250,20 @@ def _times(distribution: _Distribution, times: int) -> _Distribution:
 
 
 def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
-    """Return an integer n above 0 such that delta is kept at n and exceeded at n + 1.
+    """Return an integer n above 0 with delta_at(n) <= delta < delta_at(n + 1).
 
-    The search follows a secant in the logarithms, from a first guess of the slope. If it does not end soon, it
-    continues by doubling and halving. Raises OdError if delta is exceeded at 1.
+    The search uses the secant method on the logarithms. After eight steps, it continues by doubling and bisection.
+
+    Args:
+        delta_at: function to search.
+        delta: the bound.
+        slope: first estimate of the derivative of ln(delta_at(n)) with respect to ln(n).
+        start: first n to try.
+
+    Raises:
+        OdError: delta_at(1) is above delta.
     """
-    low, high = 0, 0  # high: none yet
+    low, high = 0, 0  # high is 0 until it is found
     guess, tries = start, 0
     before: tuple[float, float] | None = None
     while high != low + 1:

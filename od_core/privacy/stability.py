@@ -22,17 +22,19 @@ from od_core.privacy.sensitivity import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit
 
 _NO_NOISE = 300
-"""Value of 1 / (2 scale) from which the variance, here below 10^-259, is not computed in floats, which would
-overflow."""
+"""Smallest value of 1 / (2 scale) for which the variance is not computed, because floats could overflow.
+
+The variance is then below 10^-259.
+"""
 
 _BITS = 128
-"""Precision of the first attempt. Too few bits cost time, never exactness."""
+"""Precision of the first attempt, in bits. If it does not suffice, the computation is repeated with twice as many."""
 
 
 def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
-    """Return the noise scale: the L1 sensitivity of the leaf counts over epsilon.
+    """Return the noise scale: the L1 sensitivity of the leaf counts divided by epsilon.
 
-    It is 2m / epsilon for bounded and m / epsilon for unbounded neighbours.
+    It is 2 m / epsilon for bounded neighbours, and m / epsilon for unbounded neighbours.
 
     Raises:
         OdError: epsilon is outside the range of a budget.
@@ -43,29 +45,31 @@ def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
 
 
 def laplace_variance(scale: Fraction) -> Fraction:
-    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), to floating-point precision."""
+    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), computed with floats."""
     half = 1 / (2 * float(scale))
     return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 
 
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -> int:
-    """Return the least integer t at which the pairs that only one unit uses appear with probability at most delta.
+    """Return the threshold t of the stability histogram.
 
-    Noisy counts below t are dropped, and those of t or more are kept. Suppose that a unit has c_1, c_2, ... trips, at
-    most m in all, on pairs that nobody else uses. One of these pairs is released with probability
-    1 - prod P(Z < t - c_i), where Z is the noise at :func:`laplace_scale`. The threshold t holds for every distribution
-    of the trips over pairs, and for every scale up to 1 + 2^-30 times the planned one. If delta is below 1/2, t is
-    above m.
+    It is the least integer for which the pairs that only one unit uses are published with probability at most delta. A
+    pair is published if its noisy count is at least t.
 
-    The worst case: P(Z < k) is log-concave in k, like the distribution of Z, so f(c) = -ln P(Z < t - c) is convex. It
-    is also positive and grows with c, so the worst case uses all m trips. Over k pairs the sum of a convex f is largest
-    with 1 trip on each pair but one: f(m - k + 1) + (k - 1) f(1). This is convex in k and so largest at k = 1 or k = m.
-    Hence two cases decide: all trips on one pair, or each trip on a pair of its own.
+    Suppose that a unit has c_1, c_2, ... trips, at most m in all, on pairs that no other unit uses. At least one of
+    these pairs is published with probability 1 - prod P(Z < t - c_i), where Z is the noise at :func:`laplace_scale`.
+    For t, this probability is at most delta however the trips are distributed over pairs, and for every scale up to 1 +
+    2^-30 times the planned one. If delta is below 1/2, t is above m.
 
-    The result is proven by ball arithmetic, in a time that does not depend on m.
+    It suffices to check two cases. P(Z < k) is log-concave in k, like the distribution of Z, so f(c) = -ln P(Z < t - c)
+    is convex. It is also positive and grows with c, so the worst case uses all m trips. For k pairs, the sum of f is
+    largest if all pairs but one have 1 trip each: f(m - k + 1) + (k - 1) f(1). This is convex in k and so largest for
+    k = 1 or k = m: all trips on one pair, or each trip on a separate pair.
+
+    The result is proven with ball arithmetic. The time does not depend on m.
 
     Raises:
-        OdError: epsilon is out of range as for :func:`laplace_scale`; delta is not above 0 and below 1.
+        OdError: epsilon is outside the range of a budget, or delta is not in (0, 1).
     """
     if not 0 < delta < 1:
         raise OdError(
@@ -78,13 +82,14 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
 
 
 def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
-    """Return the least integer k with 1 - P(Z < k)^pairs <= delta for every scale that noise may be drawn with.
+    """Return the least integer k with 1 - P(Z < k)^pairs <= delta for every scale with which a backend may draw.
 
-    Z is discrete Laplace of a scale between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. For a fixed k, P(Z < k) is
-    monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between them.
+    Z is discrete Laplace noise with a scale between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. For a fixed k, P(Z <
+    k) is monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between
+    them.
 
     Args:
-        scale: planned scale; a backend may draw with one above it by a factor of up to 1 + ``SCALE_SLACK``.
+        scale: planned scale.
         pairs: number of independent draws.
         delta: above 0 and below 1.
     """
@@ -92,7 +97,7 @@ def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
 
 
 def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:
-    """Return the least integer k with 1 - P(Z < k)^pairs <= delta, where Z is discrete Laplace of this scale.
+    """Return the least integer k with 1 - P(Z < k)^pairs <= delta, where Z is discrete Laplace noise with this scale.
 
     With q = 1 - (1 - delta)^(1/pairs) the condition is P(Z >= k) <= q. With a = exp(-1 / scale), the tail P(Z >= k) is
     a^k / (1 + a) for k >= 1 and 1 - a^(1 - k) / (1 + a) for k <= 0. Each is solved for k: the first one if

@@ -1,4 +1,4 @@
-"""Define the privacy unit, the neighbour relation, and the sensitivities that follow from them."""
+"""Define the privacy unit, which includes the neighbour relation and the contribution bound."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ LARGEST_WEIGHT = 1 << 20
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """The privacy unit whose influence a release bounds, and the relation of neighbouring data sets.
+    """The privacy unit that a release protects, with the neighbour relation and the contribution bound.
 
     Attributes:
         kind: ``trip`` (one record), ``user`` (all records of one user id) or ``user_period`` (all records of a user in
             one elementary period).
         neighbours: ``bounded`` (one unit replaced by another) or ``unbounded`` (one unit added or removed).
-        column: column of the user id, for the user units.
-        max_trips: m, the largest number of a user's records that a release counts; None or 1 for unit ``trip``.
-        max_weight: W, the largest number of trips counted for a record with a weight, for unit ``trip``; None if every
-            record counts 1.
+        column: column of the user id, for units ``user`` and ``user_period``; None for unit ``trip``.
+        max_trips: the contribution bound m, the largest number of a user's records that a release counts; None or 1 for
+            unit ``trip``.
+        max_weight: W, the largest number of trips that a record with a weight may count, for unit ``trip``. None if
+            every record counts 1.
 
     Raises:
-        OdError: unknown kind or relation; m below 1; a user unit without column or m; a trip unit with a column or an
-            m above 1; W below 1 or above 2^20; a user unit with W.
+        OdError: the kind or the relation is unknown; m is below 1; a user unit lacks its column or m, or has W; unit
+            ``trip`` has a column or m above 1; or W is not from 1 to 2^20.
     """
 
     kind: UnitKind
@@ -65,16 +66,25 @@ class PrivacyUnit:
 
     @property
     def contribution_bound(self) -> int:
-        """Contribution bound m, the most trips that a release counts of one unit; W if records have weights."""
+        """Contribution bound m, the largest number of trips that a release counts for one unit; W for weights."""
         return self.max_weight or self.max_trips or 1
 
     def refuse_users(self, code: str, reason: str) -> None:
-        """Refuse the user units, for a release that can protect only single trips. Raises OdError with the reason."""
+        """Raise OdError if the unit is not ``trip``. Releases that can protect only single trips call this.
+
+        Args:
+            code: code of the error.
+            reason: message of the error.
+        """
         if self.kind != "trip":
             raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
 
     def refuse_weights(self, what: str) -> None:
-        """Refuse weights, for a release that counts every record as 1. Raises OdError; ``what`` begins its message."""
+        """Raise OdError if ``max_weight`` is set. Releases that count every record as 1 call this.
+
+        Args:
+            what: what is released; beginning of the error message.
+        """
         if self.max_weight is not None:
             raise OdError(
                 "OD-UNIT-WEIGHTS",
@@ -84,7 +94,7 @@ class PrivacyUnit:
 
 
 TRIP = PrivacyUnit("trip")
-"""Unit of one record, bounded: no record is cut."""
+"""Unit ``trip`` under bounded neighbours."""
 
 
 def _is_weight(value: object) -> bool:

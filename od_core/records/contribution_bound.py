@@ -1,10 +1,11 @@
 """Confidential: limit the counted trips of each user to the contribution bound m.
 
-The surplus is cut before anything is counted. The trips that stay are chosen among those of the same user alone, by the
-HMAC-SHA256 of the user id, the period, the counted fields and the occurrence number among the user's trips with equal
-fields. So the choice depends neither on the order of the records nor on other users' records. The key is chosen without
-a look at the data, and it selects the same trips at every replay. The rule is written in SQL, for records in a file and
-in memory alike.
+All trips of a user above the bound are dropped before anything is counted. To choose which trips of a user are counted,
+the trips of this user are sorted by an HMAC-SHA256, and the first m are counted. The HMAC covers the user id, the
+period, the counted fields, and a number that distinguishes trips of this user with equal fields. So the choice depends
+neither on the order of the records nor on the records of other users. The key is chosen without using the data. With
+the same key, the same trips are chosen when the release is run again. The rule is one SQL text, which serves records in
+files and in memory.
 
 See ``docs/explanation/privacy.md``.
 """
@@ -24,33 +25,37 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.records.faults import not_counted
 
 IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
-"""Regular expression of a visible character, which every user id has; RE2 (DuckDB, Arrow) and Java both read it."""
+"""Regular expression for one visible character. A valid user id has at least one.
+
+RE2 (in DuckDB and Arrow) and Java both accept this expression.
+"""
 
 _BLOCK = 64
-"""Bytes of a block of SHA-256; the key is padded with zeros to this length (RFC 2104)."""
+"""Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
 
 _FIELDS = ("person", "secret.period", "origin", "destination", "CAST(occurrence AS STRING)")
 
 _MESSAGE = " || ',' || ".join(f"coalesce(hex({field}), '-')" for field in _FIELDS)
-"""Unambiguous text of a record: each field as the hexadecimal digits of its bytes, and a missing field as ``-``."""
+"""SQL for an unambiguous text of a record: the bytes of each field in hexadecimal, or ``-`` for a missing field."""
 
 _INNER = f"sha2(secret.inner_key || CAST({_MESSAGE} AS BINARY), 256)"
 
 _HMAC = f"sha2(secret.outer_key || unhex({_INNER}), 256)"
 
 _AS_SPARK_SAYS = "CREATE TEMP MACRO sha2(value, bits) AS sha256(value)"
-"""Statement that gives the hash Spark's name, so that DuckDB runs the same text and gets the same digests."""
+"""Statement for DuckDB that defines SHA-256 under its name in Spark, so that both run the same SQL."""
 
 
 def bounded(placed: str, max_trips: int) -> str:
-    """Return SQL, for DuckDB and Spark, of every record's rank and fault; records above the bound have rank -1.
+    """Return SQL that applies the contribution bound to records, for DuckDB and Spark.
 
-    The SQL reads the relation ``secret`` of :func:`secret_table`.
+    The SQL reads the relation ``secret`` of :func:`secret_table`. Its result has one row per record, with the columns
+    faulty (unchanged) and rank. The rank is -1 for a record that the bound drops, and unchanged for all others.
 
     Args:
         placed: SQL of the records, with the columns person, origin, destination (text), faulty and rank. The rank is
-            that of the leaf pair where the record counts, or -1 for a dropped record, which uses up none of its user's
-            m trips.
+            the rank of the leaf pair to which the record counts, or -1 if the record was dropped earlier. Such a record
+            is not one of the m trips of its user.
         max_trips: the contribution bound m.
     """
     return f"""
@@ -65,7 +70,10 @@ def bounded(placed: str, max_trips: int) -> str:
 
 
 def secret_table(key: bytes, period: str) -> pa.Table:
-    """Confidential: return the relation ``secret``, which keeps the key and the period out of query texts and plans.
+    """Confidential: return the relation ``secret``, which has one row with the key and the period.
+
+    Because they are in a relation, they appear in no query text and no query plan. The key is stored as the two padded
+    keys of HMAC.
 
     Raises:
         OdError: the key is shorter than 32 bytes, or longer than a block of 64.
@@ -83,7 +91,11 @@ def secret_table(key: bytes, period: str) -> pa.Table:
 
 
 def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
-    """Prepare a database to run the SQL of :func:`bounded`. Raises OdError as :func:`secret_table`."""
+    """Register the relation ``secret`` and the hash function that the SQL of :func:`bounded` needs.
+
+    Raises:
+        OdError: the key has a wrong length.
+    """
     connection.execute(_AS_SPARK_SAYS)
     connection.register("secret", secret_table(key, period))
 
@@ -91,11 +103,15 @@ def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -
 def bounded_counts(
     records: pa.Table, max_trips: int, key: bytes, period: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rank and trips of every leaf pair, in any order, at most ``max_trips`` per user; shape (pairs,) each.
+    """Count at most ``max_trips`` records of each user, and return the trips of every leaf pair that has any.
 
     Args:
         records: table in memory, without faulty records; columns person, origin, destination (text) and rank.
-        max_trips, key, period: see :func:`bounded` and :func:`secret_table`.
+        max_trips: the contribution bound m.
+        key, period: as for :func:`secret_table`.
+
+    Returns:
+        The ranks of the leaf pairs, in any order, and the trips of each; shape (pairs,) each.
 
     Raises:
         OdError: the key has a wrong length, or DuckDB could not count the records.
@@ -111,15 +127,15 @@ def bounded_counts(
             counts = connection.sql(query).to_arrow_table()
     except (duckdb.Error, pa.ArrowException) as error:
         raise not_counted(error) from None
-    return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # a copy, since it is sorted in place
+    return counts["rank"].to_numpy().copy(), counts["trips"].to_numpy()  # a copy, because the caller sorts it in place
 
 
 def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Return the user id of each record as text, and whether it is valid; shape (records,) each.
 
     Raises:
-        OdError: the column is missing, occurs twice, or holds neither text nor whole numbers; rows have a column
-            ``trips``.
+        OdError: the column of user ids is missing, occurs twice, or contains neither text nor whole numbers. Or there
+            is also a column ``trips``.
     """
     names = [str(name) for name in flows.columns]
     check_user_column(str(unit.column), unit, names)
@@ -138,7 +154,7 @@ def user_ids(flows: pd.DataFrame, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[
 
 
 def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
-    """Refuse records without a column of user ids, or with a column ``trips``. Raises OdError.
+    """Raise OdError if records lack the column of user ids, or have a column ``trips``.
 
     Args:
         column: the name of the column of user ids.
@@ -160,7 +176,10 @@ def check_user_column(column: str, unit: PrivacyUnit, names: list[str]) -> None:
 
 
 def no_user_ids(what: str) -> OdError:
-    """Return the error for a column that cannot hold ids: two floats may be one id, and two ids one float."""
+    """Return the OdError for a column whose type cannot be that of user ids.
+
+    Floats are refused, because different ids may be rounded to the same float.
+    """
     return OdError(
         "OD-TRIPS-USER-ID",
         f"{what}; user ids are text or whole numbers",
@@ -169,7 +188,7 @@ def no_user_ids(what: str) -> OdError:
 
 
 def texts(column: pd.Series) -> pa.Array:
-    """Return a column's texts; values that are no text, or that UTF-8 cannot encode, become NULL."""
+    """Return the texts of a column. A value that is not text, or that UTF-8 cannot encode, becomes NULL."""
     return pa.array([value if _is_text(value) else None for value in column.astype(object)], pa.large_string())
 
 

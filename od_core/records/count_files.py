@@ -1,8 +1,8 @@
-"""Confidential: keep true leaf counts in a folder of files that are sorted by rank and written once.
+"""Confidential: store true leaf counts in a folder of files that are sorted by rank and written once.
 
-A release reads all of the counts, those of a run of ranks, or one piece after another, so it may be of any size. The
-files are written by DuckDB in one process or by the tasks of a cluster. The result does not depend on how the counts
-are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
+A reader can take all counts, the counts of a range of ranks, or one piece after another. So a release may be larger
+than the memory. The files are written by one process that runs DuckDB, or by the tasks of a cluster. The result of a
+release does not depend on how the counts are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from od_core.ledger.object_store import Store
 from od_core.records.trip_counts import TripCounts
 
 PAIRS = 1 << 20
-"""Leaf pairs of a file: held in memory while the file is written, and a few megabytes on disk."""
+"""Number of leaf pairs per file. They are in memory while the file is written, and take a few megabytes on disk."""
 
 GROUP = 1 << 18
-"""Leaf pairs of a row group, the smallest unit that a reader of a few ranks decodes."""
+"""Number of leaf pairs per row group. A reader of a few ranks decodes at least one row group."""
 
 Ranked = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Ranks, strictly ascending, and the trips of each, at least 1; shape (pairs,) each."""
+"""Ranks of leaf pairs, strictly ascending, and the trips of each pair, at least 1; shape (pairs,) each."""
 
 _SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64())])
 _MANIFEST = "counted.json"
@@ -38,12 +38,13 @@ _MANIFEST = "counted.json"
 
 @dataclass(frozen=True, repr=False)
 class CountFile:
-    """Confidential: one file of counts.
+    """Confidential: the description of one file of counts.
 
     Attributes:
         name: name in the store.
-        first, last: the smallest and the largest rank in it.
-        pairs, trips: number of its leaf pairs, and of their trips.
+        first, last: smallest and largest rank in the file.
+        pairs: number of leaf pairs in the file.
+        trips: number of trips of these pairs.
     """
 
     name: str
@@ -58,11 +59,13 @@ class CountFile:
 
 @dataclass(frozen=True, repr=False)
 class CountFiles:
-    """Confidential: the trips of every leaf pair that has any, in files; it can be sent to another process.
+    """Confidential: the trips of every leaf pair that has any, in files.
+
+    The object refers to the files and contains no counts until they are read. It can be sent to another process.
 
     Attributes:
-        store: the store that holds the files.
-        folder: their folder in the store.
+        store: store that contains the files.
+        folder: folder of the files in the store.
     """
 
     store: Store
@@ -73,7 +76,7 @@ class CountFiles:
 
     @cached_property
     def files(self) -> tuple[CountFile, ...]:
-        """The files in order of rank. Raises OdError if they are absent."""
+        """The files in order of rank. Raises OdError if the counts were not finished by :func:`finish_count_files`."""
         with self.store.read(f"{self.folder}/{_MANIFEST}") as manifest:
             return tuple(CountFile(**facts) for facts in json.loads(manifest.read()))
 
@@ -83,21 +86,21 @@ class CountFiles:
         return sum(file.trips for file in self.files)
 
     def whole(self) -> TripCounts:
-        """Return all counts. Memory is 16 bytes per leaf pair."""
+        """Read all counts into memory, and return them. They take 16 bytes per leaf pair."""
         return self.between(0, self.files[-1].last + 1) if self.files else _counts([], 0)
 
     def between(self, first: int, end: int) -> TripCounts:
-        """Return the counts of the ranks from ``first`` to before ``end``; row groups of other ranks are not read."""
+        """Return the counts of the ranks from ``first`` to ``end`` - 1. Row groups without such ranks are not read."""
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
         return _counts(self._pieces_between(first, end), most)
 
     def pieces(self) -> Iterator[Ranked]:
-        """Yield ranks and trips in consecutive pieces; only one is in memory at a time."""
+        """Yield the ranks and their trips in consecutive pieces. Only one piece is in memory at a time."""
         for file in self.files:
             yield from self._pieces_of(file, file.first, file.last + 1)
 
     def column_pieces(self) -> Iterator[Ranked]:
-        """Yield the arrays of :meth:`TripCounts.column_pieces` in consecutive pieces."""
+        """Yield the arrays ``rank`` and ``before`` of :class:`TripCounts` for all counts, in consecutive pieces."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
         for rank, trips in self.pieces():
@@ -106,15 +109,16 @@ class CountFiles:
             yield rank, running
 
     def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
-        """Return the trips of a level's nodes, each at the rank of its first leaf pair, computed piece by piece.
+        """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
 
-        At this level and above, they add the same trips as the leaf counts do (:meth:`TripCounts.add_to`). Memory is
-        that of the nodes with trips.
+        The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
+        there. It is computed from one piece of the files at a time. Memory is needed only for the nodes that have
+        trips.
 
         Args:
             tree: the flow tree that the trips were counted in.
             level: a level of that tree.
-            ranks: ranks of whole nodes of that level, from the first to before the second; by default all.
+            ranks: first rank, and last rank plus 1, of the leaf pairs of whole nodes of that level; all by default.
         """
         firsts, counts = [], []
         for rank, trips in self.pieces() if ranks is None else self._pieces_between(*ranks):
@@ -125,7 +129,7 @@ class CountFiles:
             return _counts([], 0)
         return TripCounts.from_ranks(
             tree, np.concatenate(firsts), np.concatenate(counts)
-        )  # adjacent pieces may share a node
+        )  # the leaf pairs of a node may be in two pieces
 
     def _pieces_between(self, first: int, end: int) -> Iterator[Ranked]:
         for file in self.files:
@@ -144,10 +148,17 @@ class CountFiles:
 
 
 def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> list[CountFile]:
-    """Write consecutive counts into files named by ``stem`` and a number; :func:`finish_count_files` makes them valid.
+    """Write consecutive counts into files, and return the descriptions of the files.
+
+    The files are not yet the counts of a folder: :func:`finish_count_files` makes them so.
+
+    Args:
+        store: store to write to.
+        stem: beginning of the names of the files; the rest is a number.
+        batches: counts in order of rank.
 
     Raises:
-        OdError: a file of such a name exists.
+        OdError: a file of one of these names exists.
     """
     written = []
     for number, (rank, trips) in enumerate(_cut(batches)):
@@ -159,7 +170,16 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
 
 
 def finish_count_files(store: Store, folder: str, files: Sequence[CountFile]) -> CountFiles:
-    """Make written files the counts of a folder. Raises OdError if they overlap or the folder already has counts."""
+    """Write the list of all files, which completes the counts of a folder, and return these counts.
+
+    Args:
+        store: store that contains the files.
+        folder: folder of the files in the store.
+        files: results of all calls of :func:`write_count_files`.
+
+    Raises:
+        OdError: the ranks of two files overlap, or the folder is complete already.
+    """
     ordered = sorted(files, key=lambda file: file.first)
     apart = all(one.last < next_one.first for one, next_one in pairwise(ordered))
     manifest = json.dumps([asdict(file) for file in ordered]).encode()
@@ -169,7 +189,7 @@ def finish_count_files(store: Store, folder: str, files: Sequence[CountFile]) ->
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield the same counts in pieces of ``PAIRS``; the last piece has the rest."""
+    """Yield the same counts in pieces of ``PAIRS`` leaf pairs. The last piece has the rest."""
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)
@@ -184,7 +204,7 @@ def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
 
 
 def _parquet(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> pa.Buffer:
-    """Return a Parquet file: ranks as differences to the one before; trips, mostly few, as numbers of a dictionary."""
+    """Return a Parquet file. Ranks are stored as differences, and trips, which are often small, with a dictionary."""
     buffer = pa.BufferOutputStream()
     pq.write_table(
         pa.table([rank, trips], schema=_SCHEMA),
@@ -198,7 +218,7 @@ def _parquet(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> pa.Buffer:
 
 
 def _counts(pieces: Iterable[Ranked], most: int) -> TripCounts:
-    """Return consecutive counts as one value; there are at most ``most`` pairs."""
+    """Join consecutive counts, which have at most ``most`` leaf pairs together, and return them."""
     rank, before = np.empty(most, dtype=np.int64), np.empty(most + 1, dtype=np.int64)
     before[0] = end = 0
     for ranks, trips in pieces:
@@ -210,7 +230,7 @@ def _counts(pieces: Iterable[Ranked], most: int) -> TripCounts:
 
 
 def _nodes_above(counts: TripCounts, tree: FlowTree, level: int) -> Nodes:
-    """Return the nodes of a level that have trips, found by the top-down pass without noise."""
+    """Return the nodes of a level that have trips, found by expanding the nodes with trips of each level above."""
     root = np.zeros(1 if counts.total else 0, dtype=np.int32)
     nodes = Nodes(0, root, root, np.full(len(root), counts.total, dtype=np.int64))
     while nodes.level < level:

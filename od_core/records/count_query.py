@@ -1,14 +1,14 @@
-"""Confidential: build one SQL text, run by DuckDB and by Spark, that turns records into the trips at every rank.
+"""Confidential: build the SQL that finds the rank of each record and counts the trips of each rank.
 
-The text reads these relations:
+The same SQL runs in DuckDB and in Spark. It reads these relations:
 
-- ``records``, with the columns origin and destination (text), in_period and, if they are needed, trips, weight, or
-  person (the user id, NULL if it is not valid);
+- ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
+  weight, or person (the user id, NULL if it is not valid);
 - the public ``origin_zones`` and ``destination_zones`` of :func:`zone_tables`;
 - under a user unit, the ``secret`` of :func:`od_core.records.contribution_bound.secret_table`.
 
-The result for a record follows from that record and public facts alone, except for the contribution bound, which also
-depends on the other records of the same user.
+The result for a record depends only on that record and on public facts. The only exception is the contribution bound,
+which also depends on the other records of the same user.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from od_core.records.weights import counted_trips
 
 
 def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
-    """Return the public zones of both sides by relation name: their codes and the terms that they add to a rank.
+    """Return the relations ``origin_zones`` and ``destination_zones``, by name.
 
-    The rank of a leaf pair is the sum of the products of both sides' terms; see :meth:`FlowTree.rank_terms`.
+    Each has one row per zone, with its code and its factors term_1, term_2 and so on. The rank of a leaf pair is the
+    sum of the products of its origin's and its destination's factors; see :meth:`FlowTree.rank_terms`.
     """
     return {
         f"{side}_zones": pa.table(
@@ -42,14 +43,15 @@ def zone_tables(tree: FlowTree) -> dict[str, pa.Table]:
 
 
 def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
-    """Return SQL for every record's rank, whether it is faulty, and, for flows and weights, its trips.
+    """Return SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
 
-    The rank is -1 if the record is not counted. A record goes to the ``unknown`` zone, or has no rank, as in
-    :func:`od_core.records.trip_counts.count_trips`.
+    The rank is that of the leaf pair to which the record counts, or -1 if the record is not counted. Unlisted zones are
+    treated as in :func:`od_core.records.trip_counts.count_trips`. The column trips exists only for flows and for
+    records with weights.
 
     Args:
         tree, unit: as in :func:`od_core.records.trip_counts.count_trips`.
-        is_flows: whether records have a column ``trips``; their counts are whole numbers from 0 to 2^53.
+        is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
     """
     if unit.max_weight is not None:
         counted = f"(SELECT *, {counted_trips(unit.max_weight)} AS trips FROM records) AS records"  # noqa: S608  # our own
@@ -62,13 +64,13 @@ def ranked_records(tree: FlowTree, unit: PrivacyUnit, *, is_flows: bool) -> str:
 
 
 def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
-    """Return SQL for the rank, trips and faulty trips of every rank, in any order.
+    """Return SQL whose result has one row per rank, in any order: rank, trips, and faulty (the number of faulty trips).
 
-    If the unit bounds weights, ``faulty`` is a number of records, and a further column ``counted`` is the number of all
-    records.
+    If the unit bounds weights, ``faulty`` is the number of faulty records, and a further column ``counted`` is the
+    number of all records.
 
     Args:
-        ranked: :func:`ranked_records` in brackets, or the name of its result.
+        ranked: SQL of :func:`ranked_records` in brackets, or the name of a relation with its result.
         unit, is_flows: as in :func:`ranked_records`.
     """
     each = "CAST(trips AS BIGINT)" if is_flows or unit.max_weight is not None else "1"
@@ -81,18 +83,20 @@ def trips_by_rank(ranked: str, unit: PrivacyUnit, *, is_flows: bool) -> str:
 
 
 class Tally:
-    """Confidential: sums for the share of faults, updated while the result of :func:`trips_by_rank` passes through.
+    """Confidential: the sums from which the share of faults is computed.
+
+    :meth:`take` updates them while it reads the result of :func:`trips_by_rank`.
 
     Attributes:
-        counted: number of trips; for records with weights, number of records.
-        faulty: those of them that are faulty.
+        counted: number of trips read so far; for records with weights, number of records.
+        faulty: number of faulty ones among them.
     """
 
     def __init__(self) -> None:
         self.counted = self.faulty = 0
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
-        """Yield the ranks that have trips, and these trips, batch by batch."""
+        """Yield, for each batch, the ranks that have trips and the trips of each. Add the batch to the sums."""
         for batch in batches:
             columns = {name: batch[name].to_numpy() for name in batch.schema.names}
             self.counted += int(columns.get("counted", columns["trips"]).sum())
@@ -102,7 +106,11 @@ class Tally:
 
 
 def lost_zeros(tree: FlowTree) -> str:
-    """Return SQL for whether most unlisted codes would be listed with zeros before them, up to the usual length."""
+    """Return SQL that tells whether most unlisted codes have probably lost their leading zeros.
+
+    An unlisted code has probably lost them if it is listed when it is padded with zeros to the usual length of the
+    codes. The result is one row with the column ``lost``.
+    """
     unlisted = " UNION ALL ".join(
         f"""
         SELECT listed.code AS listed FROM (
@@ -125,7 +133,7 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
     )
     listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in _sides(tree) if geography.unknown is None]
     has_rank = " AND ".join([is_valid, *listed])
-    # The hint in the SQL makes Spark copy the zones to the records, not the records to the zones.
+    # The hint in the SQL makes Spark send the zones to all executors, so that it does not move the records.
     return f"""
         SELECT /*+ BROADCAST(origins, destinations) */
             coalesce(CASE WHEN {has_rank} THEN {rank or "CAST(0 AS BIGINT)"} END, -1) AS rank,
@@ -138,9 +146,10 @@ def _ranked(tree: FlowTree, records: str, *, fields: str, is_valid: str) -> str:
 
 
 def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
-    """Return SQL for the terms that a record's zone adds to its rank; a number for a term that all zones share.
+    """Return SQL for each factor of a record's zone in the record's rank.
 
-    An unlisted zone has the terms of the ``unknown`` zone; without an ``unknown`` zone, the record has no rank.
+    A factor that is equal for all zones is a number in the SQL. An unlisted zone has the factors of the ``unknown``
+    zone. Without an ``unknown`` zone, its record has no rank.
     """
     unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
     brought = []
@@ -154,6 +163,6 @@ def _side_terms(table: str, geography: Geography, terms: Numbers) -> list[str]:
 
 
 def _sides(tree: FlowTree) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
-    """Return each side's name, its geography, and the terms of its zones; shape (zones, depth of the tree)."""
+    """Return each side's name, geography, and factors of its zones; shape (zones, depth of the tree)."""
     origins, destinations = tree.rank_terms(tree.depth)
     return ("origin", tree.origin, origins), ("destination", tree.destination, destinations)

@@ -1,8 +1,8 @@
-"""Confidential: count the trips of every leaf pair from the loaded records, out of core, by DuckDB.
+"""Confidential: count the trips of every leaf pair from a file of loaded records, with DuckDB.
 
-The counts equal those of :func:`od_core.records.trip_counts.count_trips`, for records that do not fit in memory. DuckDB
-finds the rank of each record (:mod:`od_core.records.count_query`), counts the records of each rank and sorts the ranks.
-The results are written to files batch by batch.
+The counts equal those of :func:`od_core.records.trip_counts.count_trips`, but the records need not fit in memory.
+DuckDB finds the rank of each record (:mod:`od_core.records.count_query`), counts the records of each rank and sorts the
+ranks. The results are written to files batch by batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FAULTS = {
     TOO_LARGE: f"trips > {MAX_COUNT}",
     FRACTION: "trips != floor(trips)",
 }
-"""SQL conditions of invalid counts, in the order in which they are reported."""
+"""SQL condition of each kind of invalid count, in the order in which they are reported."""
 
 
 def count_records(
@@ -62,26 +62,29 @@ def count_records(
     period: str = "",
     fault_threshold: Fraction = FAULT_THRESHOLD,
 ) -> CountFiles:
-    """Place the loaded records in the public geographies, one by one, and count them in tree order.
+    """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
-    Each record is placed, sent to the ``unknown`` zone or dropped as in
-    :func:`od_core.records.trip_counts.count_trips`. Then the records of a user above the contribution bound are cut.
-    Memory is DuckDB's limit plus one file of counts.
+    Each record is assigned to its zones, assigned to the ``unknown`` zone or dropped, as in
+    :func:`od_core.records.trip_counts.count_trips`. Then the contribution bound drops the records of a user above m.
+    The memory is limited to that of DuckDB plus one file of counts.
 
     Args:
-        records: Parquet file that ``load_records`` wrote: origin, destination (text), in_period; trips (BIGINT or
-            DOUBLE) if a row is a flow; weight (DOUBLE) and user (text) if they are needed. DuckDB spills beside this
-            file what does not fit in memory, and removes it.
+        records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
+            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, and the columns weight (DOUBLE) and user
+            (text) if the unit needs them. DuckDB writes what does not fit in memory to a folder beside this file. The
+            folder is removed at the end.
         tree: the public flow tree.
-        store, folder: where the counts are written; the folder is removed if the records are refused.
-        unit, key, period: as in :func:`od_core.records.trip_counts.count_trips`; the user id is in column ``user``,
-            whatever the name of the unit's column.
-        fault_threshold: refuse the records if a larger share of their trips is faulty.
+        store, folder: store and folder for the files of counts. After every exception, this function removes the
+            folder.
+        unit, key, period: as in :func:`od_core.records.trip_counts.count_trips`. The user id is always in column
+            ``user``.
+        fault_threshold: largest share of the trips that may be faulty.
 
     Raises:
-        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many faulty trips; a user unit
-            whose records have no user id, or have weights; weights without a bound, or a bound without weights; the
-            records cannot be read, or memory and disk do not suffice. No message holds a value of a record.
+        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many trips are faulty; the unit
+            is a user, and the records have no column of user ids or have a column of trips; the records have weights
+            and the unit has no ``max_weight``, or the reverse; the records cannot be read; or memory or disk space does
+            not suffice. No message contains a value of a record.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -113,7 +116,10 @@ def count_records(
 
 
 def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts:
-    """Return the counts of :func:`count_records` in memory; their files stand beside the records until then."""
+    """Return the result of :func:`count_records` in memory.
+
+    The files of counts are written beside the records, and removed before this function returns.
+    """
     store, folder = LocalStore(records.parent), f"counts-{secrets.token_hex(6)}"
     try:
         return count_records(records, tree, store, folder, **settings).whole()
@@ -122,9 +128,9 @@ def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts
 
 
 def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Raise OdError for an invalid count, before any count is used."""
+    """Raise OdError if a count is invalid or the sum of all counts is too large."""
     firsts = ", ".join(f"min(file_row_number) FILTER (WHERE {fault})" for fault in _FAULTS.values())
-    total = "coalesce(sum(TRY_CAST(trips AS BIGINT)), 0)"  # valid if all counts are
+    total = "coalesce(sum(TRY_CAST(trips AS BIGINT)), 0)"  # used only if every count is valid
     query = f"SELECT count(*), {firsts}, {total} FROM {source}"  # noqa: S608  # fixed parts, checked name
     rows, *first_rows, trips = connection.sql(query).fetchall()[0]
     for what, row in zip(_FAULTS, first_rows, strict=True):
@@ -137,10 +143,12 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
 def _counted(
     pairs: duckdb.DuckDBPyRelation, fault_threshold: Fraction, has_lost_zeros: Callable[[], bool]
 ) -> Iterator[Ranked]:
-    """Yield ranks that have trips, and these trips, batch by batch; at the end, refuse too many faults.
+    """Yield, for each batch, the ranks that have trips and the trips of each.
+
+    After the last batch, raise OdError if too many trips are faulty.
 
     Args:
-        pairs: the query, in order of rank.
+        pairs: result of the query of :func:`trips_by_rank`, in order of rank.
         fault_threshold: see :func:`count_records`.
         has_lost_zeros: see :func:`od_core.records.faults.refuse_too_many_faults`.
     """

@@ -1,4 +1,4 @@
-"""Define the errors for faulty trips, the same wherever trips are counted; no message holds a value of a record."""
+"""Define the errors for faulty trips, which all ways to count trips share. No message contains a value of a record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ SUM_TOO_LARGE = "numbers that sum to more than 2^53"
 
 
 def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> OdError:
-    """Return the error for counts that are not valid.
+    """Return the OdError for a column of invalid counts.
 
     Args:
-        what: one of the texts above.
-        row, rows: the first faulty row, from 0, and the number of rows; confidential.
+        what: description of the fault, such as ``MISSING``.
+        row: position of the first faulty row, from 0; confidential.
+        rows: number of rows; confidential.
     """
     return OdError(
         "OD-TRIPS-COUNT",
@@ -37,13 +38,18 @@ def bad_count(what: str, *, row: int | None = None, rows: int | None = None) -> 
 
 
 def usual_length(codes: Sequence[str]) -> int:
-    """Return the most frequent length of the codes of a list; of equally frequent lengths, the greatest."""
+    """Return the most frequent length of the codes. If several lengths are equally frequent, return the largest."""
     lengths = Counter(map(len, codes))
     return max(lengths, key=lambda length: (lengths[length], length))
 
 
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
-    """Return SQL for a code padded with zeros to the usual length of a list's codes; NULL if it is as long already."""
+    """Return SQL that pads shorter codes of a column with leading zeros to the usual length. Other codes become NULL.
+
+    Args:
+        column: SQL of the column.
+        codes: listed codes, whose usual length is taken.
+    """
     length = usual_length(codes)
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 
@@ -56,10 +62,11 @@ def refuse_too_many_faults(
     The message names no record.
 
     Args:
-        faulty, trips: number of faulty trips and of all trips.
+        faulty: number of faulty trips.
+        trips: number of all trips.
         fault_threshold: the allowed share.
-        lost_zeros: tells whether most unlisted codes would be listed with zeros before them; called only if the trips
-            are refused.
+        lost_zeros: function that returns whether most unlisted codes have probably lost their leading zeros. It is
+            called only if the error is raised.
     """
     if faulty <= fault_threshold * trips:
         return
@@ -74,7 +81,10 @@ def refuse_too_many_faults(
 
 
 def not_counted(error: Exception) -> OdError:
-    """Return the error for records that DuckDB could not count; DuckDB's own message may quote a value."""
+    """Return the OdError for records that DuckDB could not count.
+
+    DuckDB's own message may quote a value, so it goes into the confidential detail.
+    """
     return OdError(
         "OD-TRIPS-NOT-COUNTED",
         "the loaded records cannot be read, or counting them needs more memory or disk space than there is",

@@ -1,4 +1,4 @@
-"""Define the errors for faulty files of records, the same for every reader; no message holds a value of a record."""
+"""Define the errors for faulty files of records, which all readers share. No message contains a value of a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 """Exceptions that a truncated or damaged gzip file raises."""
 
 READING_ERRORS = (duckdb.Error, UnicodeError, csv.Error, *GZIP_ERRORS)
-"""Exceptions that an unreadable file raises; their messages may quote it."""
+"""Exceptions that an unreadable file raises. Their messages may quote the file."""
 
 
 def file_fault(
@@ -31,20 +31,24 @@ def file_fault(
     next_step: str = CORRECT,
     detail: str | None = None,
 ) -> OdError:
-    """Return an error about a file.
+    """Return an OdError about a file. Its message begins with the names of the file and the reader.
 
     Args:
-        source, form: the file, and how its records should be written in it; the message names both.
-        code, next_step: see OdError.
-        message: continues after the name of the file: what it has, holds or is.
-        detail: confidential.
+        source: the file.
+        form: format of the records, which has the name of the reader.
+        code, next_step: as in :class:`OdError`.
+        message: rest of the sentence about the file, such as "is empty".
+        detail: confidential detail.
     """
     named = f"{source.name} (reader {form.name!r}) {message}"
     return OdError(code, named, next_step=next_step, confidential_detail=detail)
 
 
 def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
-    """Return the error for a file that cannot be read as its format says."""
+    """Return the OdError for a file that cannot be read in its format.
+
+    The text of ``error`` goes into the confidential detail.
+    """
     said = str(error)
     what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
     message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
@@ -59,9 +63,9 @@ def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
     return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step, detail=said)
 
 
-# Kinds of files by their first bytes. They only serve to refuse a file of the wrong kind in plain words. How a file is
-# read follows from the declaration or the file's name: if its content decided, one record could change how others are
-# read.
+# Kinds of files by their first bytes. They are used only to refuse a file of the wrong kind with a clear message. How a
+# file is read follows from its declaration or its name. If it followed from the content, one record could change how
+# others are read.
 
 
 _PARQUET, _DUCKDB, _GZIP = "a Parquet file", "a DuckDB file", "compressed with gzip"
@@ -81,14 +85,16 @@ def is_compressed(source: Path) -> bool:
 
 
 def open_bytes(source: Path) -> IO[bytes]:
-    """Open a file for reading bytes, and decompress it if its name says that it is compressed."""
+    """Open a file for reading bytes. If its name ends in .gz, the bytes are decompressed."""
     return cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb")
 
 
 def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
-    """Raise OdError if a file is of another kind, or in another encoding, than its format says.
+    """Check by the first bytes that a file has the kind and the encoding of its format.
 
-    A compressed file may also raise any of ``GZIP_ERRORS``.
+    Raises:
+        OdError: it has not, it cannot be opened, or its format has an option that does not apply to the file.
+        GZIP_ERRORS: the file is compressed and damaged.
     """
     form.refuse_options_of_text(source)
     try:
@@ -119,9 +125,14 @@ def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str
 
 
 def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
-    """Raise OdError if the byte order mark says that the text has another encoding.
+    """Raise OdError if the byte order mark of a text is that of another encoding.
 
-    UTF-16 must have its mark: in big-endian text, DuckDB finds no record at all and reports no error.
+    A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report no
+    error.
+
+    Args:
+        source, form: as for :func:`file_fault`.
+        first: first bytes of the text.
     """
     mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
     wanted = form.text_encoding

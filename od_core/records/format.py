@@ -1,4 +1,7 @@
-"""Define how agencies write their records and which rows are records of a release; nothing here is read from a file."""
+"""Define how agencies write their records, and which rows are records of a release.
+
+This module reads no file.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,23 @@ from od_core.errors import OdError, nearest_known
 from od_core.records.weights import trips_and_weights
 
 ColumnName = str | tuple[str, ...]
-"""A column's exact name; or published names of which a file has one, compared without case."""
+"""Exact name of a column, or several published names. A file has one of these, in upper or lower case."""
 
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """The columns of a file and what they hold.
+    """The names of the columns of a file, by what they contain.
 
     Attributes:
         origin, destination: zone codes, text.
         date: date of the trip; None if a file holds a single period.
-        trips: number of trips of a row, for flows; None for one row per trip.
-        user: user id, text or a whole number; None if users are not the unit of privacy.
-        stops: zone codes of the places between origin and destination, in order.
-        weight: weight of a record, for one row per record; None if every record counts 1.
+        trips: number of trips of a row, for flows; None if each row is one trip.
+        user: user id, text or a whole number; None if a user is not the privacy unit.
+        stops: zone codes of the stops between origin and destination, in order.
+        weight: weight of a row that is one record; None if every record counts 1.
 
     Raises:
-        OdError: there are columns of both trips and weights.
+        OdError: both ``trips`` and ``weight`` are given.
     """
 
     origin: ColumnName = "origin"
@@ -43,13 +46,13 @@ class RecordColumns:
             raise trips_and_weights()
 
     def facts(self) -> dict[str, str | list[str]]:
-        """Return the stated columns, JSON-ready; for published names, the list of all of them."""
+        """Return the names of the columns that are given, JSON-ready. Several published names become a list."""
         stated = {name: column for name, column in asdict(self).items() if column}
         return {name: column if isinstance(column, str) else list(column) for name, column in stated.items()}
 
     @property
     def codes(self) -> dict[str, ColumnName]:
-        """Columns of zone codes, by their names in the confidential folder."""
+        """Names of the columns of zone codes in the file, by their names in the loaded records."""
         return {
             "origin": self.origin,
             "destination": self.destination,
@@ -58,12 +61,12 @@ class RecordColumns:
 
     @property
     def counts_rows(self) -> bool:
-        """Whether rows are counted, because no column holds the number of trips or the weight of a row."""
+        """True if each row counts as one trip, because no column contains a number of trips or a weight."""
         return self.trips is None and self.weight is None
 
     @property
     def row(self) -> str:
-        """Description of what a row is."""
+        """Description of what a row is, in words."""
         if self.counts_rows:
             return "one row per trip"
         if self.trips is None:
@@ -72,13 +75,13 @@ class RecordColumns:
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
-        """All columns that are read, each once."""
+        """Names of all columns that are read, each once."""
         named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
-    """Return the name of a column as a file spells it, or None if the file does not have it."""
+    """Return the name of a column as the file writes it, or None if the file lacks the column."""
     if isinstance(name, str):
         return name if name in columns else None
     in_any_case = {column.casefold(): column for column in columns}
@@ -86,7 +89,7 @@ def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
 
 
 def shown(name: ColumnName) -> str:
-    """Return a column's name for a message; of several published names, the first three."""
+    """Return a column's name in quotes for a message. Of several published names, show the first three."""
     if isinstance(name, str):
         return repr(name)
     return " or ".join(map(repr, name[:3])) + (", or another published name" if len(name) > 3 else "")
@@ -102,30 +105,34 @@ Categories = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """The form of records in published files, together with what a declaration adds.
+    """The format of published files of records, together with the options that a declaration adds.
 
     Attributes:
         name: name of the reader.
         container: ``csv``; ``parquet``; ``lines`` of fields separated by blanks, without a header; or ``named``: a
-            table of a DuckDB file if ``table`` is stated, otherwise Parquet or CSV as the file's name says.
-        columns: columns to read, unless others are stated.
-        takes: options that may be stated.
+            table of a DuckDB file if ``table`` is stated, otherwise Parquet if the name of the file ends in .parquet,
+            otherwise CSV.
+        columns: columns to read, unless a declaration names others.
+        takes: options that a declaration may state for this format.
         fields: names of the fields of a line, in order; for ``lines`` only.
-        joined: columns that are joined from other fields, by name; for ``lines`` only.
-        estimates: columns that look like counts but hold estimates.
-        one_row_a_trip: whether every row is one trip if no column holds the trips of a row; otherwise an unnamed column
-            that may hold them is refused.
-        has_numbered_zones: whether zone codes are published as whole numbers, which never had leading zeros.
-        delimiter, encoding, table: as stated; None for comma, UTF-8 and no DuckDB file.
-        categories: columns and their values: rows with other values are no records of the release. "" also matches
-            NULL.
-        nowhere: codes of no place: abroad, unknown, not fixed. "" stands for a missing or blank code.
-        outside_period: ``refuse`` counts records of other periods as faults; ``drop`` leaves them out, like rows of
-            other categories. A record without a date is a fault in any case.
+        joined: additional columns, by name, each with the fields that are joined to it; for ``lines`` only.
+        estimates: columns that look like counts but contain estimates.
+        one_row_a_trip: True if each row is known to be one trip when no column of trips is named. If False, a file with
+            an unnamed column that may contain the trips of a row is refused.
+        has_numbered_zones: True if zone codes are published as whole numbers, which never had leading zeros.
+        delimiter: character between fields; None for a comma.
+        encoding: encoding of the text; None for UTF-8.
+        table: name of the table in a DuckDB file; None if the file is no DuckDB file.
+        categories: columns, each with its selected values. A row with another value is not a record of the release. The
+            value "" also selects NULL.
+        nowhere: codes that name no place of the geography, such as abroad, unknown or not fixed. "" stands for a
+            missing or blank code.
+        outside_period: ``refuse`` counts records of other periods as faults. ``drop`` leaves them out like rows of
+            other categories. A record without a date is always a fault.
 
     Raises:
-        OdError: an option is unknown, is not taken by this reader, or conflicts with another; or the categories name a
-            column twice, or no values.
+        OdError: an option is unknown, is not in ``takes``, or conflicts with another. Or the categories name a column
+            twice, or list no values for a column.
     """
 
     name: str
@@ -169,16 +176,16 @@ class RecordFormat:
 
     @property
     def text_encoding(self) -> Encoding:
-        """Encoding of the text."""
+        """Encoding of the text, UTF-8 if the format states none."""
         return self.encoding or "utf-8"
 
     @property
     def text_delimiter(self) -> str:
-        """Character between the fields of a line of CSV."""
+        """Character that separates the fields of a CSV line, a comma if the format states none."""
         return self.delimiter or ","
 
     def container_of(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
-        """Return the kind of a file of this format, from its name and the stated options."""
+        """Return the kind of a file of this format. It follows from the file's name and the stated options."""
         if self.container != "named":
             return self.container
         if self.table is not None:
@@ -186,7 +193,7 @@ class RecordFormat:
         return "parquet" if source.suffix == ".parquet" else "csv"
 
     def refuse_options_of_text(self, source: Path) -> None:
-        """Raise OdError for a delimiter or an encoding if the file is Parquet by its name."""
+        """Raise OdError if a delimiter or an encoding is stated, and the file is a Parquet file."""
         stated = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
         if stated and self.container_of(source) == "parquet":
             raise _fault(f"the option {stated[0]} does not apply to Parquet files such as {source.name}")
@@ -199,12 +206,15 @@ class RecordFormat:
         one_row_a_trip: bool = False,
         **options: str | None,
     ) -> RecordFormat:
-        """Return this format with what a declaration adds to it. Raises OdError as the class.
+        """Return a copy of this format with the options of a declaration.
 
         Args:
-            categories, nowhere: added to the format's own.
-            one_row_a_trip: see the class; a format that has it keeps it.
-            options: delimiter, encoding, table, outside_period; None if not stated.
+            categories, nowhere: values to add to those of the format.
+            one_row_a_trip: True to set it; False leaves it unchanged.
+            options: delimiter, encoding, table, outside_period; None leaves the value unchanged.
+
+        Raises:
+            OdError: the options are not valid, as described for the class.
         """
         stated = {option: value for option, value in options.items() if value is not None}
         return replace(
@@ -216,13 +226,24 @@ class RecordFormat:
         )
 
     def columns_with(self, **stated: str | None) -> RecordColumns:
-        """Return the format's columns with the stated ones replaced. Raises OdError as :meth:`refuse_estimates`."""
+        """Return the format's columns, with those replaced that are stated.
+
+        Args:
+            stated: column names by field of :class:`RecordColumns`; None leaves a column unchanged.
+
+        Raises:
+            OdError: the column of trips contains estimates.
+        """
         columns = replace(self.columns, **{name: value for name, value in stated.items() if value is not None})  # type: ignore[arg-type]  # not stops
         self.refuse_estimates(columns)
         return columns
 
     def facts(self, time_zone: str | None) -> dict[str, Any]:
-        """Return the facts for a certificate, JSON-ready, with the time zone in which days begin."""
+        """Return the facts about the reading for a certificate, JSON-ready.
+
+        Args:
+            time_zone: time zone in which days begin, or None.
+        """
         return {
             "reader": self.name,
             "categories": {column: list(values) for column, values in self.categories},
@@ -232,7 +253,7 @@ class RecordFormat:
         }
 
     def refuse_estimates(self, columns: RecordColumns) -> None:
-        """Raise OdError if the column of trips is one of estimates."""
+        """Raise OdError if the column of trips contains estimates instead of counts."""
         if columns.trips in self.estimates:
             raise _fault(f"column {columns.trips!r} of reader {self.name!r} holds fractional estimates, not counts")
 

@@ -1,9 +1,11 @@
-"""Confidential: copy trip records or flows from an agency's files, read out of core by DuckDB.
+"""Confidential: copy trip records or flows from an agency's file into the confidential folder, with DuckDB.
 
-The result is a Parquet file in the confidential folder with the columns ``date``, ``origin``, ``destination`` (text
-codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``, ``weight``
-(unchanged, NULL if it is not a number) and ``user`` (text). Every record is read by fixed rules from its own fields
-alone: nothing is guessed from a sample of the file. No message quotes a record.
+The file may be larger than the memory.
+
+The result is a Parquet file with the columns ``date``, ``origin``, ``destination`` (text codes), ``in_period`` and, if
+requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``, ``weight`` (unchanged, NULL if it is not a number)
+and ``user`` (text). Every record is read by fixed rules from its own fields alone: nothing is guessed from a sample of
+the file. No message quotes a record.
 """
 
 from __future__ import annotations
@@ -37,26 +39,26 @@ def load_records(
 ) -> None:
     """Copy the records of a file into the confidential folder, and mark those of the period.
 
-    Rows of other categories than the format's are left out. So are records of another period, if the format drops them.
-    Rows left out are neither records nor faults.
+    Rows with other values than the format's categories select are left out. So are records of another period, if
+    ``outside_period`` of the format is ``drop``. A row that is left out counts neither as a record nor as a fault.
 
     Args:
         source: the file.
         columns: names of the columns in the file.
-        period: as :class:`od_core.periods.Period` writes it.
+        period: text of a :class:`od_core.periods.Period`.
         target: Parquet file to write, durably and with mode 0600.
         record_format: how records are written in the file; by default CSV or Parquet with any columns.
-        geography: its ``unknown`` zone takes the codes that the format lists as no place, unless they are zones;
-            without an ``unknown`` zone they are kept.
-        destination_geography: geography of the destinations, if it is another one.
-        time_zone: zone in which times with a zone are assigned to days, such as ``Europe/Rome``; without it they are
-            refused. Local times are not converted.
+        geography: geography of the zones. Codes in the format's ``nowhere`` are replaced by its ``unknown`` zone,
+            unless they are zones. Without an ``unknown`` zone, they stay unchanged.
+        destination_geography: geography of the destinations, if it differs from ``geography``.
+        time_zone: time zone in which times that have a zone are assigned to days, such as ``Europe/Rome``. If None,
+            such times are refused. Local times are not converted.
 
     Raises:
-        OdError: the file is missing, may not be read, is unreadable, or is of another kind than its name or the format
-            says; a column is missing; a column has the wrong type (numbers for codes, times with a zone and no
-            ``time_zone``, truth values for counts, fractions for user ids); rows are counted, and an unnamed column may
-            hold the trips of a row; the time zone is unknown; the disk is full.
+        OdError: the file is missing, may not be read, is unreadable, or has another kind than its name or the format
+            states; a column is missing or has the wrong type (such as numbers for codes, or times with a zone without a
+            ``time_zone``); each row counts as one trip, and an unnamed column may contain the trips of a row; the time
+            zone is unknown; or the disk is full.
     """
     form = record_format
     form.refuse_estimates(columns)

@@ -1,4 +1,4 @@
-"""Confidential: build the query that selects the rows of a file and the fields that are kept; all names are quoted."""
+"""Confidential: build the query that selects rows and fields of a file of records. All names in it are quoted."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ _TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS
 _ALL_MISSING = "NULL"
 _ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
 _LOCAL_TIME = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
-"""Pattern of a date or time without a zone; other text is no date, as two zones in a column would mix two clocks."""
+"""Pattern of a date or time without a zone.
+
+Text with a zone is not a valid date, because a column could then contain times of several zones.
+"""
 
 
 class RecordQuery:
-    """The query over an open file, which the query calls ``records``.
+    """The query that reads an open file. The query names the file's relation ``records``.
 
     Args:
         file: the file.
         columns: names of its columns.
-        time_zone: zone in which times with a zone are assigned to days; None refuses such times.
+        time_zone: time zone in which times that have a zone are assigned to days. If None, such times are refused.
 
     Raises:
-        OdError: a column is missing; as :func:`refuse_unclear_rows`.
+        OdError: a column is missing, or an unnamed column may contain the trips of a row.
     """
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
@@ -49,10 +52,15 @@ class RecordQuery:
         refuse_unclear_rows(file, columns)
 
     def text(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
-        """Return the query; see :func:`od_core.records.load.load_records`.
+        """Return the SQL, whose result has the columns that :mod:`od_core.records.load` lists.
+
+        Args:
+            period: period of the records.
+            geography: geography of origins and stops, or None.
+            destinations: geography of the destinations, or None.
 
         Raises:
-            OdError: a column cannot hold what it should.
+            OdError: a column has the wrong type.
         """
         columns, form = self._columns, self._file.form
         date, day = ("NULL::TIMESTAMP", "NULL::DATE") if columns.date is None else self._date(columns.date)
@@ -77,7 +85,7 @@ class RecordQuery:
         return f"SELECT {', '.join(fields)} FROM records{rows}"  # noqa: S608  # checked types, quoted names and texts
 
     def _named(self, name: ColumnName) -> tuple[str, str]:
-        """Return the column's name in the file and its type."""
+        """Return the name of a column as the file writes it, and its type."""
         column = str(column_in(name, list(self._types)))
         return column, self._types[column]
 
@@ -85,13 +93,13 @@ class RecordQuery:
         return file_fault(self._file.source, self._file.form, code, message, next_step=next_step)
 
     def _code(self, name: ColumnName) -> str:
-        """Return SQL for a zone code as text."""
+        """Return SQL for a zone code as text. Raises OdError if the column has the wrong type."""
         column, kind = self._named(name)
         code, form = quoted_name(column), self._file.form
         if kind in _TEXT_TYPES or (form.has_numbered_zones and kind in (*_WHOLE_TYPES, _ALL_MISSING)):
             return f"{code}::VARCHAR"
         if form.has_numbered_zones and kind in _FLOAT_TYPES:
-            # Whole numbers are stored as floats if some are missing: 7.0 is zone 7, and 7.5 is no zone.
+            # Whole numbers are stored as floats if some are missing: 7.0 is zone 7, and 7.5 is not a zone.
             is_whole = f"isfinite({code}) AND {code} = floor({code}) AND abs({code}) <= {MAX_COUNT}"
             whole = f"CASE WHEN {is_whole} THEN {code}::BIGINT::VARCHAR ELSE {code}::VARCHAR END"
             return f"CASE WHEN NOT isnan({code}) THEN {whole} END"
@@ -103,7 +111,7 @@ class RecordQuery:
     def _date(self, name: ColumnName) -> tuple[str, str]:
         """Return SQL for a local time and for its day; both are NULL for a record without a valid date.
 
-        The day is not taken from the time, whose microseconds may be rounded up into the next day.
+        The day is not computed from the converted time, because rounding to microseconds may move it to the next day.
         """
         name, kind = self._named(name)
         column = quoted_name(name)
@@ -122,7 +130,7 @@ class RecordQuery:
         )
 
     def _count(self, name: ColumnName) -> str:
-        """Return SQL for the counts unchanged; ``count_records`` checks each of them."""
+        """Return SQL for the counts. They are not changed or checked, which ``count_records`` does."""
         name, kind = self._named(name)
         if kind not in _COUNT_TYPES:
             raise self._fault("OD-TRIPS-COUNT", f"column {name!r} holds {kind}, not numbers of trips")
@@ -133,7 +141,7 @@ class RecordQuery:
         return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE ELSE TRY_CAST({column} AS DOUBLE) END"
 
     def _weight(self, name: str) -> str:
-        """Return SQL for the weights unchanged; ``count_records`` rounds and limits them."""
+        """Return SQL for the weights. They are not rounded or limited, which ``count_records`` does."""
         kind = self._types[name]
         if kind not in _COUNT_TYPES:
             raise no_weights(f"{self._file.source.name}: column {name!r} holds {kind}")
@@ -146,14 +154,22 @@ class RecordQuery:
         return f"{quoted_name(name)}::VARCHAR"
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
-        """Return SQL for whether a row is a record of the release at all."""
+        """Return SQL for whether a column of a row has one of the selected values."""
         if self._types[name] not in _CATEGORY_TYPES:
             raise self._fault("OD-TRIPS-CATEGORY", f"column {name!r} holds {self._types[name]}, not categories")
         return f"coalesce({quoted_name(name)}::VARCHAR, '') IN ({', '.join(map(quoted_text, values))})"
 
 
 def _placed(code: str, form: RecordFormat, geography: Geography | None) -> str:
-    """Return SQL for a code, with the geography's unknown zone in place of codes of no place that are not its zones."""
+    """Return SQL that replaces codes of no place by the geography's ``unknown`` zone.
+
+    Codes that are zones of the geography stay unchanged, and so do all codes if there is no ``unknown`` zone.
+
+    Args:
+        code: SQL of the code.
+        form: format of the records, whose ``nowhere`` lists the codes of no place.
+        geography: geography of the code, or None.
+    """
     if geography is None or geography.unknown is None:
         return code
     nowhere = [quoted_text(one) for one in form.nowhere if one not in ("", *geography.zones)]

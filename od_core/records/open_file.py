@@ -1,4 +1,4 @@
-"""Confidential: open a file of records in DuckDB and give access to its columns, whatever its container."""
+"""Confidential: open a file of records of any kind in DuckDB, and give access to its columns."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _DIALECT = (
     "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
     " hive_partitioning = false"
 )
-"""Options that every CSV file is read with.
+"""Options with which every CSV file is read.
 
-``hive_partitioning = false``: a folder called ``origin=x`` is not a column.
+With ``hive_partitioning = false``, a folder named ``origin=x`` does not become a column.
 
-``parallel = false`` is not set, although it would accept long files whose fields contain line breaks: it silently drops
-everything after a quote that is not closed. With several threads, DuckDB refuses both.
+The option ``parallel = false`` is not set. With it, DuckDB accepts long files whose fields contain line breaks, but it
+also silently drops everything after a quote that is not closed. With several threads, DuckDB refuses both.
 """
 
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
 
 _DELIMITERS = (",", ";", "\t", "|", ":")
-"""Delimiters tried, for the error message only, if the stated one finds no expected column."""
+"""Delimiters to try, for the error message only, if no expected column is found with the stated one."""
 
 _NO_SUCH_SIGN = "\1"
-"""Delimiter for lines that are read whole; a line that contains it makes the file unreadable."""
+"""Delimiter with which each line is read as one field. A file that contains this character is unreadable."""
 
 _SHOWN_COLUMNS = 10
-"""Number of columns that a message lists at most, with the first 40 characters of each."""
+"""Largest number of columns that a message lists. It shows the first 40 characters of each."""
 
 
 class OpenFile(NamedTuple):
@@ -46,8 +46,8 @@ class OpenFile(NamedTuple):
 
     Attributes:
         source: path of the file.
-        form: how the records are written in it.
-        relation: its columns, as a DuckDB relation.
+        form: format of the records in it.
+        relation: its rows, as a DuckDB relation.
     """
 
     source: Path
@@ -56,15 +56,22 @@ class OpenFile(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """DuckDB type of every column, by name, without parameters such as fields or the values of an enumeration."""
+        """DuckDB type of every column, by column name.
+
+        The types have no parameters, which could be the fields of a structure or the values of an enumeration.
+        """
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
         return {name: str(kind.id).upper() for name, kind in kinds}
 
     def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the error for a missing column.
+        """Return the OdError for a missing column.
 
-        For a CSV file, the message lists the columns only if it has at least one of the expected columns: if the header
-        is missing, the first line is a record.
+        The message lists the columns of the file. If the file is CSV and has none of the expected columns, the message
+        does not list them: the header may be missing, and the names may be values of the first record.
+
+        Args:
+            name: name of the missing column.
+            expected: names of all columns that are needed.
         """
         columns = self.relation.columns
         if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
@@ -82,7 +89,7 @@ class OpenFile(NamedTuple):
         other = next((one for one in _DELIMITERS if _has_any(expected, _first_line(source, form, one))), None)
         if other is not None:
             message += f", but it does if {other!r} separates the fields"
-            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which YAML reads, also for a tab
+            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
             next_step += " next to the path of the files" if "delimiter" in form.takes else " with reader: table"
         detail = f"first line: {self.relation.columns!r}"
         return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
@@ -98,11 +105,11 @@ def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: Reco
     Args:
         connection: a connection that may read the paths of :func:`files_read`.
         source: the file.
-        form: how its records are written.
+        form: format of its records.
 
     Raises:
-        OdError: the file is of another kind; it has no header, or a column twice; the DuckDB file has no such table.
-        READING_ERRORS: it cannot be read; this may show only while its rows are read.
+        OdError: the file is of another kind; it has no header, or a column twice; or the DuckDB file lacks the table.
+        READING_ERRORS: the file cannot be read. They may also be raised later, while its rows are read.
     """
     refuse_other_kinds(source, form)
     match form.container_of(source):
@@ -118,7 +125,7 @@ def open_records(connection: duckdb.DuckDBPyConnection, source: Path, form: Reco
 
 
 def files_read(source: Path) -> list[Path]:
-    """Return the source and the write-ahead log that DuckDB looks for beside a database file."""
+    """Return the paths that DuckDB reads: the source, and the write-ahead log that a database file may have."""
     return [source, source.with_name(f"{source.name}.wal")]
 
 
@@ -130,9 +137,9 @@ def _first_line(source: Path, form: RecordFormat, delimiter: str) -> list[str]:
 
 
 def _csv_query(source: Path, form: RecordFormat) -> str:
-    """Return the query of a CSV file, with the whole dialect stated.
+    """Return a query for the columns of a CSV file. It states every option of the dialect.
 
-    DuckDB would guess missing options from a sample, and one record could then change how others are read.
+    DuckDB would guess an option that is not stated from a sample. One record could then change how others are read.
     """
     names = _first_line(source, form, form.text_delimiter)
     if not names or len({name.lower() for name in names}) < len(names):  # DuckDB ignores case
@@ -144,7 +151,10 @@ def _csv_query(source: Path, form: RecordFormat) -> str:
 
 
 def _lines_query(source: Path, form: RecordFormat) -> str:
-    """Return the query for the fields of every line; a line with more or fewer makes the file unreadable, as in CSV."""
+    """Return a query for the fields of every line of a file of kind ``lines``.
+
+    A line with more or fewer fields makes the file unreadable, as in CSV.
+    """
     whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
     place = {name: f"fields[{number}]" for number, name in enumerate(form.fields, start=1)}
     joined = {name: " || ".join(place[part] for part in parts) for name, parts in form.joined}
@@ -167,7 +177,7 @@ def _read_csv(source: Path, form: RecordFormat, columns: str, fields: str) -> st
 
 
 def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> duckdb.DuckDBPyRelation:
-    """Return a table or view of a DuckDB file; a view cannot reach another file either."""
+    """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
     connection.execute(f"ATTACH {quoted_text(str(source))} AS source (TYPE duckdb, READ_ONLY)")
     found = connection.sql(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
@@ -181,13 +191,13 @@ def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordForm
 
 
 def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
-    """Return the DuckDB type name of every column, by column name; the names are confidential for a CSV file.
+    """Return the DuckDB type of every column, by column name.
 
-    If somebody has left out the header, the first line of a CSV file is a record. So its fields are confidential until
-    one of them is known to be a column.
+    Treat the names as confidential if the file is CSV. If its header is missing, the names are the values of the first
+    record. They are safe to show once one of them matches an expected column name.
 
     Raises:
-        OdError: the file cannot be opened as its format says.
+        OdError: the file cannot be opened in its format.
     """
     try:
         with TemporaryDirectory() as empty, scratch_database(Path(empty), *files_read(source)) as connection:

@@ -1,9 +1,9 @@
-"""Decide whether a row of records is one trip or several, where no declaration says so.
+"""Find columns that may contain the number of trips of a row, if no declaration states what a row is.
 
-A row of 100 trips that is counted as one trip loses 99 of them. Unnamed columns are those that no declaration reads or
-filters on. A release judges them by name and type alone, that is, by the schema: the content of the records is
-confidential, and no release depends on it. Only commands that declare or check an input look at the content
-(:func:`unclear_records`).
+If a row stands for 100 trips and is counted as one trip, 99 are lost. An *unnamed* column is one that no declaration
+reads or selects rows by. A release checks unnamed columns by name and type alone, because the content of the records is
+confidential and must not decide whether a release is refused. Only commands that declare or check an input use the
+content (:func:`unclear_records`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COUNT_WORDS = frozenset(
         "workers",
     ]
 )
-"""Words in the names of columns that hold numbers of trips or weights."""
+"""Words in the names of columns that contain numbers of trips or weights."""
 
 _NUMBER_TYPES = frozenset(
     [
@@ -74,7 +74,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
 
 
 def is_count_name(name: str) -> bool:
-    """Return whether a column's name says that the column holds numbers of trips.
+    """Return whether a column's name contains a word for numbers of trips or weights.
 
     >>> [is_count_name(name) for name in ("count", "Trips_2001", "tripCount", "n", "trip_id", "country", "discount")]
     [True, True, True, True, False, False, False]
@@ -88,11 +88,11 @@ def is_number_type(kind: str) -> bool:
 
 
 def unclear_columns(is_number: Mapping[str, bool], named: Iterable[str]) -> list[str]:
-    """Return the unnamed columns that may hold the trips of a row; those with a telling name come first.
+    """Return the unnamed columns that may contain the trips of a row, those with a name of counts first.
 
     Args:
         is_number: for every column, whether its type is a number type.
-        named: columns that are read or that select rows.
+        named: columns that are read or by which rows are selected.
     """
     unnamed = [name for name in is_number if name not in set(named)]
     by_name = [name for name in unnamed if is_count_name(name)]
@@ -100,12 +100,12 @@ def unclear_columns(is_number: Mapping[str, bool], named: Iterable[str]) -> list
 
 
 def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> None:
-    """Raise OdError if a column may hold the trips of a row.
+    """Raise OdError if there is a column that may contain the trips of a row.
 
     Args:
         columns: the result of :func:`unclear_columns`.
-        table: description of the table that has them.
-        next_step: how to declare what a row is.
+        table: description of the table, with which the message begins.
+        next_step: next step of the error, which states how to declare what a row is.
     """
     if columns:
         more = f" (and {len(columns) - 1} more)" if len(columns) > 1 else ""
@@ -118,24 +118,27 @@ def refuse_unclear_columns(columns: list[str], table: str, next_step: str) -> No
 
 
 _FIRST_ROWS = 100_000
-"""Number of rows that :func:`unclear_records` reads at most."""
+"""Largest number of rows that :func:`unclear_records` reads."""
 
 _MANY_ROWS = 100
-"""Smallest number of rows that says something: in a shorter file, each pair of places may occur once by chance."""
+"""Smallest number of rows from which :func:`unclear_records` concludes that a file is a table of flows.
+
+In a shorter file, each pair of places may occur only once by chance.
+"""
 
 _NUMBER = r"\s*-?(0|[1-9]\d*|[1-9]\d{0,2}([ ,.'\x{00A0}]\d{3})+)([.,]\d+)?\s*"
 """RE2 pattern of a number, possibly in groups of three digits, but not of a code with a leading zero."""
 
 
 def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return the unnamed columns that, by the schema alone, may hold the trips of a row.
+    """Return the unnamed columns that may contain the trips of a row, judged by their names and types.
 
-    The list is empty if a column of trips or weights is named, or if the format says that a row is one trip.
+    The list is empty if a column of trips or weights is named, or if the format states that a row is one trip.
 
     Args:
         types: type of every column, without its parameters.
         columns: the named columns.
-        form: how the records are written in the file.
+        form: format of the records in the file.
     """
     if form.one_row_a_trip or not columns.counts_rows:
         return []
@@ -143,28 +146,39 @@ def unnamed_columns(types: Mapping[str, str], columns: RecordColumns, form: Reco
 
 
 def refuse_unclear(columns: list[str], table: str) -> None:
-    """Raise OdError if the list of :func:`unnamed_columns` is not empty."""
+    """Raise OdError if a column may contain the trips of a row.
+
+    Args:
+        columns: the result of :func:`unnamed_columns`.
+        table: description of the table, with which the message begins.
+    """
     name = columns[0] if columns else ""
     step = f"write columns: {{trips: {name}}} if it holds the number of trips of a row, or one_row_a_trip: true,"
     refuse_unclear_columns(columns, table, f"{step} next to the path of the files")
 
 
 def refuse_unclear_rows(file: OpenFile, columns: RecordColumns) -> None:
-    """Raise OdError as :func:`refuse_unclear` does, for an open file that has all its named columns."""
+    """Raise OdError if an unnamed column of an open file may contain the trips of a row.
+
+    Args:
+        file: the open file, which must have all named columns.
+        columns: the named columns.
+    """
     refuse_unclear(unnamed_columns(file.types, columns, file.form), f"{file.source.name} (reader {file.form.name!r})")
 
 
 def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) -> tuple[list[str], bool]:
-    """Confidential: judge from the first records of a file what a row may mean.
+    """Confidential: find out from the first records of a file whether a row may be several trips.
 
     Args:
         source: the file.
-        columns, form: how it is read.
+        columns: the named columns.
+        form: format of the records in the file.
 
     Returns:
-        The unnamed columns that may hold the trips of a row, judged by the schema or because they are text that holds
-        numbers only; and whether there are many rows with a different pair of places each, as in a table of flows. An
-        empty list and False if it is declared what a row is, or if a named column is missing.
+        First, the unnamed columns that may contain the trips of a row: by name, by type, or because all their texts are
+        numbers. Second, whether the file looks like a table of flows: it has many rows, and each has a different pair
+        of places. If the declaration states what a row is, or if a named column is missing, an empty list and False.
 
     Raises:
         OdError: the file cannot be read.
@@ -198,6 +212,6 @@ def unclear_records(source: Path, columns: RecordColumns, form: RecordFormat) ->
 
 
 def _named(types: Mapping[str, str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return the columns that are read or that select rows, as the file spells them."""
+    """Return the columns that are read or by which rows are selected, named as in the file."""
     names = (*columns.names, *(column for column, _ in form.categories))
     return [str(column_in(name, list(types))) for name in names]

@@ -1,7 +1,7 @@
-"""Count trips by leaf pair in tree order; these counts are the only confidential values of the library.
+"""Count trips by leaf pair in tree order.
 
-Values stay confidential from here to ``estimation.top_down.measure``: they are not printed or put into messages, and
-they are held only in memory or in the confidential folder.
+The counts stay confidential until ``measure`` in ``od_core.flows.estimation.top_down`` adds noise. They are not printed
+or put into messages, and they are stored only in memory or in the confidential folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from od_core.records.row_meaning import refuse_unclear_columns, unclear_columns
 from od_core.records.weights import check_weight_column, weighed
 
 FEW_PAIRS = 16
-"""Largest number of leaf pairs per child for which each pair is added alone; above it, ends of runs are searched."""
+"""Largest mean number of leaf pairs per child for which :meth:`TripCounts.add_to` adds the pairs one by one."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,11 +47,11 @@ class TripCounts:
 
     Attributes:
         rank: rank of each leaf pair; strictly ascending; shape (pairs,).
-        before: number of trips before each position, and of all trips at the end; strictly ascending; shape (pairs +
-            1,).
+        before: number of trips of all earlier pairs, for each pair, then the number of all trips; strictly ascending;
+            shape (pairs + 1,).
 
     Raises:
-        OdError: the arrays do not have these shapes, or do not ascend.
+        OdError: the arrays have other shapes, or do not ascend.
     """
 
     rank: NDArray[np.int64]
@@ -65,7 +65,7 @@ class TripCounts:
         return "TripCounts(confidential)"
 
     def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield both arrays, as one piece."""
+        """Yield ``rank`` and ``before`` once, as one piece."""
         yield self.rank, self.before
 
     @property
@@ -74,15 +74,15 @@ class TripCounts:
         return int(self.before[-1])
 
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
-        """Add the true trips of every child to its noise, in place: from here on the values are measurements.
+        """Add the true trips of each child to its noise, in place. After this call, the values are measurements.
 
-        The leaf pairs below a parent are one run of ranks, in the order of its children. If there are few pairs, each
-        is added to its child; if there are many, the end of each child's run is searched.
+        The leaf pairs below a parent are a range of ranks, in the order of its children. If there are few pairs, each
+        is added to its child. If there are many, a search finds the last pair of each child.
 
         Args:
-            noise: noise of the children of the measured nodes, in tree order; shape (children,).
-            tree: the flow tree that the trips were counted in.
-            expansion: the measured nodes with their children.
+            noise: noise of each child, in tree order; shape (children,).
+            tree: the flow tree in which the trips were counted.
+            expansion: parents and their children.
         """
         level, side = expansion.level, 0 if expansion.splits_origin else 1
         sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
@@ -103,12 +103,12 @@ class TripCounts:
 
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts of leaf pairs in any order, with equal pairs summed and pairs without trips left out."""
+        """Return the counts of leaf pairs given in any order. Equal pairs are summed, pairs without trips left out."""
         return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
     def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts of ranks in any order, equal ones summed, zeros left out; ``rank`` is overwritten."""
+        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs. ``rank`` is overwritten."""
         rank, trips = _sorted_by_rank(rank, trips, tree.cells(tree.depth))
         pairs = _merge_equal(rank, trips)
         before = np.zeros(pairs + 1, dtype=np.int64)
@@ -126,28 +126,27 @@ def count_trips(
     fault_threshold: Fraction = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
 ) -> TripCounts:
-    """Place records in the public geographies, one by one, and count them in tree order.
+    """Assign each record to its zones, and count the trips of each leaf pair.
 
-    Under a user unit, a record without a user id (missing or blank) is a fault and is dropped. Of the placed records of
-    a user, at most m are counted; the others are cut before anything is counted.
-
-    If the unit bounds weights, a record counts as many trips as :mod:`od_core.records.weights` says.
+    If the unit is a user, a record without a user id (missing or blank) is a fault and is dropped. Of the remaining
+    records of a user, at most m are counted. If the unit bounds weights, :mod:`od_core.records.weights` defines how
+    many trips a record counts.
 
     Args:
-        flows: as in :func:`place_trips`; under a user unit one row per trip, with the unit's column of user ids (text
-            or whole numbers); if the unit bounds weights, one row per record, with column ``weight``.
+        flows: as in :func:`place_trips`. If the unit is a user: one row per trip, with the unit's column of user ids
+            (text or whole numbers). If the unit bounds weights: one row per record, with column ``weight``.
         tree, fault_threshold: as in :func:`place_trips`.
         unit: what is protected.
-        key: secret of 32 to 64 bytes that decides which trips of a user are counted; chosen without a look at the data.
-            Not used under unit ``trip``.
-        period: elementary period of the records, so that a user's selection of trips differs between periods.
-        one_row_a_trip: accept that each row is one trip. Otherwise, if rows are counted, unread columns of numbers or
-            with a name such as ``count`` are refused.
+        key: secret of 32 to 64 bytes, chosen without using the data. It decides which trips of a user are counted. Not
+            used for unit ``trip``.
+        period: period of the records. Other trips of a user are chosen in another period.
+        one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights,
+            unread columns of numbers, or with a name such as ``count``, are refused.
 
     Raises:
-        OdError: as :func:`place_trips`; a user unit whose column is missing, or holds neither text nor whole numbers,
-            or whose records have weights; a user unit without a key; weights without a bound, or a bound without
-            weights; a column that may hold the trips of a row.
+        OdError: :func:`place_trips` raised it; the unit is a user, and its column is missing or contains neither text
+            nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
+            weights and the unit has no ``max_weight``, or the reverse; or a column may contain the trips of a row.
     """
     names = [str(name) for name in flows.columns]
     check_weight_column(unit, names)
@@ -176,19 +175,19 @@ def place_trips(
 ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
     """Confidential: return origin zone, destination zone and trips of the valid records; shape (valid records,) each.
 
-    A record whose zone is not listed goes to the geography's ``unknown`` zone if there is one; otherwise it is dropped.
-    Both are decided record by record, so one record never changes what happens to another
-    (``docs/explanation/privacy.md``).
+    A record whose zone is not listed is assigned to the geography's ``unknown`` zone. If there is none, the record is
+    dropped. Neither depends on any other record (``docs/explanation/privacy.md``).
 
     Args:
-        flows: text columns ``origin`` and ``destination``, and ``trips`` (whole numbers) or one row per trip;
-            optionally ``in_period`` (true or false): records of another period are faults and are dropped.
+        flows: text columns ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip.
+            An optional column ``in_period`` (true or false) marks the records of the period. All others are faults and
+            are dropped.
         tree: the public flow tree.
-        fault_threshold: refuse the input if a larger share of its trips is faulty.
+        fault_threshold: largest share of the trips that may be faulty.
 
     Raises:
-        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; there are
-            too many faulty trips. No message holds a value of a record.
+        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; or too many
+            trips are faulty. No message contains a value of a record.
     """
     origin, destination, trips, placed = _placed(flows, tree, fault_threshold)
     return origin[placed], destination[placed], trips[placed]
@@ -199,7 +198,7 @@ def _placed(
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
     """Return each record's origin zone, destination zone, trips and whether it counts; shape (records,) each.
 
-    ``is_whole`` says which records have what the unit requires (a user id or a weight).
+    ``is_whole`` is a mask of the records that have the user id or weight that the unit requires; None if all have.
     """
     _check_columns(flows)
     trips = _whole_counts(flows["trips"]) if "trips" in flows.columns else np.ones(len(flows), dtype=np.int64)
@@ -219,11 +218,11 @@ def _placed(
 def _lost_zeros(
     flows: pd.DataFrame, origins: tuple[Numbers, Geography], destinations: tuple[Numbers, Geography]
 ) -> bool:
-    """Return whether most unlisted codes would be listed with zeros before them, up to the usual length.
+    """Return whether most unlisted codes are listed when padded with zeros to the usual length of the codes.
 
     Args:
         flows: the records.
-        origins, destinations: the zone of each record, -1 if it is not listed; and the geography.
+        origins, destinations: zone number of each record (-1 if unlisted), and the geography.
     """
     unlisted = listed = 0
     for column, (numbers, geography) in {"origin": origins, "destination": destinations}.items():
@@ -257,7 +256,7 @@ def _check_columns(flows: pd.DataFrame) -> None:
 
 
 def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
-    """Raise OdError if rows are counted and an unread column may hold the trips of a row."""
+    """Raise OdError if each row counts as one trip, and an unread column may contain the trips of a row."""
     if "trips" in flows.columns or unit.max_weight is not None:
         return
     kind = pd.api.types
@@ -271,7 +270,7 @@ def _refuse_unclear_rows(flows: pd.DataFrame, unit: PrivacyUnit) -> None:
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
-    """Return the counts as int64. Raises OdError unless each is a whole number from 0 to 2^53, and so is their sum."""
+    """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
     kind = pd.api.types
     is_number = kind.is_numeric_dtype(column.dtype) and not kind.is_complex_dtype(column.dtype)
     if kind.is_bool_dtype(column.dtype) or not is_number:
@@ -304,10 +303,11 @@ def _to_unknown_zone(numbers: Numbers, geography: Geography) -> Numbers:
 def _sorted_by_rank(
     rank: NDArray[np.int64], trips: NDArray[np.int64], ranks: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return both arrays in order of rank, the trips as a new array; ``ranks`` is the number of possible ranks.
+    """Return both arrays in order of rank. ``rank`` may be overwritten; ``ranks`` is the number of possible ranks.
 
-    Rank and position are packed into one 64-bit word if they fit: NumPy sorts words several times as fast as it finds a
-    sort order. The words overwrite the ranks, since each array takes half a gigabyte for a nation's pairs.
+    If they fit, a rank and its position are packed into one 64-bit word, because NumPy sorts words several times as
+    fast as it computes a sort order. The words overwrite ``rank`` to save memory: an array for a nation is half a
+    gigabyte.
     """
     bits = len(rank).bit_length()
     if (ranks - 1).bit_length() + bits > 63:
@@ -327,14 +327,14 @@ def _ascends(values: NDArray[np.int64]) -> bool:
 
 @kernel
 def _append_position(rank, bits):  # type: ignore[no-untyped-def]  # compiled
-    """Pack rank and position into one word, in place."""
+    """Replace each rank by a word that consists of the rank and its position."""
     for i in range(len(rank)):
         rank[i] = (rank[i] << bits) | i
 
 
 @kernel
 def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyped-def]  # compiled
-    """Write the trips at every word's position, and turn the words back into ranks."""
+    """Write the trips at each word's position to ``trips_out``, and replace the words by their ranks."""
     for i in range(len(words)):
         trips_out[i] = trips[words[i] & ((1 << bits) - 1)]
         words[i] >>= bits
@@ -342,7 +342,7 @@ def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyp
 
 @kernel
 def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Sum the trips of equal ranks and close the gaps, in place; return the number of pairs with trips."""
+    """Sum the trips of equal ranks, and move the pairs with trips to the front, in place. Return how many there are."""
     pairs = 0
     for i in range(len(rank)):
         if trips[i] == 0:
@@ -357,7 +357,7 @@ def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
-    """Add the trips below every child; ``first_zone`` and ``area_of`` belong to the side that is divided."""
+    """Add the trips of each child to ``noisy``. ``first_zone`` and ``area_of`` are of the side that is refined."""
     start = 0
     for parent in range(len(first_rank)):
         base, width, child = first_rank[parent], whole_zones[parent], first_child[parent]
@@ -382,7 +382,7 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
 
 @kernel
 def _position(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
-    """Return the first position from ``start`` on whose rank is at least ``wanted``: doubling steps, then bisection."""
+    """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""
     low, high, step = start, start, 1
     while high < len(rank) and rank[high] < wanted:
         low = high + 1

@@ -1,10 +1,10 @@
 """Convert the weights of records to numbers of trips, limited by the declared bound.
 
-A weight is rounded to the nearest whole number, halves up, and limited to the bound. A missing, negative or infinite
-weight, or one that is not a number, is a fault of its record, which is then not counted, under either relation of
-neighbours. No ``unknown`` zone can take such a record, since it states no number of trips. Dropping it changes n, which
-is noised if there are weights. The share of faults counts each record once, since a faulty record has no weight to
-count by.
+A weight is rounded to the nearest whole number (halves are rounded up) and limited to the bound. A weight that is
+missing, negative, infinite or not a number is a fault, and its record is not counted. Such a record cannot be assigned
+to an ``unknown`` zone either, because it states no number of trips. Dropping it changes the total n, but n is not
+published exactly if there are weights. The share of faults is a share of records, because a faulty record has no valid
+weight.
 
 See ``docs/explanation/privacy.md``.
 """
@@ -29,11 +29,17 @@ WEIGHT = "weight"
 """Name of the column of weights, in frames and in the confidential folder."""
 
 IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), false)"
-"""SQL condition, for DuckDB and Spark, that a record has a valid weight; both order NaN above all other numbers."""
+"""SQL condition, for DuckDB and Spark, that a record has a valid weight.
+
+In both, NaN is greater than infinity, so the condition excludes it.
+"""
 
 
 def counted_trips(max_weight: int) -> str:
-    """Return SQL for the trips that a record counts, from its weight as DOUBLE; NULL if the weight is not valid."""
+    """Return SQL for the number of trips that a record counts. It is NULL if the weight is not valid.
+
+    The SQL reads the column ``weight``, which must have the type DOUBLE.
+    """
     return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
 
 
@@ -45,7 +51,7 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
         max_weight: the bound W.
 
     Raises:
-        OdError: the column occurs twice, or holds neither numbers nor text.
+        OdError: the column occurs twice, or contains neither numbers nor text.
     """
     if list(map(str, flows.columns)).count(WEIGHT) > 1:
         raise OdError(
@@ -76,7 +82,7 @@ def weighed(flows: pd.DataFrame, max_weight: int) -> tuple[NDArray[np.int64], ND
 
 
 def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
-    """Refuse weights without a declared bound, and a bound without weights. Raises OdError.
+    """Raise OdError if records have weights without a declared bound, or no weights although a bound is declared.
 
     Args:
         unit: what is protected.
@@ -101,7 +107,7 @@ def check_weight_column(unit: PrivacyUnit, names: Sequence[str]) -> None:
 
 
 def trips_and_weights() -> OdError:
-    """Return the error for rows with both a number of trips and a weight: a weight belongs to a single record."""
+    """Return the OdError for rows with both a number of trips and a weight. Only a single record can have a weight."""
     return OdError(
         "OD-TRIPS-WEIGHTS",
         f"the records have columns 'trips' and {WEIGHT!r}, but only a row that is a single record can have a weight",
@@ -110,7 +116,7 @@ def trips_and_weights() -> OdError:
 
 
 def no_weights(what: str) -> OdError:
-    """Return the error for a column whose type cannot be that of weights."""
+    """Return the OdError for a column whose type cannot be that of weights; ``what`` begins its message."""
     return OdError("OD-TRIPS-WEIGHTS", f"{what}, not weights", next_step="give the weights as numbers")
 
 

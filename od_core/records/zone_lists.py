@@ -1,4 +1,4 @@
-"""Read public zone lists from CSV or Parquet files, with codes kept as text, and build their geographies."""
+"""Read public zone lists from CSV or Parquet files, without converting their codes, and build geographies."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True)
 class ZoneList:
-    """The location of a public zone list and how it states its hierarchy.
+    """A public zone list: its file, and how the file states the hierarchy of areas.
 
     Attributes:
         file: path of a CSV (also .csv.gz) or Parquet file.
-        levels: names from coarse to fine, ending with the zones; columns of these names, except for prefixes, joined
-            and parents.
-        prefixes: for levels whose areas are the first characters of the zone's code, the number of characters.
-        joined: for levels whose codes are joined from several columns, the columns.
-        parents: columns of an area and of its parent, for a list of all areas; the levels then name the depths.
-        unknown: listed zone that takes records from unlisted places, or None.
+        levels: names of the levels, coarse to fine; the last one is the level of the zones. Unless ``prefixes``,
+            ``joined`` or ``parents`` defines a level, its areas are in the column of this name.
+        prefixes: number of characters, by level. The areas of such a level are the first characters of the zone codes.
+        joined: columns, by level. The codes of such a level are joined from the codes in these columns.
+        parents: columns of an area and of its parent, if the file lists all areas instead of the zones; else None.
+        unknown: code of a listed zone for records from unlisted places, or None.
         unknown_area: code of an area that is added at every level for such records, or None.
-        version: the owner's name for this list, or None; published.
-        coordinates: columns of latitude and longitude, or None; published.
+        version: the publisher's name for this list, or None. It is published.
+        coordinates: columns of latitude and longitude, or None. They are published.
     """
 
     file: str
@@ -72,21 +72,21 @@ class ZoneList:
                 check_codes([getattr(self, name)], name)
 
     def geography(self, folder: Path) -> Geography:
-        """Return the geography in the file, whose path is relative to a folder.
+        """Read the file, and return the geography. The path of the file is relative to ``folder``.
 
         Raises:
-            OdError: as :func:`read_zones` and :func:`geography_from`; the message names the file and the fault.
+            OdError: :func:`read_zones` or :func:`geography_from` raised it. The message names the file.
         """
         path = folder / self.file
         return _geography(self, path, file_digest(path) if path.is_file() else None)
 
     @property
     def has_unknown(self) -> bool:
-        """Whether the list has an area for records from places that it does not list."""
+        """True if the list has or adds an area for records from unlisted places."""
         return self.unknown is not None or self.unknown_area is not None
 
     def kept_as(self, file: str) -> ZoneList:
-        """Return the zone list that reads this list's geography back from a file of ``Geography.to_frame``."""
+        """Return the zone list that describes a file written from ``Geography.to_frame`` of this list's geography."""
         return ZoneList(
             file,
             self.levels,
@@ -97,11 +97,16 @@ class ZoneList:
 
 
 def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
-    """Return the geography in a table, read as the zone list says; the file of the list is not read.
+    """Return the geography in a table of zones or areas.
+
+    Args:
+        zones: content of the zone list's file.
+        listed: the zone list. Its file is not read.
 
     Raises:
-        OdError: as :func:`od_core.geography.hierarchy.with_prefixes`, :func:`od_core.geography.hierarchy.with_joined`,
-            :func:`od_core.geography.hierarchy.with_unknown_area` and the class methods of :class:`Geography`.
+        OdError: one of these functions raised it: :func:`od_core.geography.hierarchy.with_prefixes`,
+            :func:`od_core.geography.hierarchy.with_joined`, :func:`od_core.geography.hierarchy.with_unknown_area` and
+            the class methods of :class:`Geography`.
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
@@ -116,7 +121,7 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList) -> Geography:
 
 
 def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
-    """Return the two columns as ``area`` and ``parent``; a blank parent, as CSV files write it, becomes None."""
+    """Return the two columns, renamed to ``area`` and ``parent``. A blank parent (as in CSV files) becomes None."""
     missing = [name for name in (area, parent) if name not in areas.columns]
     if missing:
         columns = list(map(str, areas.columns))
@@ -127,7 +132,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str) -> pd.DataFrame:
 
 @lru_cache(maxsize=8)
 def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  # noqa: ARG001  # part of the cache key: the file's content
-    """Return the geography in a file with this digest; cached, since every step needs it and a large one is slow."""
+    """Return the geography in a file with this digest. It is cached, because every step of a release needs it."""
     zones = read_zones(path)
     try:
         return geography_from(zones, listed)
@@ -136,7 +141,7 @@ def _geography(listed: ZoneList, path: Path, digest: str | None) -> Geography:  
 
 
 def read_zones(path: Path) -> pd.DataFrame:
-    """Return a public table unchanged: CSV columns as text, with blanks kept; Parquet columns with their own types.
+    """Return the table in a public file. CSV columns are text, and blank fields stay blank. Parquet columns keep types.
 
     Args:
         path: a .csv file (commas, UTF-8), a .csv.gz file (the same, compressed by gzip) or a .parquet file.
@@ -166,7 +171,10 @@ def read_zones(path: Path) -> pd.DataFrame:
 
 
 def _refuse_other_text(path: Path) -> None:
-    """Raise OdError for UTF-16, or if the first line uses another delimiter; may also raise what reading raises."""
+    """Raise OdError if a text is UTF-16, or if its first line has another delimiter and no comma.
+
+    Errors of opening and decoding the file pass through unchanged.
+    """
     with open_bytes(path) as file:
         first = file.readline()
     if first.startswith(_UTF16):
@@ -186,6 +194,6 @@ def _declared(message: str) -> OdError:
 
 
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return the error; its detail quotes the file, and is confidential since a wrong path may lead to the records."""
+    """Return an OdError. Its detail quotes the file and is confidential, because a wrong path may lead to records."""
     next_step = "correct the geography's file or its path"
     return OdError(code, message, next_step=next_step, confidential_detail=detail)

@@ -1,1 +1,1 @@
-"""Run counting and parts on Spark; this is the only package that imports PySpark."""
+"""Count records, and run the parts of a release, on Spark. No other package imports PySpark."""

@@ -1,8 +1,8 @@
-"""Confidential: count the trips of every leaf pair in Spark, for records that may not leave the lake.
+"""Confidential: count the trips of every leaf pair in Spark, for records that may not leave their data lake.
 
-DuckDB runs the same SQL to find ranks and count them (:mod:`od_core.records.count_query`) and writes the same files. No
-request to Spark contains anything of the records: plans hold no literal of theirs, the key and the period are passed as
-a relation, tasks write files and return one word, and exceptions are caught inside the task.
+The SQL that finds and counts ranks (:mod:`od_core.records.count_query`) and the files of counts are the same as with
+DuckDB. No value of a record is in a query plan or in the result of a task: plans contain no literals from the records,
+the key and the period are passed as a relation, and a task writes files, returns one word and catches all exceptions.
 
 See ``docs/how-to/parts-and-spark.md``.
 """
@@ -66,29 +66,37 @@ def count_in_spark(
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
 ) -> CountFiles:
-    """Read the records of a period from the lake and count them in tree order, as ``count_records`` does.
+    """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
-    The operator provides the session, classic or Spark Connect; its executors have this package installed and reach the
-    store. ``spark.sql.shuffle.partitions`` sets the number of parts that the ranks are cut into. The session's logs,
-    event log and user interface may show true counts, so they are confidential (``docs/how-to/parts-and-spark.md``).
+    The counts equal those of :func:`od_core.records.count_records.count_records`.
+
+    The operator provides the session, which may be classic or Spark Connect. Its executors must have this package
+    installed and must reach the store. ``spark.sql.shuffle.partitions`` sets the number of parts into which the ranks
+    are cut. The logs, the event log and the user interface of the session may show true counts. They are therefore
+    confidential (``docs/how-to/parts-and-spark.md``).
 
     Args:
         session: the Spark session.
-        source: path of a folder or file of Parquet, recognised by a slash; or the name of a table of the lake.
-        columns: names of its columns: codes STRING, the date DATE, TIMESTAMP_NTZ, STRING as ISO 8601 writes it, or
-            TIMESTAMP with a time zone; counts whole numbers, weights numbers, the user id STRING or whole numbers.
-        period: as :class:`od_core.periods.Period` writes it; under a user unit, it also affects which trips are chosen.
+        source: path of a Parquet file or folder, or name of a table. A text that contains a slash is a path.
+        columns: names of the columns. Zone codes must have type STRING. The date must have type DATE, TIMESTAMP_NTZ,
+            STRING in the form of ISO 8601, or, if ``time_zone`` is given, TIMESTAMP. Counts must be whole numbers, and
+            weights must be numbers. User ids must have type STRING or be whole numbers.
+        period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips of a user
+            are counted.
         tree: the public flow tree.
-        store, folder: where the counts are written, in a new folder at every attempt; the folder is removed if the
-            records are refused. Details of task failures are kept in the store's folder ``errors``.
+        store: store for the files of counts. Details of failed tasks go to its folder ``errors``.
+        folder: folder in the store. Each attempt needs a new folder. After every exception, this function removes it.
         unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
-        record_format: categories, codes of no place and the treatment of records of other periods; nothing else is
-            used.
-        time_zone: zone in which instants are assigned to days.
+        record_format: format of which only the categories, the codes of no place, ``outside_period``, the columns of
+            estimates and ``one_row_a_trip`` are used.
+        time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
+
+    Returns:
+        The files of counts.
 
     Raises:
-        OdError: as ``count_records``; a column is missing or of another type; the source cannot be read; Spark fails.
-            No message holds a value of a record.
+        OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
+            cannot be read; or Spark failed. No message contains a value of a record.
     """
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     check_weight_column(unit, names)
@@ -121,7 +129,10 @@ def count_in_spark(
 
 
 class _Relations:
-    """The relations that the shared SQL reads, under view names that no other query of the session has."""
+    """The relations that the shared SQL reads, as temporary views with names that no other query uses.
+
+    The views are dropped at the end of the context.
+    """
 
     def __init__(self, session: SparkSession, records: DataFrame, tree: FlowTree, secret: pa.Table | None) -> None:
         self._session, self._prefix = session, f"od_{secrets.token_hex(8)}"
@@ -143,7 +154,7 @@ class _Relations:
                 self._session.catalog.dropTempView(view)
 
     def named(self, name: str, frame: DataFrame) -> str:
-        """Register a data frame as a view, and return the view's name."""
+        """Register a data frame as a temporary view, and return the name of the view."""
         view = f"{self._prefix}_{name}"
         frame.createOrReplaceTempView(view)
         self._views.append(view)
@@ -156,9 +167,10 @@ class _Relations:
 
 @dataclass(frozen=True, repr=False)
 class _WriteCounts:
-    """The task that writes the counts of one partition and returns one word.
+    """A task that writes the counts of one partition to files and returns one word: whether it succeeded.
 
-    The summary is written last and only once: of two attempts, the files of the one whose summary was kept count.
+    The task writes a summary last, which lists its files. If a partition is processed twice, only the first summary is
+    stored, and only the files that it lists are used.
     """
 
     store: Store
@@ -171,7 +183,7 @@ class _WriteCounts:
         try:
             from pyspark import TaskContext
 
-            part, tally = TaskContext().partitionId(), Tally()  # of the task that this is
+            part, tally = TaskContext().partitionId(), Tally()  # the partition of this task
             stem = f"{self.folder}/{part:06d}.{secrets.token_hex(6)}."
             files = write_count_files(self.store, stem, tally.take(batches))
             summary = {
@@ -180,14 +192,18 @@ class _WriteCounts:
                 "files": [asdict(file) for file in files],
             }
             self.store.create_if_absent(f"{self.folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
-        except BaseException:  # noqa: BLE001  # what leaves a task is in Spark's logs, with the values it quotes
+        except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             keep_detail(self.store, traceback.format_exc())
             return _TASK_FAILED
         return _DONE
 
 
 def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[CountFile], Tally]:
-    """Return the files that all tasks wrote, and their tallies summed. Raises OdError if a task failed."""
+    """Return the descriptions of the files that all tasks wrote, and the sum of their tallies.
+
+    Raises:
+        OdError: a task failed or wrote no summary.
+    """
     summaries = store.list(f"{folder}/{_SUMMARIES}/")
     if any(outcome != _DONE for outcome in outcomes) or len(summaries) != len(outcomes):
         raise OdError(
@@ -206,7 +222,7 @@ def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[Count
 
 
 def _check_counts(records: DataFrame) -> None:
-    """Raise OdError for an invalid count; Spark only returns which of the faults occur."""
+    """Raise OdError if a count is invalid or their sum is too large. Spark returns only which faults occur."""
     from pyspark.sql import functions as F  # noqa: N812
 
     trips = F.col("trips")
@@ -220,7 +236,10 @@ def _check_counts(records: DataFrame) -> None:
 
 @contextmanager
 def _spark_errors_stay_inside() -> Iterator[None]:
-    """Turn an exception of Spark, which quotes the rows it failed on, into an error whose message holds no values."""
+    """Replace exceptions of Spark in this context by an OdError whose message contains no values.
+
+    Messages of Spark may quote rows, so they go into the confidential detail.
+    """
     try:
         yield
     except OdError:

@@ -1,7 +1,7 @@
-"""Confidential: select the columns of a table of the lake, with the values that ``load_records`` would give.
+"""Confidential: select records and their columns from a Spark table, with the same values as ``load_records``.
 
-Each record is read from its own fields alone. Conversions do not fail: a value that cannot be read becomes NULL, and
-its record a fault. Query plans hold only names of columns and the content of the declaration.
+Each record is read from its own fields alone. A value that cannot be converted becomes NULL, and its record becomes a
+fault. Query plans contain only names of columns and the content of the declaration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TEXT = "string"
-"""Spark's type name of text that is compared byte by byte; names of other collations are longer."""
+"""Spark's type name of text that is compared byte by byte. Type names of text with a collation are longer."""
 
 _LOCAL_TIME = r"\A\d{4}-\d{2}-\d{2}([ T](([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?|24:00(:00(\.0+)?)?))?\z"
 """Pattern of a date or a time without a zone, as in :mod:`od_core.records.load_query`."""
@@ -33,17 +33,17 @@ _CORRECT = "correct the table of records, or the columns named in the configurat
 
 
 class SparkQuery:
-    """The query over a Spark data frame.
+    """The query that reads the records in a Spark data frame.
 
     Args:
         frame: the table.
         columns: names of its columns.
-        form: categories, codes of no place, and the treatment of records of other periods.
-        time_zone: zone in which instants are assigned to days; None refuses instants.
+        form: format of the records, as in :func:`od_core.spark.counting.count_in_spark`.
+        time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
 
     Raises:
-        OdError: a column is missing; the trips are a column of estimates; an unnamed column may hold the trips of a
-            row.
+        OdError: a column is missing, the column of trips contains estimates, or an unnamed column may contain the trips
+            of a row.
     """
 
     def __init__(self, frame: DataFrame, columns: RecordColumns, form: RecordFormat, time_zone: str | None) -> None:
@@ -58,12 +58,18 @@ class SparkQuery:
         refuse_unclear(unnamed_columns(kinds, columns, form), "the table of records")
 
     def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
-        """Return the records: origin, destination, in_period, and trips, weight and person if they are named.
+        """Return a data frame of the records, with the columns origin, destination and in_period.
 
-        ``person`` is the user id as text, or NULL if it is not valid.
+        If they are named, it also has the columns trips, weight and person. ``person`` is the user id as text, or NULL
+        if it is not valid.
+
+        Args:
+            period: period of the records.
+            geography: geography of the origins.
+            destinations: geography of the destinations.
 
         Raises:
-            OdError: a column has a type that cannot hold what it should.
+            OdError: a column has the wrong type.
         """
         from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
@@ -88,7 +94,7 @@ class SparkQuery:
         return frame.select(*fields)
 
     def _column(self, name: ColumnName) -> tuple[Column, str, str]:
-        """Return a column, its name and its type."""
+        """Return a column, its name as the table writes it, and its type."""
         from pyspark.sql import functions as F  # noqa: N812
 
         found = str(column_in(name, list(self._types)))
@@ -96,7 +102,10 @@ class SparkQuery:
         return F.col(f"`{quoted}`"), found, self._types[found]
 
     def _placed(self, name: ColumnName, geography: Geography) -> Column:
-        """Return a zone code, with the geography's unknown zone for codes of no place that are not its zones."""
+        """Return the column of zone codes. Codes of no place are replaced by the geography's ``unknown`` zone, if any.
+
+        Codes that are zones of the geography stay unchanged. Raises OdError if the column has the wrong type.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         code, found, kind = self._column(name)
@@ -111,12 +120,12 @@ class SparkQuery:
         return F.when(is_nowhere, F.lit(geography.unknown)).otherwise(code)
 
     def _is_inside(self, name: ColumnName, period: Period) -> Column:
-        """Return whether a record is of the period; NULL if it has no valid date."""
+        """Return the column of whether a record is of the period. It is NULL for a record without a valid date."""
         from pyspark.sql import functions as F  # noqa: N812
 
         column, found, kind = self._column(name)
         if kind == "timestamp" and self._time_zone is not None:
-            # The local time is treated as UTC, so that the session's own time zone has no effect.
+            # The local time is treated as UTC, so that the time zone of the session has no effect.
             local = F.unix_micros(F.from_utc_timestamp(column, self._time_zone))
             first, end = ((day - _EPOCH).days * _MICROSECONDS for day in (period.first, period.end))
             return (local >= F.lit(first)) & (local < F.lit(end))

@@ -1,6 +1,7 @@
-"""Open and check Spark sessions that may run parts of a release.
+"""Open Spark sessions that may run parts of a release, and check sessions that others opened.
 
-In such a session no task is repeated, and nothing is written where others can read it.
+Such a session must not repeat tasks. A session opened here also writes nothing where other users can read it, as far as
+its settings control this.
 """
 
 from __future__ import annotations
@@ -41,31 +42,36 @@ _SAFE = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
     **_REMOTE,
 }
-"""Settings of a session opened here; event log and interface would show true counts, and files and logs values."""
+"""Settings of a session opened here.
+
+The event log and the user interface would show true counts. Temporary files and logs would contain values.
+"""
 
 _SCRATCH = "spark-"
 
 _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers through which PySpark writes error messages, with the values in them, to standard error."""
+"""Loggers with which PySpark writes error messages, including the values in them, to standard error."""
 
 
 @contextmanager
 def open_session(address: str, folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Open a session of Spark Connect by a server's address (``sc://host:port``), or a classic one on a master.
+    """Open a Spark session for the time of this context.
 
     Args:
-        address: address of the server; else the master, such as ``local[4]`` or ``spark://host:port``.
-        folder: confidential; a classic session writes its files on this machine to a folder of mode 0700 in it. That
-            folder is removed at the end, or by the next session if this process is killed.
-        settings: Spark settings that add to or replace the safe ones. Operators are responsible for what these do not
-            cover: the interface, event log, encryption and logs of a server, and what executors on other machines write
-            to their logs.
+        address: address of a Spark Connect server (``sc://host:port``), or the master of a classic session, such as
+            ``local[4]`` or ``spark://host:port``.
+        folder: confidential folder. A classic session writes its files on this machine to a subfolder of mode 0700. The
+            subfolder is removed at the end. If this process is killed, the next session removes it.
+        settings: Spark settings that add to or replace those of this module. Operators are responsible for everything
+            that these do not cover: the user interface, event log, encryption and logs of a server, and the logs of
+            executors on other machines.
 
     Yields:
-        The session; it is stopped at the end.
+        The session. It is stopped at the end of the context.
 
     Raises:
-        OdError: PySpark is absent, the session cannot be opened, this process has another one, or it repeats tasks.
+        OdError: PySpark is not installed; the session cannot be opened; this process already has another session; or
+            the session repeats tasks.
     """
     _require_spark()
     chosen = (_REMOTE if address.startswith("sc://") else _SAFE | _of_master(address)) | dict(settings or {})
@@ -81,7 +87,11 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Yield a new folder of mode 0700, removed at the end; also remove folders that killed processes left unlocked."""
+    """Yield a new folder of mode 0700, which is removed at the end of the context.
+
+    Folders that killed processes left are also removed. They are recognised by their lock, which no process has any
+    more.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in folder.glob(f"{_SCRATCH}*"):
         with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or already removed
@@ -89,7 +99,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
     with exclusive(new):
-        scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before others can see it
+        scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before it gets the name that is searched
         try:
             yield scratch
         finally:
@@ -97,22 +107,24 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse a session that repeats tasks by itself, as far as its settings can be read.
+    """Check that a session does not repeat tasks by itself, as far as its settings can be read.
 
-    The protocol of :mod:`od_core.flows.parts` keeps a repeated task from drawing again. But the part is then lost, and
-    a lost draw costs budget (``docs/explanation/parts.md``).
+    If a task is repeated, the protocol of :mod:`od_core.flows.parts` prevents a second draw. But then the draw of the
+    part may be lost, and drawing it again costs budget (``docs/explanation/parts.md``).
 
     Raises:
-        OdError: ``OD-SPARK-SPECULATION`` or ``OD-SPARK-RETRIES``.
+        OdError: the session starts a task twice (``OD-SPARK-SPECULATION``) or retries a failed task
+            (``OD-SPARK-RETRIES``).
     """
     quiet_spark()
     _refuse_repetition(_settings_of(session))
 
 
 def quiet_spark() -> None:
-    """Stop what PySpark writes to standard error by itself.
+    """Suppress two kinds of PySpark messages on standard error.
 
-    These are error messages, which quote values, and the advice to use an older pandas, which none of our jobs uses.
+    These are error messages, which quote values, and the warning about the version of pandas, which our Spark jobs do
+    not use.
     """
     from pyspark.logger import PySparkLogger
 
@@ -132,7 +144,7 @@ def _require_spark() -> None:
 
 
 def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session."""
+    """Start a session, and return it. A classic session writes its temporary files to ``scratch``."""
     from pyspark.sql import SparkSession
 
     remote = address.startswith("sc://")
@@ -159,7 +171,7 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
 
 
 def _of_master(address: str) -> dict[str, str]:
-    """Return the settings of the master; a session on this machine alone accepts only local connections."""
+    """Return the settings for a master. With a ``local`` master, only connections from this machine are accepted."""
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {"spark.master": address} | (here if address.startswith("local") else {})
 
@@ -169,7 +181,7 @@ def _driver_options(scratch: Path) -> str:
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
-    """Return a function that gives a setting of the application, or None if it has no value or cannot be read."""
+    """Return a function that returns the value of a setting, or None if it has no value or cannot be read."""
     from pyspark.errors import PySparkException
 
     def setting(name: str) -> str | None:
@@ -198,10 +210,10 @@ def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
 
 
 def _attempts(setting: Callable[[str], str | None]) -> int:
-    """Return how often a task is tried.
+    """Return the largest number of attempts per task.
 
-    This is 1 on a local master unless it names more. Otherwise it is the setting, by default Spark's own 4, or 1 if the
-    master cannot be read.
+    On a ``local`` master it is 1, or the second number in a master such as ``local[4, 2]``. On other masters it is
+    ``spark.task.maxFailures``, whose default is 4. If the master cannot be read, the default is taken as 1.
     """
     master = setting("spark.master")
     if master is None:

@@ -1,8 +1,8 @@
-"""Run tasks on Spark executors; tasks take short texts and return short texts.
+"""Run tasks on Spark executors. A task takes a short text, its descriptor, and returns a short text, its outcome.
 
-A data frame never holds noise. Spark recomputes a frame that is used twice, that an executor loses, or whose task is
-retried, and the frame would then hold other noise (``docs/explanation/parts.md``). So every job consists of the
-relation of descriptors, one exchange and one function, and the function keeps its results in a
+A data frame never contains noise. Spark computes a frame again if it is used twice, if an executor loses it, or if a
+task is retried, and the frame would then contain other noise (``docs/explanation/parts.md``). So every job consists of
+the relation of descriptors, one exchange and one function. The function stores its results in a
 :class:`od_core.ledger.object_store.Store`.
 """
 
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_FAILED = "OD-TASK-FAILED"
-"""Outcome of a task that raised, which a task must not do; the message stays where it was raised."""
+"""Outcome of a task that raised an exception, although a task must not raise. The exception is not passed on."""
 
 _Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class SparkWorkers:
-    """The executors of a session, classic or Spark Connect, that have this package installed.
+    """Workers that run tasks on the executors of a Spark session, classic or Spark Connect.
+
+    The executors must have this package installed.
 
     Attributes:
-        session: checked by :func:`od_core.spark.session.check_session`.
+        session: the session, which :func:`od_core.spark.session.check_session` must accept.
 
     Raises:
         OdError: the session repeats tasks by itself.
@@ -45,12 +47,13 @@ class SparkWorkers:
         check_session(self.session)
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Run a task on every descriptor, as :meth:`od_core.flows.parts.work.Workers.map`.
+        """Run a task on every descriptor, and return the outcomes in the same order.
 
         Each descriptor is one Spark task, which runs on one thread.
 
         Raises:
-            OdError: ``OD-SPARK-JOB``, the job failed. Spark's own message may quote a value, so it is confidential.
+            OdError: the job failed (``OD-SPARK-JOB``). Spark's own message may quote a value, so it is in the
+                confidential detail.
         """
         if not descriptors:
             return []
@@ -69,7 +72,7 @@ class SparkWorkers:
 
 
 def _each(task: Task) -> Callable[[_Batches], _Batches]:
-    """Return the function that executors run."""
+    """Return the function that executors run: it converts batches of descriptors to batches of outcomes."""
 
     def outcomes(batches: _Batches) -> _Batches:
         for batch in batches:
@@ -80,11 +83,14 @@ def _each(task: Task) -> Callable[[_Batches], _Batches]:
 
 
 def _outcome(task: Task, descriptor: str) -> pa.Scalar:
-    """Return a text in any case: Spark logs an exception that leaves the function, with the values that it quotes."""
+    """Return the outcome of a task, or ``TASK_FAILED`` if it raised an exception.
+
+    No exception passes through, because Spark would log it with the values that it quotes.
+    """
     try:
         with on_one_thread():
             return pa.scalar(task(descriptor), pa.string())
-    except BaseException:  # noqa: BLE001  # nothing may leave, SystemExit neither
+    except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
         return pa.scalar(TASK_FAILED)
 
 

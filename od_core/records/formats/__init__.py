@@ -1,4 +1,4 @@
-"""List the readers of records, by name."""
+"""Define the formats of records that this library reads, and find a format by the name of its reader."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ FORMATS: dict[str, RecordFormat] = {one.name: one for one in (TABLE, LODES, TLC,
 
 
 def format_named(name: str) -> RecordFormat:
-    """Return the format of the reader with this name. Raises OdError for an unknown name."""
+    """Return the format that the reader with this name reads. Raises OdError if there is no such reader."""
     return choose("reader", name, FORMATS, code="OD-READER-UNKNOWN", next_step="correct the reader of the records")

@@ -3,7 +3,7 @@
 ``matrix_pendo2011_10112014.txt`` (matrice del pendolarismo) has no header. Its 15 columns have fixed widths and are
 separated by blanks:
 
-1. record: S, or L where means, departure and duration are given too
+1. record: L if means, departure and duration are given, otherwise S
 2. household: 1 family, 2 institution
 3. home_province, three digits
 4. home_municipality, three digits within the province
@@ -16,10 +16,10 @@ separated by blanks:
 11. means of transport, 01 to 12; + in S
 12. departure: 1 before 7:15 to 4 after 9:14; + in S
 13. duration: 1 up to 15 minutes to 4 above 60; + in S
-14. estimate of the number of persons, with decimals, from the sample that had the long questionnaire; ND in S
-15. count, the number of persons; ND in L
+14. estimate: number of persons, with decimals, estimated from the sample with the long questionnaire; ND in S
+15. count: number of persons; ND in L
 
-The 988,625 records S hold all 28,871,447 commuters. The records L are estimates of the same commuters, so they are not
+The 988,625 records S count all 28,871,447 commuters. The records L are estimates of the same commuters, so they are not
 read. Source: ISTAT, "Matrici del pendolarismo" (2014), "Tracciato record dei file",
 https://www.istat.it/it/archivio/139381.
 """
@@ -57,4 +57,7 @@ ISTAT = RecordFormat(
     categories=(("record", ("S",)),),
     nowhere=("000000",),
 )
-"""Format of the 2011 file; a municipality's code is the province's code followed by its own, six digits."""
+"""Format of the 2011 file.
+
+The code of a municipality has six digits: three of its province and three of its own.
+"""

@@ -1,4 +1,4 @@
-"""Describe LODES, jobs by census block of home and of work in the United States.
+"""Describe the LODES files: numbers of jobs by census block of home and of work in the United States.
 
 LODES stands for LEHD Origin-Destination Employment Statistics. An OD file (``ca_od_main_JT00_2021.csv.gz``) has the
 columns w_geocode, h_geocode, S000 (all jobs), SA01 to SA03 (by age), SE01 to SE03 (by earnings), SI01 to SI03 (by
@@ -12,4 +12,4 @@ from __future__ import annotations
 from od_core.records.format import RecordColumns, RecordFormat
 
 LODES = RecordFormat("lodes", "csv", RecordColumns(("h_geocode",), ("w_geocode",), trips=("S000",)))
-"""Format with one row per pair of blocks; another column of jobs than S000 may be stated."""
+"""Format with one row per pair of blocks. A declaration may name another column of jobs instead of S000."""
