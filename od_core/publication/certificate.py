@@ -162,7 +162,7 @@ def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any
 
 
 def certificate_digest(certificate: dict[str, Any]) -> str:
-    """Return the SHA-256 of all facts of a certificate except ``software``, so that newer software can rebuild it."""
+    """Return the SHA-256 of all facts of a certificate except ``software``, which differs after a later rebuild."""
     facts = {name: fact for name, fact in certificate.items() if name != "software"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

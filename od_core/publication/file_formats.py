@@ -76,7 +76,7 @@ def _read_html(path: Path) -> None:
 
 
 class _Page(HTMLParser):
-    """A parser that counts the ``html`` elements that are open, and tells whether the last closing tag was theirs."""
+    """A parser that counts the open ``html`` elements, and records whether the last closing tag was ``html``."""
 
     def __init__(self) -> None:
         super().__init__()

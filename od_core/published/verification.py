@@ -48,7 +48,7 @@ REPAIR = (
     "run the release again: nothing is drawn, and a bundle of which only damaged files differ is replaced by the one"
     " that its measurements give; anything else must be restored from a copy"
 )
-"""Next step for files that do not match their checksums."""
+"""Next step if the files of a bundle are damaged."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
 
 
 def citation(certificate: dict[str, Any]) -> Markup:
-    """Return a text to cite the release, which identifies its numbers, with explanations."""
+    """Return a citation that identifies the numbers of the release, with two explanations."""
     key = ReleaseKey.parse(certificate["release"])
     spent = certificate["spent"]
     promise = f"epsilon = {_short(spent['epsilon'])}" + (

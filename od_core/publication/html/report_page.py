@@ -235,7 +235,7 @@ def scrolled(label: str, content: Markup) -> Markup:
 
 
 def bar(value: float, most: float, reach: tuple[float, float] | None = None) -> Markup:
-    """Return a picture of a bar with a length of ``value`` / ``most``, and a line over the interval ``reach``, if any."""
+    """Return a picture of a bar of length ``value / most``, with a line over the interval ``reach``, if any."""
     scale = 100 / most if most > 0 else 0
     drawn = [element("rect", x="0", y="2", width=f"{scale * value:.2f}", height="10", fill=SHADES[4])]
     if reach is not None:
