@@ -152,7 +152,7 @@ class OdGroupSizes(Series):
         date = given.date or form.columns.date
         code: ColumnName | None = given.group
         if self.groups is None:
-            # Tables with arbitrary columns have no default column of places.
+            # In a format without fixed columns, there is no default for the column of areas.
             code = given.area or (None if form.container == "named" else form.columns.origin)
             if code is None or date is None or given.group is not None:
                 raise _fault(

@@ -23,7 +23,7 @@ from od_core.privacy.neighbours import fault_share
 
 
 class Columns(Section):
-    """Columns of the files of records; by default those of the reader, which are origin and destination for a table."""
+    """Columns of the files of records; the reader defines the defaults (origin and destination for reader table)."""
 
     origin: str | None = None
     destination: str | None = None
