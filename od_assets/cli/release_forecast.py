@@ -105,7 +105,7 @@ def forecast_of(
         runs: see :func:`od_core.evaluation.forecast.forecast`.
 
     Raises:
-        OdError: the series does not release flows; or as :func:`od_core.evaluation.forecast.forecast`.
+        OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
     """
     if not isinstance(plan, ReleasePlan):
         raise OdError(

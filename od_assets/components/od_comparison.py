@@ -61,7 +61,7 @@ class KnownTableSection(Section):
 
 
 class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
+    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields."""

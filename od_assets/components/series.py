@@ -111,7 +111,7 @@ class Records(Section):
 
 
 class AreaParents(Section):
-    """Columns of a list that holds the areas of all levels."""
+    """Columns of a list that contains the areas of all levels."""
 
     area: str = Field("area", description="Column of codes.")
     parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")

@@ -76,7 +76,7 @@ class ReleaseWork(Generic[P, G]):
 
         Raises:
             OdError: the release is reserved with another geography or other settings, or the areas are not those of the
-                other periods of its revision; or as :meth:`od_assets.series.settings.SeriesSettings.plan`.
+                other periods of its revision; or as in :meth:`od_assets.series.settings.SeriesSettings.plan`.
         """
         plan = self.settings.plan(self.geography, self.key.period)
         self.warehouse.ledger.hold_to_plan(self.key, self.settings.domain.name, plan)

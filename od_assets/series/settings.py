@@ -127,9 +127,9 @@ class SeriesSettings(ABC, Generic[P, G]):
     Attributes:
         name: name of the release series; prefix of its assets, checks, jobs and schedules.
         periods: periods of the series.
-        records: path of the files of records, relative to the project; contains ``{period}`` unless one file holds all
-            periods.
-        settled_seconds: a file counts as complete once it has not changed for this many seconds.
+        records: path of the files of records, relative to the project. It contains ``{period}``, unless one file has
+            all periods.
+        settled_seconds: number of seconds without a change after which a file counts as complete.
         complete: path of the marker of complete records, with ``{period}`` in it as for ``records``; None if there is
             no marker.
         columns: columns of the files; with the user id only for the user units.
@@ -180,7 +180,7 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @property
     def has_file_of_each(self) -> bool:
-        """Return whether each period has a file of its own."""
+        """Return whether each period has a separate file."""
         return "{period}" in self.records
 
     @property
@@ -190,7 +190,7 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @property
     def takes_nowhere(self) -> bool:
-        """Return whether a geography has a catch-all area for records without a listed place."""
+        """Return whether any geography of the series has a catch-all area for records without a listed place."""
         return False
 
     def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:

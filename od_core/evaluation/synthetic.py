@@ -50,7 +50,7 @@ class SyntheticFlows:
     trips: Counts
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair, as :func:`od_core.release_flows` takes them: origin, destination (codes), trips."""
+        """Return one row per pair, as in :func:`od_core.release_flows`: origin, destination (both codes) and trips."""
         return pd.DataFrame(
             {
                 "origin": self.geography.codes_of(self.geography.depth, self.origin),

@@ -14,7 +14,7 @@ from od_core.publication.kind import Kind, R, ReleaseContext
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
-    """Return the context of a measured release.
+    """Return the context of a release that has been measured; see :class:`od_core.publication.kind.ReleaseContext`.
 
     Args:
         kind: kind of the series.

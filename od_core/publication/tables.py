@@ -89,7 +89,13 @@ def areas_table(geography: Geography) -> pa.Table:
 
 
 def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
-    """Return the geography with that digest, from published tables as :func:`areas_table` returns them."""
+    """Return the geography with a digest from a published table of areas, which :func:`areas_table` made.
+
+    Args:
+        areas: table of areas, possibly of several geographies.
+        digest: digest of the geography to return.
+        unknown, version: as in :class:`od_core.Geography`; the table does not contain them.
+    """
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
     codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
     names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))

@@ -29,7 +29,7 @@ def open_release(
     Args:
         path: the folder, the .zip file or the database.
         release: name of the series, such as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left out
-            if the database holds one series.
+            if the database contains only one series.
         period: period of the release; by default the newest.
         revision: revision of the release; by default the newest.
 
