@@ -235,13 +235,15 @@ def proposition_1_stability(
 ) -> list[float]:
     """Return bounds of the largest absolute error of a stability histogram at levels 0 to T.
 
-    All bounds hold together with probability 1 - beta. This is the second part of [boninsegna2025inftda,
-    Proposition 1]. The noise L of a positive leaf is discrete Laplace: Pr[|L| >= t] = 2 a^t / (1 + a) for t >= 1, a =
-    exp(-1 / scale). A leaf of count q >= 1 is released as q + L if that is at least the threshold, with error |L|.
-    Otherwise it is released as 0, with error q, at most threshold - 1 - L. A leaf of count 0 has no error. So the error
-    of a leaf is at most m + threshold - 1, where m is the largest |L|. The error of a node is at most that times the
-    number of its positive leaves. That number is at most k_l, the leaves of the largest node of its level, and at most
-    the number of trips n, if n is public. m is bounded by a union over all P positive leaves:
+    All bounds hold together with probability 1 - beta. They are those of the second part of
+    [boninsegna2025inftda, Proposition 1], with explicit constants.
+
+    The noise L of a positive leaf is discrete Laplace: Pr[|L| >= t] = 2 a^t / (1 + a) for t >= 1, a = exp(-1 / scale).
+    A leaf of count q >= 1 is released as q + L if that is at least the threshold, with error |L|. Otherwise it is
+    released as 0, with error q, at most threshold - 1 - L. A leaf of count 0 has no error. So the error of a leaf is at
+    most m + threshold - 1, where m is the largest |L|. The error of a node is at most that times the number of its
+    positive leaves. That number is at most k_l, the leaves of the largest node of its level, and at most the number of
+    trips n, if n is public. m is bounded by a union over all P positive leaves:
 
         min(k_l, n) (m + threshold - 1),   m < t = ceil(scale ln(2 P / ((1 + a) beta))),   P = min(leaves, n).
 
