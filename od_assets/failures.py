@@ -1,4 +1,4 @@
-"""How an error leaves an asset or a check: one public line in Dagster's storage, and no retry."""
+"""Turn errors of assets and checks into Dagster failures with one public line and no retry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 
 @contextmanager
 def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
-    """Raise a Failure with a public line in place of any error; the details stay in the confidential folder.
+    """Replace any error in the body by a Failure with a public line; the details stay in the confidential folder.
 
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value.
     """
@@ -29,7 +29,10 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
 
 @contextmanager
 def public_failures() -> Iterator[None]:
-    """Raise a Failure with the line of an OdError, for steps without confidential data; pass on other errors."""
+    """Replace an OdError in the body by a Failure with its text; other errors are not replaced.
+
+    Use this only for steps without confidential data.
+    """
     failed: OdError | None = None
     try:
         yield
@@ -40,7 +43,7 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed check and step; only what Dagster's storage contains already."""
+    """Return one line for each failed check and step; all of this text is already in Dagster's storage."""
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
@@ -52,13 +55,13 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
 
 
 def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed step with a description; if there is none, one line for every failed step."""
+    """Return the descriptions of failed steps, one line each; if there are none, one line for each failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     return _said(events) or [f"{event.step_key}: failed; see the run in the UI" for event in failed]
 
 
 def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return the descriptions of failed steps."""
+    """Return the descriptions of failed steps, one line each; steps without a description are left out."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
     return [f"{step}: {failure.description}" for step, failure in failures if failure and failure.description]

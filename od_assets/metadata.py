@@ -1,4 +1,4 @@
-"""Build asset metadata from a list of allowed names, so that nothing confidential gets in.
+"""Build asset metadata from a list of allowed names, so that the metadata contain nothing confidential.
 
 See ``docs/reference/bundle.md``.
 """
@@ -64,11 +64,11 @@ ALLOWED = frozenset(
         "violations",
     }
 )
-"""Names of public facts, noisy values, and numbers of violations; never of counts of true records."""
+"""Allowed names: public facts, noisy values, and numbers of violations, but no counts of true records."""
 
 
 def allowed(**metadata: Any) -> dict[str, Any]:
-    """Return the metadata, with ``__`` in names as ``/``. Raises KeyError for names that are not allowed."""
+    """Return the metadata, with ``/`` in place of ``__`` in names. Raises KeyError for names that are not allowed."""
     names = {name.replace("__", "/"): value for name, value in metadata.items()}
     if not names.keys() <= ALLOWED:
         raise KeyError(f"not allowed as metadata: {sorted(names.keys() - ALLOWED)}")
@@ -127,7 +127,7 @@ def report_metadata(kind: Kind[R], release: R, certificate: dict[str, Any], fold
 
 
 def flow_tables(release: Release, certificate: dict[str, Any], context: ReleaseContext[Release]) -> dict[str, Any]:
-    """Return tables of the report of flows: the largest flows and, if there is an earlier period, largest changes."""
+    """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
     shown = {} if changed is None else {"largest_changes": table(changed.head(10))}
     return allowed(largest_flows=table(largest_flows(release, certificate).head(10)), **shown)
@@ -149,7 +149,7 @@ def stops_metadata(release: StopsRelease, balance: Balance) -> dict[str, Any]:
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    """Return a table with an explicit schema, so that it may be empty."""
+    """Return a table as metadata with an explicit schema, so that it may be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
     records = [
         dg.TableRecord({str(name): value for name, value in row.items()})

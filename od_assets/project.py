@@ -11,8 +11,8 @@ from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 def project_root() -> Path:
     """Return the checkout.
 
-    It is the folder in ``OD_PROJECT``; otherwise the nearest one, from the working directory upwards, with a
-    ``workspace.yaml`` of this project; otherwise the folder that holds this package.
+    It is the folder in ``OD_PROJECT``; otherwise the nearest folder, from the working directory upwards, with a
+    ``workspace.yaml`` of this project; otherwise the folder that contains this package.
     """
     stated = os.environ.get("OD_PROJECT")
     if stated:

@@ -1,4 +1,4 @@
-"""Print to the terminal safely: names of areas and files act neither as markup nor as control codes."""
+"""Print to the terminal safely: markup and control codes in names of areas and files have no effect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PlainConsole(Console):
 
 
 def keep_detail_of(error: OdError) -> None:
-    """Write the confidential detail of an error, if any, to a closed file; its next step then names the file."""
+    """Write any confidential detail of an error to a file that only the owner can read, named in its next step."""
     if error.confidential_detail is not None:
         from od_core.ledger.confidential import ConfidentialFolder
 

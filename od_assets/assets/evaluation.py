@@ -136,7 +136,7 @@ def evaluation_assets(settings: ComparisonSettings, traits: dict[str, Any]) -> l
 
 
 def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Return all tables as Markdown, with the data sets that mechanisms refused for their size."""
+    """Return all tables as Markdown, with a list of the data sets that mechanisms refused because of their size."""
     parts = [
         "# Mechanisms compared: all tables",
         "Medians over the runs, with the least and the largest in brackets; delta 1e-8, one trip protected, bounded"

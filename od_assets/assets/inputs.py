@@ -73,7 +73,7 @@ def source_assets(
 def _records_elsewhere(
     settings: SeriesSettings[Any, Any], common: dict[str, Any], partitions: dg.PartitionsDefinition
 ) -> dg.AssetsDefinition:
-    """Return the asset of raw trips that Spark reads where they are."""
+    """Return the raw-trips asset of a series whose records Spark reads at their own location."""
 
     @dg.asset(
         key=[settings.name, "raw_trips"],
@@ -87,7 +87,7 @@ def _records_elsewhere(
     def raw_trips(context: dg.AssetExecutionContext, warehouse: Warehouse) -> dg.MaterializeResult:
         key = settings.release_of(context.partition_key)
         with failures_without_values(warehouse.confidential), ReleaseWork(warehouse, settings, key).reading():
-            pass  # records how they will be read, or refuses a change after a draw
+            pass  # stores the settings of reading, or refuses a change of them after a draw
         return dg.MaterializeResult(data_version=dg.DataVersion(str(key)))
 
     return raw_trips

@@ -114,7 +114,10 @@ def _estimate_asset(settings: ReleaseSettings, level: int, common: dict[str, Any
 
 
 def _not_measured(plan: ReleasePlan, level: int) -> dg.MaterializeResult:
-    """Return the result of a level that is not measured or charged: its nodes have one child each, measured below."""
+    """Return the result for a level that is neither measured nor charged.
+
+    Each of its nodes has one child, and the level of the children is measured.
+    """
     return dg.MaterializeResult(
         data_version=dg.DataVersion(plan.digest), metadata=allowed(level=level, measured_cells=0)
     )
@@ -163,7 +166,7 @@ def _refined_asset(settings: ReleaseSettings, common: dict[str, Any]) -> dg.Asse
 
 
 def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    """Return the asset of the noisy measurements and estimates of a lower band's levels.
+    """Return the multi-asset of a lower band, with the noisy measurements and the estimates of its levels.
 
     One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaves
     have no estimate here.
@@ -212,7 +215,7 @@ def band_asset(settings: ReleaseSettings, number: int, common: dict[str, Any]) -
 
 
 def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
-    """Yield the results of the levels of a measured band, and stage their estimates like those of other levels."""
+    """Yield one result per asset of a measured band, and stage the estimates of its levels as for other levels."""
     settings, plan, staged, measurements = work.settings, work.plan, work.staged, work.measurements
     parts, frontier = attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.below(plan, number, frontier)

@@ -1,4 +1,4 @@
-"""Copy the records of a period into the confidential folder, read as declared."""
+"""Read the records of a period as declared, and copy them into the confidential folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ def load_period(settings: SeriesSettings[P, G], period: str, target: Path, geogr
         settings: settings of the series.
         period: period of the records.
         target: path of the copy, in the confidential folder.
-        geography: geography whose catch-all areas take the records with codes of no place; None if they are not needed.
+        geography: geography whose catch-all areas receive the records with codes of no place; None if the series has no
+            such areas.
 
     Raises:
-        OdError: as :func:`od_assets.resources.arrivals.hold_to_marker` and :func:`od_core.records.load.load_records`.
+        OdError: as in :func:`od_assets.resources.arrivals.hold_to_marker` and
+            :func:`od_core.records.load.load_records`.
     """
     source = settings.records_path(period)
     hold_to_marker(source, settings.marker_path(period))

@@ -91,9 +91,9 @@ def bundle_asset(
         columns: columns of the main table of the bundle.
         checks: all blocking checks of the series.
         work: class of the work on a release.
-        metadata: returns the metadata of a release.
-        intervals: whether cells are published with their intervals, if they have any.
-        tables: returns tables of the report as metadata; None for no tables.
+        metadata: function that returns the metadata of a release, given the release and the balance of the ledger.
+        intervals: whether cells are published with their intervals; no effect if the kind has no intervals.
+        tables: function that returns tables of the report as metadata; None for no tables.
     """
     kind: Kind[R] = settings.kind
 

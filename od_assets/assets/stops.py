@@ -9,7 +9,7 @@ from od_core.stops.release import StopsRelease
 
 
 def stops_assets(settings: StopsSettings) -> TableAssets[StopsRelease]:
-    """Return the assets of a series, whose columns depend on the places of a trip."""
+    """Return the descriptions of the assets of a series; their columns depend on the places of a trip."""
     columns = boxes_table(settings.dimensions, settings.stages).columns
     return TableAssets(
         counted=AssetText(

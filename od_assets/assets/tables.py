@@ -1,4 +1,4 @@
-"""Define the assets of a series that is measured in one go: counted input, noisy measurements, table and bundle."""
+"""Define the assets of a series that a single asset measures: counted input, noisy measurements, table and bundle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,16 +32,16 @@ class AssetText:
 
 @dataclass(frozen=True)
 class TableAssets(Generic[R]):
-    """The properties of the assets in which the kinds of tables differ.
+    """The properties of assets that differ between the kinds of tables.
 
     Attributes:
         counted: the confidential counted input.
         measured: the noisy measurements.
         table: the table as it will be published.
         table_kinds: kinds that Dagster shows on the table.
-        cells: returns the number of cells that some noisy values stand for, from the plan and the number of values.
-        metadata: returns the metadata of a release.
-        rows: returns the number of rows of a release.
+        cells: function that returns the number of measured cells, given the plan and the number of noisy values.
+        metadata: function that returns the metadata of a release, given the release and the balance of the ledger.
+        rows: function that returns the number of rows of a release.
     """
 
     counted: AssetText
@@ -60,7 +60,7 @@ def table_assets(
     assets: TableAssets[R],
     checks: Sequence[AssetChecks],
 ) -> list[dg.AssetsDefinition]:
-    """Return all assets of a series that is measured in one go.
+    """Return all assets of a series that a single asset measures.
 
     Args:
         settings, partitions, traits: settings, partitions and common arguments of the series' assets.

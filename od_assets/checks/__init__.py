@@ -1,1 +1,4 @@
-"""Blocking checks, by SQL for invariants and by Great Expectations for records and flows; and a daily verification."""
+"""Define blocking checks and a daily verification.
+
+SQL queries check invariants. Great Expectations checks records and flows.
+"""

@@ -22,7 +22,10 @@ from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
 CountViolations = Callable[[Warehouse, str], dict[str, int]]
-"""Counts the violations of each check of an asset, by name, given the period ("" if the asset has no partitions)."""
+"""Function that returns the number of violations of each check of an asset, by name of the check.
+
+Its arguments are the warehouse and the period ("" if the asset has no partitions).
+"""
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,9 @@ class AssetChecks:
     """The checks of one asset.
 
     Attributes:
-        asset: key of the asset; a failed check blocks the assets after it.
+        asset: key of the asset; a failed check blocks the downstream assets.
         names: descriptions of the checks, by name.
-        count_violations: runs the checks.
+        count_violations: function that runs the checks.
         partitioned: whether the asset has one partition per period.
     """
 
@@ -43,7 +46,7 @@ class AssetChecks:
 
 
 def run_all_checks(asset_checks: Sequence[AssetChecks], warehouse: Warehouse, period: str) -> list[CheckResult]:
-    """Run every check of a release on the current files, and return the results."""
+    """Run every check of a release on the current files, and return one result per check."""
     return [
         CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
         for checks in asset_checks
@@ -83,7 +86,7 @@ def _definition(checks: AssetChecks, periods: SeriesPeriods) -> dg.AssetChecksDe
 
 
 def geography_checks(settings: TreeSettings[Any, Any]) -> AssetChecks:
-    """Return the check that every kept zone list is a partition at every level."""
+    """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
         kept = [(read_zones(warehouse.geographies / zones.file), zones.levels) for zones in settings.kept_zone_lists]
@@ -103,10 +106,10 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, settings, settings.key(period))
         staged = work.staged
-        # The pages hold a digest of what was counted, so they stay in the confidential folder.
+        # The pages contain a digest of what was counted, so they stay in the confidential folder.
         docs = warehouse.confidential.subfolder(staged.data_docs.relative_to(warehouse.confidential.path))
         zones, destinations = settings.listed_codes(work.geography)
-        with exclusive(docs):  # else one run could change modes of pages that another replaces
+        with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
             warehouse.confidential.close(docs)  # pages that an earlier version left readable
             met = records_meet_expectations(
                 staged.records, zones, settings.fault_threshold, docs, destinations=destinations
@@ -118,12 +121,12 @@ def record_checks(settings: SeriesSettings[Any, Any]) -> AssetChecks:
 
 
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
-    """Return 0 if the ledger charged every level what was planned, once for each of its draws, else 1."""
+    """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
     planned = {(step.level, step.charge): ledger.draws(key, step.level) for step in plan.steps}
     return int(Counter(ledger.charges(key)) != Counter(planned))
 
 
 def any_unmet(expectations: dict[str, bool]) -> int:
-    """Return 1 if any expectation is not met, else 0; for records, even the number of unmet ones is confidential."""
+    """Return 1 if any expectation is not met, otherwise 0; for records, the number of unmet ones is confidential."""
     return int(not all(expectations.values()))

@@ -1,4 +1,7 @@
-"""Configure pages of Great Expectations with private files, and templates that each process compiles only once."""
+"""Configure the HTML pages of Great Expectations.
+
+The files of confidential pages can be read only by their owner. Each process compiles the templates only once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _ENVIRONMENTS: dict[type, Any] = {}
 
 
 class Page(DefaultJinjaPageView):
-    """A page of a suite or of a validation."""
+    """A page of an expectation suite or a validation, with cached templates."""
 
     def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
@@ -30,7 +33,7 @@ class IndexPage(Page, DefaultJinjaIndexPageView):
 class ConfidentialFiles(TupleFilesystemStoreBackend):
     """A store of files that only their owner can read, from the moment of their creation.
 
-    Great Expectations sets no mode. The umask is not changed instead, since all threads share it.
+    Great Expectations does not set file modes. The umask cannot be used instead, because all threads share it.
     """
 
     def _set(self, key: Any, value: Any, **options: Any) -> Any:
@@ -41,7 +44,9 @@ class ConfidentialFiles(TupleFilesystemStoreBackend):
 
 
 def site(folder: str, *, confidential: bool) -> Any:
-    """Return the configuration of a site of such pages, untyped because Great Expectations' own type lacks views.
+    """Return the configuration of a site with these pages.
+
+    The result is untyped, because the type that Great Expectations defines has no views.
 
     Args:
         folder: folder of the pages.

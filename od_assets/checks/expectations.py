@@ -1,4 +1,4 @@
-"""Check raw records and published flows by Great Expectations; the results are true or false, never values."""
+"""Check raw records and published flows with Great Expectations; the results are true or false, never values."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def records_meet_expectations(
         records: confidential Parquet file with the columns date, origin, destination, any stops, in_period, and trips
             for flows, weight for weights, user if users are the privacy unit. DuckDB counts the faults out of core.
         zones: codes of the listed zones.
-        fault_threshold: allowed share of faulty records. For flows, only the schema is checked, since a row may be
-            many trips; the count of trips judges their faults.
-        docs: folder of the Data Docs, inside the confidential folder: the pages hold a digest of what was counted, and
-            only their owner can read them.
-        destinations: codes of the zones of destinations, if these are others.
+        fault_threshold: allowed share of faulty records. It is not applied to flows, because one row may be many trips:
+            only their schema is checked here, and the step that counts trips checks their faults.
+        docs: folder of the Data Docs, inside the confidential folder. The pages contain a digest of what was counted,
+            and only their owner can read them.
+        destinations: codes of the destination zones; None if they are the same as ``zones``.
 
     Returns:
-        For each expectation, by name, whether it is met.
+        Whether each expectation is met, by name of the expectation.
     """
     gxe = _expectations()
     lists = {ZONES: zones, DESTINATIONS: zones if destinations is None else destinations}
@@ -98,7 +98,11 @@ def records_meet_expectations(
 def flows_meet_expectations(
     flows: pd.DataFrame, origins: Sequence[str], destinations: Sequence[str], docs: Path
 ) -> dict[str, bool]:
-    """Check what readers of the published leaf table rely on; return for each expectation whether it is met."""
+    """Check the properties of the published leaf table that its readers need, and write public pages to ``docs``.
+
+    Returns:
+        Whether each expectation is met, by name of the expectation.
+    """
     gxe = _expectations()
     expected = [
         gxe.ExpectTableColumnCountToEqual(value=3),
@@ -114,9 +118,11 @@ def flows_meet_expectations(
 
 
 def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction) -> pd.DataFrame:
-    """Return one row: the records' columns, empty, and for each kind of fault the number of records above the limit.
+    """Return a table with one row: the records' columns, all empty, and one column for each kind of fault.
 
-    If a column is missing, so are its faults, and the expectations on them are not met.
+    The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
+    is missing, the columns of its faults are missing too, so the expectations on them are not met. Flows have no
+    columns of faults.
     """
     with scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {parquet_rows(records)}")
@@ -133,7 +139,7 @@ def _summary(records: Path, lists: Mapping[str, Sequence[str]], fault_threshold:
 
 
 def _expectations() -> Any:
-    """Import Great Expectations without its usage statistics, and only when needed: it takes four seconds."""
+    """Return the module of expectations, imported without usage statistics; the first import takes four seconds."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations.expectations as gxe
 
@@ -141,7 +147,7 @@ def _expectations() -> Any:
 
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
-    """Write the pages, and return for each expectation whether the table meets it."""
+    """Check a table, write the pages, and return whether the table meets each expectation, by name."""
     import great_expectations as gx
     from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig

@@ -48,7 +48,10 @@ def level_violations(
 
 
 def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table) -> int:
-    """Count the nodes of a level that are not sums of the leaf flows (origin and destination zone numbers, trips)."""
+    """Return the number of nodes of a level that differ from the sum of the leaf flows below them.
+
+    ``flows`` has the numbers of the origin and destination zones, and the trips.
+    """
     o_level, d_level = tree.level_pair(level)
     tables = {
         "nodes": nodes,
@@ -60,7 +63,7 @@ def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table
 
 
 def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
-    """Count the areas that keep a zone list, as read from its file, from being a partition at every level."""
+    """Return the number of areas for which a zone list, as read from its file, is not a partition at every level."""
     above = [WHOLE_SPACE] * len(zones)
     tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
     for level, name in enumerate(levels, start=1):
@@ -96,7 +99,7 @@ def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
 
 
 def place_violations(places: PlaceList) -> int:
-    """Count the places that are listed twice, have no code, or are not on the map."""
+    """Return the number of places that are listed twice, have no code, or are not on the map."""
     listed, columns = places.to_frame(), places.columns
     west, east, south, north = places.map.edges
     degrees = {
@@ -140,7 +143,10 @@ def _count(query: str, tables: dict[str, pa.Table]) -> int:
 
 
 def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, int]:
-    """Return violations by name of the query; all use one database, since opening one takes longer than a query."""
+    """Return the number of violations, by name of the query.
+
+    All queries use one database, because it takes longer to open a database than to run a query.
+    """
     folder, counts = files("od_assets.checks").joinpath("sql"), {}
     with memory_database() as connection:  # unpublished values must not reach the disk
         for name, table in tables.items():
@@ -152,7 +158,7 @@ def _counts(queries: Sequence[str], tables: dict[str, pa.Table]) -> dict[str, in
 
 
 def _steps(geography: Geography, level: int, above: int) -> pa.Table:
-    """Return each area of a level with its ancestor at the level above; on a side without a step, the area itself."""
+    """Return a table of each area of a level and its ancestor at ``above``, or itself if both levels are the same."""
     areas = np.arange(geography.size(level), dtype=np.int32)
     return _pairs("area", areas, "parent", geography.ancestors_at(level, above))
 

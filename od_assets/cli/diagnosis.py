@@ -20,7 +20,7 @@ from od_core.kernels import cache_folder
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
-    """Return a finding for everything that was inspected.
+    """Return the findings on the installation, the declarations and, if a period is given, its input.
 
     Args:
         name: name of one declaration; None inspects all of them.
@@ -34,7 +34,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         releases, comparisons = (), (name,)
     elif name is not None:
         if name not in releases:
-            declaration(name)  # raises the error that names the known ones
+            declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
     return [
         *of_installation(),
@@ -65,7 +65,7 @@ def of_installation() -> list[Finding]:
 def of_declaration(name: str) -> list[Finding]:
     """Return the findings of a declaration, from its YAML to its Dagster definitions.
 
-    A fault in the YAML or in the geography hides what depends on it, which is then not inspected.
+    If the YAML or the geography has a fault, the parts that depend on it are not inspected.
     """
     what = f"declaration {name}"
     try:
@@ -113,7 +113,7 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
             component = declaration(name)
             settings = component.settings()
         except OdError:
-            continue  # the finding of its declaration says so
+            continue  # another finding reports the fault of its declaration
         try:
             chosen_periods(component, period, every=False)
         except OdError as error:

@@ -46,7 +46,7 @@ class Finding:
 
     @classmethod
     def of_error(cls, what: str, error: OdError) -> Finding:
-        """Return the finding that an error describes; write its confidential detail, if any, to a closed file."""
+        """Return the finding for an error; write any confidential detail to a file that only the owner can read."""
         keep_detail_of(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 

@@ -20,9 +20,9 @@ def as_list(answer: str) -> Any:
 
 
 def as_yaml(answer: str) -> Any:
-    """Parse an answer as YAML lists and mappings of texts; return it unchanged if it is no YAML.
+    """Return an answer parsed as YAML: lists and mappings of texts; return it unchanged if it is not valid YAML.
 
-    Numbers and dates stay text, since codes and periods look like them. Fields of numbers accept text too.
+    Numbers and dates stay text, because codes and periods look like them. Number fields accept text too.
     """
     try:
         return yaml.load(answer, Loader=yaml.BaseLoader)  # noqa: S506  # it makes only texts, lists and mappings
@@ -42,7 +42,8 @@ class Question:
     Attributes:
         flag: option of the command line, without dashes and with underscores.
         asks: the question in words.
-        place: path of the field in the release's declaration, or, after ``domain:``, in that of its data set.
+        place: path of the field in the declaration of the release. If the path begins with ``domain:``, the rest of it
+            is a path in the declaration of the data set.
         default: answer if none is given; None if an answer is required, an empty text if the field may be left out.
         read: converts an answer to the value of the field.
         of_users: whether it is asked only if users are protected.

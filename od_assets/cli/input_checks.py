@@ -38,7 +38,7 @@ from od_core.records.row_meaning import unclear_records
 from od_core.stops.place_list import place_records
 
 _FIRST_ROWS = 5
-"""Number of example records that are written down for each kind of fault."""
+"""Number of example records in the findings for each kind of fault."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,8 +47,8 @@ class _Inspection:
 
     Attributes:
         refused: reasons why the input would be refused.
-        unclear: reasons why a row may be many trips, though rows are counted.
-        numbers: numbers of faults by kind, and their first records.
+        unclear: reasons why a row may stand for many trips, although each row is counted as one trip.
+        numbers: lines of text with the number of faults of each kind and the first faulty records.
     """
 
     refused: tuple[str, ...]
@@ -62,7 +62,7 @@ class _Inspection:
 
 
 def inspected(settings: SeriesSettings[Any, Any], period: str) -> list[Finding]:
-    """Check that the file of a period is there and complete, and that a release would accept it."""
+    """Return a finding on the file of a period: whether it exists, is complete, and would be accepted by a release."""
     key = settings.key(period)
     what, found = f"input of {key}", arrival(settings, Period(period))
     if found.waits is not None:
@@ -97,7 +97,7 @@ def _inspection(settings: SeriesSettings[Any, Any], period: str, confidential: C
 
 
 def _unclear(settings: SeriesSettings[Any, Any], period: str) -> list[str]:
-    """Confidential: return reasons to doubt that a row is one trip, if the declaration does not say what a row is."""
+    """Confidential: return reasons to doubt that a row is one trip, if the declaration does not state what a row is."""
     columns, are_pairs_single = unclear_records(settings.records_path(period), settings.columns, settings.record_format)
     return [
         *(f"column {name!r} holds numbers, or has a name that suggests so, but is not read" for name in columns),
@@ -113,7 +113,7 @@ def _inspect(
     refused: list[str],
     numbers: list[str],
 ) -> None:
-    """Add to ``refused`` and ``numbers``; raise whatever the steps of a release raise."""
+    """Append findings on an input to ``refused`` and ``numbers``; exceptions of reading and counting pass through."""
     geography = settings.read_geography()
     load_period(settings, period, records, geography)
     with scratch_database(records.parent, records) as connection:
@@ -161,7 +161,7 @@ class _Kind:
     Attributes:
         name: name of the kind.
         condition: SQL condition of a faulty record.
-        faulty, among: number of records that have the fault, and of those that could have it.
+        faulty, among: number of records that have the fault, and number of records that could have it.
         is_judged: whether a release refuses an input with too many such records. False for flows, which are judged by
             trips and not by records, and for codes that lost their zeros, which count as unlisted already.
         rows: SQL query of the records with their row numbers.
@@ -206,7 +206,10 @@ def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, a
 
 
 def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
-    """Return an SQL condition: the code is listed once zeros fill it up to the length of most listed codes."""
+    """Return an SQL condition that is true if a code is listed after padding with leading zeros.
+
+    The code is padded to the length of most listed codes.
+    """
     table = listed_for(column)
     listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]  # our own name
     return f"{filled_with_zeros(column, listed)} IN (FROM {table})"

@@ -1,4 +1,7 @@
-"""Check what an installation needs for releases, without creating or changing a file."""
+"""Check what an installation needs for releases, without creating or changing a file.
+
+Each public function returns the findings of its check.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ LEAST_FREE = 2 << 30
 """Least free disk space in bytes: records are copied while they are read, and DuckDB spills to the same disk."""
 
 _PIN = re.compile(r"^[^\s#]+==\S+", re.MULTILINE)
-"""A package with its version in constraints.txt; the hashes of its files come after it."""
+"""Pattern of a package and its version in constraints.txt, without the hashes that follow."""
 
 _CELLS = 8
 """Number of noise values in a test draw."""
@@ -204,9 +207,9 @@ def ledger(warehouse: Warehouse) -> list[Finding]:
 
 
 def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
-    """Check that no stopped process holds the lock that keeps runs apart.
+    """Check that no suspended process has the lock that only one run at a time can have.
 
-    The lock ends with its process, so only a stopped process can block other runs.
+    The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
     """
     what = "release lock"
     for process in _holders(var / LOCK_NAME, locks):
@@ -218,7 +221,7 @@ def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> list[Finding]:
 
 
 def _holders(lock: Path, locks: Path) -> Iterator[int]:
-    """Yield the ids of the processes that hold the lock on a file, as Linux lists them."""
+    """Yield the ids of the processes that have locked a file, from the list of locks of Linux."""
     if not lock.exists() or not locks.exists():
         return
     inode = lock.stat().st_ino
@@ -229,7 +232,7 @@ def _holders(lock: Path, locks: Path) -> Iterator[int]:
 
 
 def _state(process: int) -> str:
-    """Return the state of a process, as one letter of Linux; ? if it cannot be read."""
+    """Return the state of a process as the letter that Linux uses for it; ``?`` if it cannot be read."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -237,7 +240,10 @@ def _state(process: int) -> str:
 
 
 def runs(var: Path) -> list[Finding]:
-    """Check that Dagster lists no starting or started run without a process; one would block the queue of one run."""
+    """Check that every run that Dagster lists as starting or started has a process.
+
+    A run without a process blocks all others, because the queue allows one run at a time.
+    """
     what, home = "runs of dead processes", dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return [Finding(f"{what}: nothing has run yet")]

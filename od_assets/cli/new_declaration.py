@@ -1,7 +1,7 @@
 """Write the first declaration of a release and of its data set from answers to a few questions.
 
-Nothing is spent. The first records are read to see whether a row may be many trips; nothing of them is kept or shown.
-The classes of the declaration and the plan decide whether the answers fit together.
+No budget is spent. The first records are read to check whether a row may be many trips; they are not stored or shown.
+The classes of the declaration and the plan check whether the answers fit together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ from od_core.records.row_meaning import unclear_records
 from od_core.records.zone_lists import read_zones
 
 ROOM = 5
-"""Number of releases that a computed cap allows: for other tables of the same records, and for lost draws."""
+"""Number of releases that a computed cap allows.
+
+More than one is allowed for other tables of the same records, and for lost draws.
+"""
 
 _DIGITS = 3
 """Number of significant digits of a computed cap."""
@@ -62,16 +65,17 @@ def answered(
     tell: Callable[[str], None],
     settings: Fields | None = None,
 ) -> dict[str, str]:
-    """Return an answer to every question, by flag, and tell what the files contain.
+    """Return an answer to every question that applies, by flag, and show the columns of the files.
 
     Args:
         given: answers by flag; None for those that are not given.
-        ask: asks the user; None if there is no terminal, so every answer without a default must be given.
-        tell: shows what files contain: columns and their types, never a value.
+        ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
+        tell: function that shows a line on the columns of a file and their types; a line never has a value.
         settings: further fields of the release's declaration, by path of the field.
 
     Raises:
-        OdError: an answer is missing and there is no terminal, or nobody says whether a row is one trip.
+        OdError: an answer is missing and there is no terminal; or it is unclear whether a row is one trip, and no
+            answer confirms it.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
@@ -105,10 +109,10 @@ def _said_of_rows(
     tell: Callable[[str], None],
     settings: Fields,
 ) -> str:
-    """Return the answer on whether each row is one trip; ask only if the records leave it open.
+    """Return the answer on whether each row is one trip; ask only if the records suggest otherwise.
 
     Raises:
-        OdError: the records leave it open, and nobody confirms it.
+        OdError: the records suggest otherwise, and the user does not confirm that each row is one trip.
     """
     unclear = _unclear_rows(answers, settings)
     if unclear is None:
@@ -121,10 +125,10 @@ def _said_of_rows(
 
 
 def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
-    """Return the reason to doubt that a row of the newest file of records is one trip, from its columns and first rows.
+    """Return the error for a newest file of records whose columns or first rows suggest that a row is not one trip.
 
-    Returns None if there is no doubt, if the answers say what a row is, or if no file can be read; other steps report
-    faults of the file.
+    Returns None if nothing suggests so, if the answers state what a row is, or if no file can be read; other steps
+    report faults of the file.
     """
     source = _newest_file(answers["records"])
     stated: dict[str, Any] = {}
@@ -153,7 +157,7 @@ def _unclear_rows(answers: Answers, settings: Fields) -> OdError | None:
 
 
 def found_records(answers: Answers, settings: Fields) -> list[str]:
-    """Return lines on the columns of the newest file of records, with their types.
+    """Return lines to show, with the columns of the newest file of records and their types.
 
     The first line of a CSV file may be a record, so it is shown only if it contains one of the columns that the answers
     or the reader name.
@@ -197,10 +201,10 @@ def _newest_file(records: str) -> Path | None:
 
 
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Return lines on the columns of the list of zones.
+    """Return lines to show, with the columns of the list of zones.
 
-    If the path is wrong, the file may be one of records, with a record in its first line. So the columns are shown
-    only if one of the levels is among them.
+    If the user gives a wrong path, the file may contain records, with a record in its first line. So the columns are
+    shown only if one of the levels is among them.
     """
     path = project_root() / answers["zones"]
     try:
@@ -220,7 +224,7 @@ _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "zones": found_zones,
     "levels": found_zones,
 }
-"""Functions whose lines are told after a question, by flag."""
+"""Functions that return the lines to show after a question, by flag of the question."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ class Initialized:
 
 
 def places_of(name: str) -> tuple[Path, Path]:
-    """Return the files of a new release and of its data set. Raises OdError for an invalid or taken name."""
+    """Return the paths of two new files, of a release and of its data set. Raises OdError for a bad or taken name."""
     ReleaseKey(name, "2001")  # it becomes the name of files
     places = declared_names.DEFS / name / "defs.yaml", domain.DOMAINS / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
@@ -247,10 +251,10 @@ def places_of(name: str) -> tuple[Path, Path]:
 
 
 def initialize(name: str, answers: Answers, settings: Fields | None = None) -> Initialized:
-    """Write the declaration of a release and of its data set, and plan it; write both files or neither.
+    """Write the declarations of a release and of its data set, and plan the release; write both files or neither.
 
     Args:
-        name: name of both.
+        name: name of the release and of the data set.
         answers: answers to all questions, by flag.
         settings: further fields of the release's declaration, by path of the field.
 
@@ -275,12 +279,12 @@ def initialize(name: str, answers: Answers, settings: Fields | None = None) -> I
             write_text(places[1], yaml_block(data_set))
         declared = declaration(name)
         declared.settings().plan(geography, period)
-        refuse_unloadable(declared)  # one that does not load would keep the whole project from loading
+        refuse_unloadable(declared)  # a declaration with a fault would stop the whole project from loading
     return Initialized(places, geography.area_counts)
 
 
 def cap_above(rho: Fraction) -> str:
-    """Return a cap with room for :data:`ROOM` plans, rounded up to three significant digits.
+    """Return ``ROOM`` times the rho of one plan, rounded up to three significant digits, as decimal text.
 
     >>> cap_above(Fraction("0.019215"))
     '0.0961'
@@ -297,7 +301,7 @@ def _reason(answers: Answers, data_set: Mapping[str, Any]) -> str:
 
 
 def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the stated attributes of the release and of its data set."""
+    """Return the attributes of the release and of its data set, from the answers and the further fields."""
     release: dict[str, Any] = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None) | {
         "domain": name
     }
@@ -313,7 +317,7 @@ def _declared(name: str, answers: Answers, settings: Fields) -> tuple[dict[str, 
 
 
 def _fill(release: dict[str, Any], answers: Answers, settings: Fields) -> None:
-    """Put the answers on the release, and its further fields, into its attributes."""
+    """Write the answers on the release, and its further fields, into the attributes ``release``."""
     for question, answer in _answers_of("", answers):
         _put(release, question.place, question.read(answer))
     for place, value in settings.items():
@@ -336,13 +340,19 @@ def _put(declared: dict[str, Any], place: str, value: Any) -> None:
 
 
 def _elementary_period(periods: Mapping[str, str]) -> str:
-    """Return the length of the periods; for a single one, its own length, or that of the first end of a span."""
+    """Return the length of the periods.
+
+    For a single period, return its own length; for a span such as ``2001-01--2001-06``, the length of its first part.
+    """
     every = periods["every"]
     return every if every in LENGTHS else str(Period(periods["first"].partition("--")[0]).length)
 
 
 def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stated fields with the values that their classes read, without those that equal the default."""
+    """Return the fields of ``stated`` that are also in ``fitting``, with the values in ``fitting``.
+
+    ``fitting`` has the values as the component has read them, without values that equal the default.
+    """
     return {
         name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
         for name, value in stated.items()

@@ -27,7 +27,7 @@ WRONG = "bold red"
 
 
 def spent_text(spent: Spent) -> str:
-    """Return the charge and every epsilon that bounds it as text; the first epsilon is the promised one."""
+    """Return the spent rho, and its epsilon by each accounting method, as text; the first one is the guaranteed one."""
     rho = f"rho {float_above(spent.rho):.6g}"
     if isinstance(spent, SpentDirectly):
         delta = f" and delta {float_above(spent.delta):.3g}" if spent.delta else ""
@@ -40,7 +40,10 @@ def spent_text(spent: Spent) -> str:
 
 
 def conversion_text(plan: Plan) -> str:
-    """Return text on how the rho of a release of flows was found, with a reason if another conversion was expected."""
+    """Return a sentence on how the rho of a release of flows was computed; empty for other kinds of releases.
+
+    If the expected conversion could not be used, the sentence states what it requires.
+    """
     if not isinstance(plan, ReleasePlan):
         return ""
     if plan.budget.rho is not None:

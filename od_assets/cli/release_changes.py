@@ -25,7 +25,7 @@ class Compared:
     Attributes:
         before, after: keys of the releases.
         origin_level, destination_level: levels of the compared areas.
-        changes: see :func:`od_core.flows.publishing.changes.changes`.
+        changes: the result of :func:`od_core.flows.publishing.changes.changes`.
     """
 
     before: ReleaseKey
@@ -40,13 +40,13 @@ class Compared:
         return int(self.changes["significant"].sum())
 
     def largest(self, top: int) -> pd.DataFrame:
-        """Return the largest changes as a table to print."""
+        """Return the ``top`` largest changes as a table to print; ``*`` marks the significant ones."""
         rows = self.changes.head(top)
         marks = rows["significant"].map({True: "*", False: ""})
         return rows.drop(columns="significant").assign(**{"": marks})
 
     def facts(self, top: int) -> dict[str, Any]:
-        """Return JSON-ready facts with the largest changes."""
+        """Return JSON-ready facts on the comparison, with the ``top`` largest changes."""
         return {
             "before": str(self.before),
             "after": str(self.after),
@@ -70,8 +70,8 @@ def compared(
         origin_level, destination_level: names of levels; None is the coarsest level below the whole space.
 
     Raises:
-        OdError: a release is not published (the message lists those that are) or is not one of flows; both are the
-            same release; or as :func:`changes`.
+        OdError: a release is not published (the message lists the published ones); a release is not of flows; both
+            releases are the same; or as in :func:`changes`.
     """
     (one, old), (other, new) = _opened(before), _opened(after)
     if one == other:
@@ -88,7 +88,11 @@ def compared(
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release]:
-    """Return the key and the release of flows of a key or a bundle."""
+    """Return the key and the release that a name stands for: a key, or the path of a bundle.
+
+    Raises:
+        OdError: the release is not published, or is not of flows.
+    """
     place = Path(name)
     if not place.exists():
         key, releases = ReleaseKey.parse(name), var_folder() / "releases"

@@ -37,7 +37,7 @@ _PLACE = list(COLUMNS[:3])
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The errors to expect at the declared budget and at others.
+    """The expected errors of a series at the declared epsilon and at other values of epsilon.
 
     Attributes:
         release: name of the series.
@@ -45,7 +45,8 @@ class Forecast:
         is_synthetic: whether that table is synthetic; otherwise it is published.
         source: sentences on that table and its consequences for the forecast.
         runs: number of simulated releases at each epsilon.
-        errors: as :func:`od_core.evaluation.forecast.forecast`, after the columns epsilon, rho and declared.
+        errors: table with the columns epsilon, rho and declared, followed by the columns of
+            :func:`od_core.evaluation.forecast.forecast`.
     """
 
     release: str
@@ -83,7 +84,7 @@ class Forecast:
         }
 
     def write(self, folder: Path) -> None:
-        """Write the table as ``forecast.csv`` and its curves as ``forecast.svg``, creating the folder if needed."""
+        """Write the table to ``forecast.csv`` and a figure to ``forecast.svg``; create the folder if needed."""
         from od_core.evaluation.figures import draw_forecast
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +105,7 @@ def forecast_of(
         runs: see :func:`od_core.evaluation.forecast.forecast`.
 
     Raises:
-        OdError: the series does not release flows; or as :func:`od_core.evaluation.forecast.forecast`.
+        OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
     """
     if not isinstance(plan, ReleasePlan):
         raise OdError(
@@ -140,7 +141,7 @@ def public_table(settings: SeriesSettings[Any, Any], plan: ReleasePlan) -> tuple
     tell nothing about errors.
 
     Returns:
-        The key of the release, None for a synthetic table; and the table.
+        The key of the release (None for a synthetic table) and the table.
     """
     origin, destination, found = plan.tree.origin, plan.tree.destination, []
     for key, folder in published_bundles(var_folder() / "releases").items():

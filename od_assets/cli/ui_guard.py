@@ -1,7 +1,7 @@
-"""Guard the Dagster UI, so that it answers only its operator and not pages of other origins.
+"""Guard the Dagster UI, so that only its operator can use it, and pages of other origins cannot.
 
-Dagster's web server treats every request as its operator's: from a page of any origin, under any host name, and by GET.
-Whoever reaches it can launch runs, which spend budget, and report materialisations that never happened.
+Dagster's web server accepts every request: from a page of any origin, with any host name, and changes by GET. Anyone
+who can reach the server can launch runs, which spend budget, and report materializations that never happened.
 
 References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
@@ -19,10 +19,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-"""Host names of this machine. Checking them stops DNS rebinding: such a page sends requests under its own name."""
+"""Host names of this machine. This check stops DNS rebinding, in which a page sends requests with its own host name."""
 
 _GRAPHQL = "/graphql"
-"""The only path to which the UI sends data, for queries and for changes."""
+"""The only path to which the UI posts requests, both queries and changes."""
 
 _KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers that keep other pages from framing the UI or loading its resources."""
@@ -34,14 +34,14 @@ def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) ->
     Args:
         app: Dagster's web application.
         token: secret that every request must carry, in a cookie or as a bearer token.
-        cookie: name of that cookie. Cookies do not distinguish ports, so the name should.
+        cookie: name of that cookie. It should contain the port, because all ports of a host share their cookies.
         hosts: host names that the operator declares, in addition to those of this machine.
     """
     return TrustedHostMiddleware(_Guard(app, token, cookie), [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
 
 class _Guard:
-    """An application that passes on only the requests of the UI's own pages that carry the token."""
+    """An application that passes on a request only if no other origin sent it and it carries the token."""
 
     def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
         self._app, self._token, self._cookie = app, token, cookie
@@ -59,7 +59,7 @@ class _Guard:
         await (self._refusal(HTTPConnection(scope)) or self._app)(scope, receive, send_apart)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """Return the answer to a request that is not passed on; None if it is passed on."""
+        """Return the response to a request that is not passed on: a refusal or a redirect; None if it is passed on."""
         if not _is_of_own_origin(asked.headers):
             return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
         if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
@@ -91,14 +91,17 @@ def _is_of_own_origin(headers: Headers) -> bool:
     """Return whether a request comes from a page of the requested host and port, or names no origin.
 
     Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
-    program, or only reads a page; browsers keep the answer to the latter from other origins.
+    program, or it only reads a page; in that case, browsers do not show the answer to pages of other origins.
     """
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
 
 
 def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
-    """Return whether a request is of a kind that the UI makes; changes by GET and Dagster's other endpoints are not."""
+    """Return whether the UI makes requests with this method and path: GET, or POST of JSON to ``/graphql``.
+
+    Changes by GET, and Dagster's other endpoints for changes, are therefore refused.
+    """
     method, to_graphql = asked.scope["method"], asked.scope["path"] == _GRAPHQL
     if method == "POST":
         kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()

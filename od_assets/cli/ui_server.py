@@ -1,4 +1,7 @@
-"""Serve the Dagster UI behind its guard, with code server and daemon; ``od-release ui`` runs it as one session."""
+"""Serve the Dagster UI behind its guard, with its code server and its daemon.
+
+``od-release ui`` runs this module and all its child processes as one session.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ _LOG_LEVEL = "warning"
 
 
 def serve(port: int, hosts: Sequence[str]) -> int:
-    """Serve until told to end; return the exit code.
+    """Serve the UI until this process is told to end, and return the exit code: 1 if the daemon ended first, else 0.
 
     Args:
         port: port on the loopback interface; 0 takes any free port.
-        hosts: further host names under which requests may come.
+        hosts: further host names that requests may have.
 
     Raises:
         OdError: the port is taken; a host is not a valid name; the given token is too short or has other characters
@@ -97,7 +100,7 @@ def _listening(port: int) -> socket.socket:
 
 @contextmanager
 def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
-    """Start the code server that UI and daemon share, as ``dg dev`` does; yield the workspace file that names it."""
+    """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
     target = WorkspaceFileTarget([str(project_root() / "workspace.yaml")])
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
@@ -122,7 +125,10 @@ def _end_without(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> Non
 
 
 def _end_with_standard_input() -> None:
-    """End this process when standard input does: it is a pipe of the parent process, and closes when that one ends."""
+    """Wait until standard input closes, then end this process.
+
+    Standard input is a pipe from the parent process, so it closes when the parent process ends.
+    """
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 _POLITE_SECONDS = 3
-"""Time in which a session may end by itself; Dagster takes two seconds on a busy machine, and less on others."""
+"""Time for a session to end by itself; Dagster needs up to two seconds, on a busy machine."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -45,7 +45,7 @@ def run_session(command: Sequence[str]) -> int:
 
 
 class _EndedError(BaseException):
-    """This process was told to end."""
+    """The exception that a signal handler raises when this process is told to end."""
 
 
 def _end(*_: object) -> None:
@@ -53,7 +53,7 @@ def _end(*_: object) -> None:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """Ask all processes of a session to end, and kill those that do not."""
+    """Tell all processes of a session to end, and kill those that still run after :data:`_POLITE_SECONDS`."""
     deadline = time.monotonic() + _POLITE_SECONDS
     with suppress(ProcessLookupError):  # no process is left
         os.killpg(process.pid, signal.SIGTERM)

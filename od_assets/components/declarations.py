@@ -38,7 +38,8 @@ def declaration(name: str) -> Series:
     """Return the declaration of a release series.
 
     Raises:
-        OdError: there is no such series; or its declaration does not fit the component, with file and field.
+        OdError: there is no such series; or its declaration does not fit the component (the message names the file and
+            the field).
     """
     if name not in declared_releases():
         raise OdError(
@@ -55,7 +56,11 @@ def declaration(name: str) -> Series:
 
 
 def read_declaration(path: Path, component: type[Declared]) -> Declared:
-    """Return the declaration in a file. Raises OdError with file and field if it does not fit the component."""
+    """Return the declaration in a file.
+
+    Raises:
+        OdError: the declaration does not fit the component; the message names the file and the field.
+    """
     where = f"{path.parent.name}/{path.name}"
     try:
         attributes = yaml.safe_load(path.read_text(encoding="utf-8"))["attributes"]
@@ -68,7 +73,11 @@ def read_declaration(path: Path, component: type[Declared]) -> Declared:
 
 
 def declared_by(attributes: dict[str, Any], component: type[Declared], where: str) -> Declared:
-    """Return the declaration made by attributes. Raises OdError with ``where`` (file) and field if they do not fit."""
+    """Return a declaration with the given attributes.
+
+    Raises:
+        OdError: the attributes do not fit the component; the message names the file (``where``) and the field.
+    """
     try:
         for name, value in attributes.items():
             if isinstance(value, bool) and not is_switch(component, name):  # Dagster would read these as 1 and 0
@@ -84,7 +93,7 @@ def declared_by(attributes: dict[str, Any], component: type[Declared], where: st
 
 
 def refuse_unloadable(component: Series) -> None:
-    """Build the definitions once, which reads owners, cron lines and deadlines. Raises OdError if one is wrong."""
+    """Build the definitions of a series once; raise OdError if Dagster refuses its owners, cron lines or deadlines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         try:

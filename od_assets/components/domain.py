@@ -1,4 +1,4 @@
-"""Read the privacy domain of a data set from its YAML file, which is declared once for all its releases."""
+"""Read the privacy domain of a data set from its YAML file; all releases of the data set share this file."""
 
 from pathlib import Path
 
@@ -51,11 +51,11 @@ class DomainSection(Section):
     cap: CapSection
 
     def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
-        """Return the domain as a release charges it.
+        """Return the domain in the terms of od_core, with the bounds that a release declares.
 
         Args:
-            max_trips: contribution bound, the most trips of a user that are counted; None for unit trip.
-            max_weight: the most trips that a record with a weight counts; None without weights.
+            max_trips: contribution bound, the largest number of trips of a user that are counted; None for unit trip.
+            max_weight: largest number of trips that a record with a weight counts as; None without weights.
 
         Raises:
             OdError: the unit, the cap or the periods are invalid.
@@ -76,7 +76,11 @@ DOMAINS = Path(__file__).parent.parent / "defs" / "domains"
 
 
 def read_domain(name: str) -> DomainSection:
-    """Return the declared domain of a data set. Raises OdError with file and field if it is absent or does not fit."""
+    """Return the declared domain of a data set.
+
+    Raises:
+        OdError: the file is missing or cannot be read, or a field is invalid; the message names the file and the field.
+    """
     path = DOMAINS / f"{name}.yaml"
     known = tuple(sorted(file.stem for file in DOMAINS.glob("*.yaml")))
     if name not in known:

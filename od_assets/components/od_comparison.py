@@ -61,7 +61,7 @@ class KnownTableSection(Section):
 
 
 class ComparisonScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
+    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields."""
@@ -90,13 +90,21 @@ class OdComparison(dg.Component, dg.Resolvable, Section):  # type: ignore[misc] 
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["evaluation", "origin-destination"])
 
     def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
-        """Return functions that make the data sets, by name. Raises OdError for an unknown name or unmarked table."""
+        """Return functions that make the data sets, by name.
+
+        Raises:
+            OdError: a synthetic data set is unknown, or a table is not marked as public or synthetic.
+        """
         made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
         chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
         return chosen | {table.name: table.table().read for table in self.tables}
 
     def settings(self) -> ComparisonSettings:
-        """Return the declaration as settings. Raises OdError as :meth:`data_sets`, and for values out of range."""
+        """Return the declaration as settings.
+
+        Raises:
+            OdError: as in :meth:`data_sets`; or a value is unknown or out of range.
+        """
         for name in self.mechanisms or []:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:

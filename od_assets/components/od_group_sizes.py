@@ -65,7 +65,7 @@ class EstimatedTopCode(Section):
 
 
 class GroupSizeScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
+    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""
@@ -152,7 +152,7 @@ class OdGroupSizes(Series):
         date = given.date or form.columns.date
         code: ColumnName | None = given.group
         if self.groups is None:
-            # Tables with arbitrary columns have no default column of places.
+            # In a format without fixed columns, there is no default for the column of areas.
             code = given.area or (None if form.container == "named" else form.columns.origin)
             if code is None or date is None or given.group is not None:
                 raise _fault(

@@ -23,7 +23,7 @@ from od_core.privacy.neighbours import fault_share
 
 
 class Columns(Section):
-    """Columns of the files of records; by default those of the reader, which are origin and destination for a table."""
+    """Columns of the files of records; the reader defines the defaults (origin and destination for reader table)."""
 
     origin: str | None = None
     destination: str | None = None
@@ -81,7 +81,7 @@ class Spark(Section):
 
 
 class ReleaseScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
+    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""

@@ -54,7 +54,7 @@ class PlaceMap(Section):
 
 
 class StopsScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base is untyped
-    """A scaffolder that writes a complete example, since an empty declaration would keep the project from loading."""
+    """A scaffolder that writes a complete example, because with an empty declaration the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml`` with values for all required fields, and the data set's domain if there is none."""

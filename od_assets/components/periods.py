@@ -21,7 +21,7 @@ class Periods(Section):
     every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
-        """Return the periods; days begin in the data set's time zone. Raises OdError if they are invalid."""
+        """Return the periods, whose days begin in the given time zone. Raises OdError if the periods are invalid."""
         last = None if self.last is None else Period(self.last)
         return SeriesPeriods(self.every, Period(self.first), last, time_zone)
 
@@ -44,7 +44,7 @@ class Arrivals(Section):
         """Check the path of the marker and the time. Raises OdError if one is invalid.
 
         Args:
-            one_file: whether one file holds all periods, so that the marker need not name the period.
+            one_file: whether one file contains all periods; the path of the marker then need not name the period.
         """
         if self.complete is not None:
             _check_path(self.complete, "the marker", needs_period=not one_file)
@@ -77,16 +77,17 @@ class Freshness(Section):
 
 
 def check_files(files: str, *, one_file: bool) -> None:
-    """Check that the path of the records names the period, unless one file may hold all periods.
+    """Check that the path of the records contains ``{period}``, unless one file may contain all periods.
 
-    One file for all periods, without dates, would release the same records again under the cap of each period.
+    If one file without dates served for all periods, the same records would be released again under the cap of each
+    period.
 
     Args:
         files: path of the records.
-        one_file: whether one file may hold all periods: its records have dates, or there is only one period.
+        one_file: whether one file may contain all periods: its records have dates, or there is only one period.
 
     Raises:
-        OdError: the path does not name the period, or has other fields in braces.
+        OdError: the path lacks ``{period}``, or has other fields in braces.
     """
     _check_path(files, "the records", needs_period=not one_file)
 

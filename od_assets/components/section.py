@@ -1,4 +1,4 @@
-"""The base class of all sections of a YAML declaration, and the words for their faults."""
+"""Define the base class of all sections of a YAML declaration, and describe their faults."""
 
 from typing import Any, get_args
 
@@ -30,15 +30,15 @@ def is_switch(section: type[dg.Model], name: str | None) -> bool:
 
 
 def _section_of(annotation: Any) -> Any:
-    """Return the section class of a field's annotation, also if the field is optional; other annotations unchanged."""
+    """Return the section class in a field's annotation, also if the field is optional; otherwise, the annotation."""
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
 def first_fault(error: ValidationError, section: Any) -> str:
     """Return the field and the fault of a validation error, with the nearest known name for an unknown field.
 
-    An unknown field is reported before a missing one, since it may be the missing one misspelt. Dagster's additions
-    are left out: names of classes, and line numbers of a text that Dagster has generated.
+    An unknown field is reported before a missing field, because it may be a misspelling of the missing one. Class names
+    and line numbers of generated text, which Dagster adds to the message, are left out.
 
     Args:
         error: error of the validation.

@@ -1,4 +1,4 @@
-"""The base component of every release series: common sections of the declaration, checks, jobs and schedules."""
+"""Define the base component of release series: common sections of the declaration, checks, jobs and schedules."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ cap: {{rho: "0.1", reason: "five releases a month at epsilon 1"}}
 
 
 def example_domain(name: str) -> None:
-    """Write an example domain for a data set that has none, for its owner to change."""
+    """Write an example of a privacy domain if the data set has none; the owner of the data set must change it."""
     if not (domain := DOMAINS / f"{name}.yaml").exists():
         domain.write_text(_DOMAIN_EXAMPLE.format(name=name), encoding="utf-8")
 
@@ -95,7 +95,11 @@ class Records(Section):
         return form
 
     def one_trip_a_row(self) -> RecordFormat:
-        """Return the format of records with one trip per row. Raises OdError as :meth:`record_format`, or for flows."""
+        """Return the format of the records, which must have one trip per row.
+
+        Raises:
+            OdError: the reader gives flows, with many trips per row; or as in :meth:`record_format`.
+        """
         form = self.record_format()
         if form.columns.trips is not None:
             raise OdError(
@@ -107,7 +111,7 @@ class Records(Section):
 
 
 class AreaParents(Section):
-    """Columns of a list that holds the areas of all levels."""
+    """Columns of a list that contains the areas of all levels."""
 
     area: str = Field("area", description="Column of codes.")
     parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")
@@ -187,7 +191,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         """Return the declaration as settings. Raises OdError for values that are out of range or unknown."""
 
     def partitions(self) -> dg.PartitionsDefinition:
-        """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods`."""
+        """Return the periods as Dagster partitions. Raises OdError as :meth:`checked_periods` does."""
         return self.checked_periods().definition()
 
     def checked_periods(self) -> SeriesPeriods:
@@ -195,7 +199,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         return self.periods.checked(read_domain(self.domain).time_zone)
 
     def timing(self, domain: PrivacyDomain) -> dict[str, Any]:
-        """Return the fields of the settings on periods, in the time zone of the data set, and on complete files."""
+        """Return the fields of the settings on periods and on complete files; days begin in the domain's time zone."""
         arrivals = self.arrivals
         return {
             "periods": self.periods.checked(domain.time_zone),
@@ -212,7 +216,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
         max_trips: int | None = None,
         max_weight: int | None = None,
     ) -> PrivacyDomain:
-        """Return the domain that is charged, and check that name, periods, files and noise fit it.
+        """Check that the name, the periods, the files and the noise are valid, and return the domain to charge.
 
         Args:
             files: path of the records.
@@ -221,7 +225,7 @@ class Series(dg.Component, dg.Resolvable, Section):  # type: ignore[misc]  # Dag
             max_trips, max_weight: as in :meth:`od_assets.components.domain.DomainSection.domain`.
 
         Raises:
-            OdError: one of them is invalid or does not fit the domain.
+            OdError: one of these is invalid or does not fit the domain.
         """
         declared = read_domain(self.domain)
         periods = self.periods.checked(declared.time_zone)

@@ -1,1 +1,1 @@
-"""Run steps of a release by the engine that its declaration names: this process, or Spark."""
+"""Run steps of a release with the engine that its declaration names: threads of this process, or Spark."""

@@ -1,4 +1,4 @@
-"""Run a step of a release in this process, or in one that ``spark-submit`` starts."""
+"""Run a step of a release in this process, or in a process that ``spark-submit`` starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from od_assets.resources.release_work import FlowWork
 
 
 def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str = "") -> None:
-    """Run one of :data:`STEPS` in this process, or by ``spark-submit`` if declared. Raises OdError as the step does."""
+    """Run one of :data:`STEPS` in this process, or with ``spark-submit`` if the series declares it.
+
+    Raises:
+        OdError: as in the step; or as in :func:`od_assets.engines.spark_submit.submit`.
+    """
     engine = work.settings.engine
     if engine is not None and engine.submit:
         submit(context, work, step, argument)

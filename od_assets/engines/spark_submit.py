@@ -1,7 +1,7 @@
-"""Run a step of a release in a process of ``spark-submit``, which reports to the run by Dagster Pipes.
+"""Run a step of a release in a ``spark-submit`` process. The process reports its outcome through Dagster Pipes.
 
-The output of that process goes to a file in the confidential folder, and it reports only a public line, since Dagster
-stores the text of exceptions that Pipes transmits.
+The output of the process is written to a file in the confidential folder. The outcome has only public text, because
+Dagster stores everything that Pipes transmits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from od_core.files.durable import write_durably
 
 
 def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str) -> None:
-    """Run a step in a process of ``spark-submit``. Raises OdError as the step does, or if nothing is reported."""
+    """Run a step in a ``spark-submit`` process, and wait for its outcome.
+
+    Raises:
+        OdError: as in the step; or the process ended without an outcome.
+    """
     from pyspark import cloudpickle  # pickles read-only mappings too
 
     settings = work.settings
@@ -61,7 +65,7 @@ def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argumen
 
 
 def main() -> None:
-    """Run the step, in the process of ``spark-submit``, and report its outcome in one message."""
+    """Run the step in the ``spark-submit`` process, and report its outcome in one message."""
     from pyspark.sql import SparkSession
 
     from od_core.spark.session import check_session

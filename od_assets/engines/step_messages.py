@@ -9,19 +9,22 @@ from collections.abc import Callable
 from dagster import EventLogEntry
 
 _SECONDS_BETWEEN = 2
-"""Least time between messages; one takes Dagster 1/30 s, as long as writing a file of a small bundle."""
+"""Least time between two messages. Dagster takes 1/30 s per message, as long as a file of a small bundle takes."""
 
 _ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 
 def one_of_all(entry: EventLogEntry) -> tuple[int, int, str] | None:
-    """Return number, total and name of a message such as ``3 of 40: flows.csv``; None for other entries."""
+    """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``; None for other entries."""
     found = _ONE_OF_ALL.match(entry.user_message)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """Return a function that reports progress in the form of :func:`one_of_all`, at most once in two seconds."""
+    """Return a function that calls ``say`` with messages such as ``3 of 40: flows.csv``, at most once in two seconds.
+
+    The arguments of the returned function are the number, the total and the name.
+    """
     said = time.monotonic()
 
     def tell(number: int, parts: int, name: str) -> None:

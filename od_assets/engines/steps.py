@@ -1,6 +1,6 @@
-"""Run the three steps of a release that an engine may do: count the records, measure a band, refine the bands.
+"""Define the three steps of a release that an engine can run: count the records, measure a band, refine the bands.
 
-Each step writes its results to files, so it can run in this process or in one that ``spark-submit`` starts.
+Each step writes its results to files, so it can run in this process or in a process that ``spark-submit`` starts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def measure(work: FlowWork, number: str) -> None:
 
 
 def refine(work: FlowWork, _: str) -> None:
-    """Refine all levels of a release with bands, and stage them."""
+    """Refine all levels of a release with bands, stage the refined estimates, and remove the files of the parts."""
     plan, staged, parts = work.plan, work.staged, attempt(work)
     steps = plan.step_bands
     frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
@@ -72,7 +72,7 @@ def refine(work: FlowWork, _: str) -> None:
 
 
 def attempt(work: FlowWork) -> Work:
-    """Return the current work on the parts of a release. Raises OdError if none has begun."""
+    """Return the current work on the parts of a release. Raises OdError if no such work has begun."""
     return Work(work.store, noise=noise_named(work.settings.noise), **work.staged.attempt())
 
 

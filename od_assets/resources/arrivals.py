@@ -35,11 +35,11 @@ class Arrival:
 
 
 def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
-    """Check whether the records of a period have arrived: the file is there, complete, and no longer changing.
+    """Return whether the records of a period have arrived: the file exists, is complete, and no longer changes.
 
-    A file is complete once its ``complete`` marker is there, if the series declares one, and once it has not changed
-    for the declared time. Both modification and change time count, since a copy cannot set the latter back. One file
-    for all periods contains a period once it is written on a day after that period. Records that an engine reads
+    If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
+    time; both its modification time and its change time count, because a copy cannot set the change time back. A file
+    for all periods contains a period if it was last written on a day after that period. Records that an engine reads
     elsewhere have always arrived.
 
     Args:
@@ -69,10 +69,10 @@ def arrival(settings: SeriesSettings[Any, Any], period: Period, moment: datetime
 def correction(
     settings: SeriesSettings[Any, Any], found: Arrival, published: ReleaseKey, warehouse: Warehouse
 ) -> str | None:
-    """Return what to do to release a published period again; None if there is no reason to.
+    """Return a sentence on how to release a published period again; None if there is no reason to do so.
 
-    A new release of a period is charged again, so it is always run by hand. A file that holds several periods changes
-    whenever one of them is added, so a change of it is no reason.
+    A new release of a period is charged again, so it is always run by hand. A file with several periods changes
+    whenever a period is added, so its change is no reason.
 
     Args:
         settings: settings of the series.
@@ -97,12 +97,12 @@ def correction(
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
-    """Refuse a file of records whose SHA-256 is not the one in its marker, as ``sha256sum`` writes it.
+    """Raise OdError if a file of records does not have the SHA-256 in its marker, which ``sha256sum`` can write.
 
     A marker without a digest of this file states only that the file is complete.
 
     Raises:
-        OdError: the marker is missing, or the file has another digest.
+        OdError: the declared marker is missing, or the file has another digest.
     """
     if marker is None:
         return

@@ -1,4 +1,7 @@
-"""Find and report runs whose process is gone; Dagster never ends them, and they block the queue of one run."""
+"""Find and report runs whose process no longer exists.
+
+Dagster never ends such runs, and they block the queue, which allows one run at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ PATIENCE = datetime.timedelta(minutes=5)
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Write the process and host of a run, which are those of the caller, into the run's tags."""
+    """Write the process and the host of the caller into the tags of a run."""
     instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: _process_name(os.getpid())})
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     """Return every run that occupies the queue without a process.
 
-    A run writes its process into its tags as soon as it has started; it is dead once that process, on this host, is
-    gone. Without these tags, a starting run or a started run of a release is dead if it was not updated for
-    :data:`PATIENCE`: it was killed while it started. If such a run starts later nevertheless, it finds itself reported
-    as failed and does nothing.
+    A run writes its process into its tags as soon as it has started. It is dead if that process was on this host and no
+    longer exists. Without these tags, a starting run, or a started run of a release, is dead if it was not updated for
+    :data:`PATIENCE`: it was killed while it started. If such a run starts later nevertheless, it is already reported as
+    failed and does nothing.
     """
     status = dg.DagsterRunStatus
     heard_before = datetime.datetime.now(datetime.UTC) - PATIENCE
@@ -57,7 +60,7 @@ def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_gone(run: dg.DagsterRun) -> bool:
-    """Return whether the process in a run's tags is of this host and gone."""
+    """Return whether the process in a run's tags was on this host and no longer exists."""
     process = run.tags.get(PROCESS_TAG)
     if run.tags.get(HOST_TAG) != socket.gethostname() or process is None:
         return False
@@ -65,13 +68,16 @@ def _is_gone(run: dg.DagsterRun) -> bool:
 
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
-    """Return whether a run is of a release and so tags itself with its process; other runs need not."""
+    """Return whether a run belongs to a release series; only such runs always write their process into their tags."""
     chosen = chosen_series(run)
     return RELEASE_TAG in run.tags or (bool(chosen) and chosen <= set(declared_releases()))
 
 
 def _process_name(pid: int) -> str:
-    """Return a name that no later process has: the id with the start time (Linux), or with whether the id is in use."""
+    """Return a name for a process: on Linux, its id and its start time, which no later process has.
+
+    On other systems, the name is the id and whether the id is in use.
+    """
     try:
         start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
     except FileNotFoundError:
@@ -80,7 +86,7 @@ def _process_name(pid: int) -> str:
 
 
 def _alive(pid: int) -> str:
-    """Return whether an id is in use, in words; without /proc, such an id is assumed to be the same process."""
+    """Return ``alive`` if a process id is in use, else ``gone``; an id in use is assumed to be the same process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -101,12 +107,16 @@ _PARTITION_TAG = "dagster/partition"
 
 
 def release_tags(name: str, revision: int, every: str) -> dict[str, str]:
-    """Return the tags that every run of a release job has from its definition."""
+    """Return the tags in the definition of a release job, which all of its runs have."""
     return {RELEASE_TAG: name, REVISION_TAG: str(revision), EVERY_TAG: every}
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Write the period of a run into its tags, and the series if the run is of chosen assets without a job of ours."""
+    """Write the period of a run into its tags.
+
+    If the run has no tag of a series because it executes chosen assets of one series without the release job, write the
+    series too.
+    """
     marks = {}
     series = chosen_series(run)
     if RELEASE_TAG not in run.tags and len(series) == 1:
@@ -119,5 +129,5 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def chosen_series(run: dg.DagsterRun) -> set[str]:
-    """Return the first parts of the keys of a run's chosen assets, which name series; empty for a whole job."""
+    """Return the names of the series to which a run's chosen assets belong; empty if the run executes a whole job."""
     return {key.path[0] for key in run.asset_selection or ()}

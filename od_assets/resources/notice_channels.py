@@ -1,4 +1,4 @@
-"""Define notices of published and failed releases, and the class that a team overrides to send them its own way."""
+"""Define notices of published and failed releases, and a class whose methods a team can override to send them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Failed:
 class Notices:
     """A channel that writes notices to the sensor's log; override its methods, and bind the subclass as ``notices``.
 
-    Notices contain nothing confidential. Each is delivered at least once: it is repeated if a method raises.
+    Notices contain nothing confidential. Each notice is delivered at least once: if a method raises an exception, the
+    notice is delivered again later.
     """
 
     def published(self, notice: Published, log: logging.Logger) -> None:

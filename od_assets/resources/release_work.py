@@ -1,4 +1,4 @@
-"""Do the work on one release: count its input, reserve its budget, and read its plan and its measurements."""
+"""Define the work on one release: count its input, reserve its budget, and read its plan and its measurements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ C = TypeVar("C", bound=Counted)
 
 
 class ReleaseWork(Generic[P, G]):
-    """The work on one release of any kind, in a run that holds the warehouse.
+    """The work on one release of any kind, in a run that has locked the warehouse.
 
     Attributes:
         warehouse: the folders, the ledger and the database.
@@ -49,7 +49,7 @@ class ReleaseWork(Generic[P, G]):
 
     @classmethod
     def of(cls, warehouse: Warehouse, settings: SeriesSettings[Any, Any], key: ReleaseKey) -> Self:
-        """Return the work on a release: within a run the same object, whose plan and counts are read once."""
+        """Return the work on a release. Within a run, it is the same object, so plan and counts are read only once."""
         known = warehouse.works.get(key)
         if type(known) is not cls or known.settings is not settings:
             known = warehouse.works[key] = cls(warehouse, settings, key)
@@ -67,16 +67,16 @@ class ReleaseWork(Generic[P, G]):
 
     @cached_property
     def geography(self) -> G:
-        """Geography that its asset has kept. Raises OdError if the asset has not run."""
+        """Geography from the lists that the geography asset stored. Raises OdError if the asset has not run."""
         return self.settings.kept_geography(self.warehouse.geographies)
 
     @cached_property
     def plan(self) -> P:
-        """The plan over the kept geography; it must equal the plan that is reserved for the release, if any.
+        """Plan over the stored geography. If the ledger has reserved the release, both plans must be equal.
 
         Raises:
             OdError: the release is reserved with another geography or other settings, or the areas are not those of the
-                other periods of its revision; or as :meth:`od_assets.series.settings.SeriesSettings.plan`.
+                other periods of its revision; or as in :meth:`od_assets.series.settings.SeriesSettings.plan`.
         """
         plan = self.settings.plan(self.geography, self.key.period)
         self.warehouse.ledger.hold_to_plan(self.key, self.settings.domain.name, plan)
@@ -89,7 +89,7 @@ class ReleaseWork(Generic[P, G]):
 
     @contextmanager
     def reading(self) -> Iterator[Path]:
-        """Yield the file that the records are copied to, and store afterwards how they were read.
+        """Yield the path to which the body copies the records, and then store the settings of reading.
 
         Raises:
             OdError: a level was drawn already, from records that were read with other settings.
@@ -104,26 +104,25 @@ class ReleaseWork(Generic[P, G]):
             keep_reading(self.folder, self.settings.reading)
 
     def hold_to_reading(self) -> None:
-        """Refuse to draw or publish from records that were read with other settings than those declared now.
+        """Raise OdError if the records were read with other settings than those declared now.
 
-        Raises:
-            OdError: they were, so the certificate would state wrong facts about the records.
+        With other settings, the certificate would state wrong facts about the records.
         """
         hold_to_reading(self.folder, self.key, self.settings.reading, drawn=self.is_drawn)
 
     def count(self, count: Callable[[], C], save: Callable[[C], None]) -> C:
-        """Count the input, check that it is the one drawn from, and stage it for the plan.
+        """Count the input, check that any earlier noise was drawn from the same input, and stage the counted input.
 
         Args:
-            count: counts the staged records.
-            save: stages the counted input.
+            count: function that counts the staged records.
+            save: function that stages the counted input.
 
         Returns:
             The counted input.
 
         Raises:
-            OdError: as ``count``, with the name of the file; no record is counted and such an input is refused; noise
-                was drawn from another input; the records were read with other settings.
+            OdError: ``count`` raised it (the name of the file is added); no record is counted, and the series does not
+                accept an empty input; noise was drawn from another input; or the records were read with other settings.
         """
         self.hold_to_reading()
         plan = self.plan  # a fault of the plan is no fault of the file
@@ -141,7 +140,7 @@ class ReleaseWork(Generic[P, G]):
 
         Raises:
             OdError: the ledger is older than what is public; the records were counted for another plan or read with
-                other settings; or as :meth:`od_core.ledger.ledger.Ledger.declare` and
+                other settings; or as in :meth:`od_core.ledger.ledger.Ledger.declare` and
                 :func:`od_core.ledger.measurements.begin_release`.
         """
         ledger, domain = self.warehouse.ledger, self.settings.domain
@@ -153,11 +152,11 @@ class ReleaseWork(Generic[P, G]):
         return begin_release(confidential, ledger, self.key, domain.name, self.plan, counted, noise, store)
 
     def _refuse_older_ledger(self) -> None:
-        """Refuse a ledger that is older than what is public: it is lost or was replaced, and must not begin anew.
+        """Raise OdError if the ledger is older than the public releases, so that a lost ledger does not start again.
 
         Raises:
-            OdError: the bundle or the database holds this release, though it was never drawn under this ledger; or the
-                ledger lacks an entry that the certificate of a public bundle names.
+            OdError: a bundle or the database has this release, although the ledger records no draw of it; or the ledger
+                lacks an entry that the certificate of a public bundle names.
         """
         warehouse, key = self.warehouse, self.key
         if not self.is_drawn and (warehouse.bundle(key).exists() or is_stored(warehouse.database, key)):
@@ -176,7 +175,7 @@ class ReleaseWork(Generic[P, G]):
 
     @property
     def facts_of_draws(self) -> dict[str, Any]:
-        """What was spent on the plan, and the noise that was drawn, as the ledger has it."""
+        """Spent budget and name of the noise backend of the release, as the ledger records them."""
         ledger = self.warehouse.ledger
         return {"spent": ledger.spent(self.key, self.plan), "noise": ledger.noise(self.key)}
 
@@ -208,12 +207,12 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @cached_property
     def first_band_counts(self) -> TripCounts:
-        """Confidential: counts that the first band is measured from, read once; all counts if there are no bands."""
+        """Confidential: counts from which the first band is measured, read once; all counts if there are no bands."""
         return first_band_counts(self.plan, self.counts)
 
     @cached_property
     def begun(self) -> DurableMeasurements:
-        """Measurements of the first band, begun once for all of its levels; see :meth:`begin`."""
+        """Measurements of the first band. The release is reserved once for all of its levels; see :meth:`begin`."""
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
     def forget_counts(self) -> None:
@@ -233,7 +232,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
 
 class TableWork(ReleaseWork[P, G]):
-    """The work on a release that is measured in one go and estimated as one table."""
+    """The work on a release that a single asset measures and whose estimate is one table."""
 
     settings: TableSettings[P, G]
 
@@ -248,7 +247,7 @@ class TableWork(ReleaseWork[P, G]):
         self.count(count, self.staged.save_counted)
 
     def measure(self) -> Sequence[tuple[Step, NoisyVector]]:
-        """Draw every step that is not measured yet, charged to the ledger, and return the measurements."""
+        """Measure every step that is not measured yet, charge it to the ledger, and return all measurements."""
         self.staged.refuse_other_plan(self.plan)
         counted = self.staged.counted(self.plan)
         return self.settings.kind.measure(self.plan, counted, noise_named(self.settings.noise), self.begin(counted))
@@ -263,7 +262,7 @@ class TableWork(ReleaseWork[P, G]):
         return self.settings.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
 
     def release(self) -> Any:
-        """Return the release. Raises OdError if the staged table is not what its measurements give."""
+        """Return the release. Raises OdError if the staged table differs from an estimate from the measurements."""
         release = self.estimated()
         self.staged.refuse_other_table(release)
         return release

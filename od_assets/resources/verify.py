@@ -10,13 +10,15 @@ from od_core.published.verification import Published, verify_release
 
 
 def verified(release: str | None = None) -> list[dict[str, Any]]:
-    """Verify published releases, and return JSON-ready rows: release, verified, faults by part, and any next step.
+    """Verify published releases, and return one JSON-ready row per release.
+
+    A row has the names release, verified (whether nothing is wrong), faults (by part), and next_step if there is one.
 
     Args:
         release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases.
 
     Raises:
-        OdError: nothing of that name was published; or the ledger cannot be used.
+        OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
     warehouse = Warehouse()
     ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain

@@ -1,4 +1,4 @@
-"""Define the warehouse: the folders, the ledger and the database of the project, which one run holds at a time."""
+"""Define the warehouse: the folders, the ledger and the database of the project. One run at a time can lock it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from od_core.published.verification import Published
 
 
 class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's metaclass is untyped
-    """The folders, the ledger and the database of the project, which only one run at a time holds.
+    """The folders, the ledger and the database of the project. Only one run at a time can lock them.
 
-    Every run is a process of its own (UI, schedule, backfill, command line), so neither the executor nor a pool can
-    keep two runs apart. A file lock does; it is released when its process ends, in whatever way.
+    Every run is a separate process (UI, schedule, backfill, command line), so neither the executor nor a pool can
+    prevent two runs at the same time. A file lock can. The system releases the lock when the process ends, even after a
+    crash.
     """
 
     lock_seconds: float = LOCK_SECONDS
@@ -39,16 +40,16 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Budget ledger, opened once for each run, since opening verifies the whole chain; created if there is none."""
+        """Budget ledger, created if there is none; opened once per run, because opening verifies the whole chain."""
         return Ledger(self.var / "ledger.sqlite")
 
     @cached_property
     def works(self) -> dict[ReleaseKey, Any]:
-        """Works on releases in this run, by key; see :class:`od_assets.resources.release_work.ReleaseWork`."""
+        """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.of`."""
         return {}
 
     def existing_ledger(self) -> Ledger:
-        """Return the ledger without creating one. Raises OdError if there is none, since nothing was released."""
+        """Return the ledger. Raises OdError, and creates no ledger, if nothing was released yet."""
         if not (self.var / "ledger.sqlite").exists() and not (self.var / "confidential" / "ledger.head").exists():
             raise OdError(
                 "OD-LEDGER-ABSENT",
@@ -58,7 +59,10 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return self.ledger
 
     def published_periods(self, series: str) -> dict[str, ReleaseKey]:
-        """Return the newest published release of each period of a series, by period, without creating a ledger."""
+        """Return the key of the newest revision of each published period of a series, by period.
+
+        If there is no ledger, the result is empty and none is created.
+        """
         keys = self.ledger.published() if (self.var / "ledger.sqlite").exists() else []
         return {key.period: key for key in sorted(keys) if key.release == series}
 
@@ -95,16 +99,19 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
         return self.releases / key.folder
 
     def data_docs(self, key: ReleaseKey) -> Path:
-        """Return the folder of a release's Data Docs: whether each expectation was met, without values."""
+        """Return the folder of a release's Data Docs.
+
+        These are the Great Expectations pages that state whether each expectation was met. They contain no values.
+        """
         return self.var / "data_docs" / key.folder
 
     @property
     def geographies(self) -> Path:
-        """Folder of the public lists that the geography assets keep."""
+        """Folder of the public lists that the geography assets store."""
         return self.var / "geographies"
 
     def public_releases(self) -> list[ReleaseKey]:
-        """Return every release that has a public bundle or is in the database, whatever the ledger says."""
+        """Return every release that has a public bundle or is in the database, even if the ledger lacks it."""
         folders = self.releases.glob("*/*/r*")
         bundles = [ReleaseKey.parse(str(folder.relative_to(self.releases))) for folder in folders if folder.is_dir()]
         return sorted({*bundles, *stored_releases(self.database)})
@@ -116,7 +123,7 @@ class Warehouse(dg.ConfigurableResource):  # type: ignore[misc]  # Dagster's met
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Warehouse]:
-        """Hold the lock for the whole run, and report dead runs as failed before the run continues."""
+        """Lock the warehouse for the whole run, and report dead runs as failed before the run continues."""
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run)

@@ -14,7 +14,7 @@ from rich.text import Text
 from od_assets.terminal import PlainConsole, printable
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
-"""Updates the progress bar for an entry of the run's log."""
+"""Function that updates the progress bar for an entry of the run's log."""
 
 
 class _Description(ProgressColumn):
@@ -29,7 +29,7 @@ class _Description(ProgressColumn):
 
 @contextmanager
 def followed(instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, *, transient: bool) -> Iterator[None]:
-    """Show a progress bar while the body runs; at the end it stays with its title, unless ``transient``."""
+    """Show a progress bar while the body runs; afterwards, the bar stays with its title, unless ``transient``."""
     columns = (_Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=PlainConsole(stderr=True), transient=transient) as progress:
         task = progress.add_task(title, total=None)

@@ -1,4 +1,4 @@
-"""Run a comparison of mechanisms by its Dagster jobs, in this process."""
+"""Run a comparison of mechanisms with its Dagster jobs, in this process."""
 
 from __future__ import annotations
 
@@ -70,7 +70,11 @@ def declared_or_given(
     *,
     one_row_a_trip: bool = False,
 ) -> OdComparison:
-    """Return the declared comparison, or the one on the given files. Raises OdError if both or only some are given."""
+    """Return the declared comparison with a name, or a comparison on the given files.
+
+    Raises:
+        OdError: a name and files are given, or only some of the files and levels.
+    """
     if flows is None and zones is None:
         return comparison(name or "comparison")
     if name is not None or flows is None or zones is None or not levels:
@@ -84,15 +88,17 @@ def declared_or_given(
 
 
 def run_comparison(component: OdComparison, to: Path | None = None) -> Compared:
-    """Make the missing runs, then tables and figures; progress goes to standard error.
+    """Make the missing runs of a comparison, then its tables and figures, and return the outcome.
+
+    Progress is shown on standard error.
 
     Args:
         component: the comparison.
-        to: folder that tables and figures are copied to, if all steps succeed.
+        to: folder to which tables and figures are copied if all steps succeed.
     """
     settings = component.settings()
     definitions = component.build_defs()
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # else two processes may create its tables at once
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create its tables at once
         instance = dg.DagsterInstance.get()
     failures: list[str] = []
     with instance:

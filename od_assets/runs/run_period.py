@@ -1,4 +1,4 @@
-"""Run one period by its Dagster job, in this process and on the project's own Dagster instance."""
+"""Run one period with its Dagster job, in this process and with the project's own Dagster instance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Released:
     """A summary of a published release.
 
     Attributes:
-        contents: description of what it holds, such as ``flows``.
+        contents: description of what it contains, such as ``flows``.
         spent: budget that it has spent.
         levels: its levels and their noise.
     """
@@ -62,7 +62,11 @@ class Outcome:
 
 
 def chosen_periods(component: Series, period: str | None, *, every: bool) -> list[str]:
-    """Return the requested periods: one, all, or the newest. Raises OdError if there is no such ended period."""
+    """Return the requested ended periods: the given one, every one, or by default the newest.
+
+    Raises:
+        OdError: the given period is not an ended period of the series, or no period has ended.
+    """
     periods = [each.text for each in component.checked_periods().ended()]
     if not periods:
         raise _no_period(f"no period of {component.name} has ended")
@@ -74,12 +78,12 @@ def chosen_periods(component: Series, period: str | None, *, every: bool) -> lis
 
 
 def planned_period(component: Series, period: str | None) -> str:
-    """Return the period to plan for: as :func:`chosen_periods`, or the first one if none has ended yet.
+    """Return the period to plan for: the given one, or by default the newest ended one.
 
-    A plan needs no records, so the period need not have ended.
+    A plan needs no records. If no period has ended yet, the first period is therefore allowed and is the default.
 
     Raises:
-        OdError: as :func:`chosen_periods`.
+        OdError: as in :func:`chosen_periods`.
     """
     periods = component.checked_periods()
     first = periods.first.text
@@ -89,7 +93,7 @@ def planned_period(component: Series, period: str | None) -> str:
 
 
 def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
-    """Run the release job for one period; progress goes to standard error unless ``quiet``."""
+    """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
     from od_assets.definitions import defs
 
     settings = component.settings()
@@ -98,7 +102,7 @@ def run_period(component: Series, period: str, *, quiet: bool) -> Outcome:
     warehouse = Warehouse()
     ledger = warehouse.ledger
     before = ledger.level_kinds(key).count(MEASURED)
-    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # else two processes may create its tables at once
+    with exclusive(Path(os.environ["DAGSTER_HOME"])):  # otherwise two processes may create its tables at once
         instance = dg.DagsterInstance.get()
     with instance:
         run_id = str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""Define what releases periods automatically: a schedule, and a sensor of arriving files."""
+"""Define the schedule and the sensor of arriving files, which release periods automatically."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MOST_AT_ONCE = 12
 """Maximum number of runs that one evaluation of the sensor requests; the next one requests more."""
 
 _MOST_SAID = 12
-"""Maximum number of periods, the newest, on which one evaluation of the sensor reports."""
+"""Maximum number of periods in the report of one evaluation of the sensor; the newest are reported."""
 
 
 def release_schedule(
     settings: SeriesSettings[Any, Any], owners: Sequence[str], cron: str, job: Any
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that releases the period that ended before each tick, or reports what the period waits for.
+    """Return a schedule that, at each tick, releases the period that ended last, or reports what the period waits for.
 
-    A daily schedule thus tries until the file arrives; a monthly one tries only once.
+    For monthly periods, a daily schedule therefore tries every day until the file arrives, and a monthly one only once.
     """
 
     @dg.schedule(
@@ -57,12 +57,12 @@ def release_schedule(
 
 
 def arrival_sensor(settings: SeriesSettings[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
-    """Return a sensor that releases ended periods whose files have arrived, oldest first, and reports what others lack.
+    """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
-    A published period is never released again automatically, whatever its file or the declared revision. Each file is
-    requested once. If its run fails, a file that replaces it is requested again, since the run key contains the time at
-    which the file was written, and nothing else about the file. The cursor holds the run keys that were requested and
-    whose releases are not published yet.
+    The sensor also reports what the other periods wait for. It never releases a published period again, even if its
+    file or the declared revision has changed. It requests one run per file. If the run fails and the file is replaced,
+    the sensor requests another run, because the run key contains the time at which the file was written (and nothing
+    else about the file). The cursor contains the run keys that were requested and whose releases are not published yet.
     """
 
     @dg.sensor(

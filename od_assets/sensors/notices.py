@@ -44,9 +44,10 @@ def release_failed(context: dg.RunFailureSensorContext, notices: dg.ResourcePara
     metadata=source_of(__file__),
 )
 def release_published(context: dg.SensorEvaluationContext, notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
-    """Give one notice per release published after the first evaluation; a run that gives the same bytes gives none.
+    """Give one notice per release that was published after the first evaluation.
 
-    An ``asset_sensor`` sees only the newest event, but a backfill publishes several bundles between two evaluations.
+    A run that publishes the same bytes again gives no notice. This is not an ``asset_sensor``, because that receives
+    only the newest event, but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
     said = []
@@ -77,7 +78,7 @@ def _published(record: Any) -> Published:
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether a run of the series itself made the bundle and named its release.
 
-    Users of the UI can report a bundle by hand, and any job can report one; neither is worth a notice.
+    Users of the UI can report a bundle by hand, and any job can report one; these cause no notice.
     """
     run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
     return (

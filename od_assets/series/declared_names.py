@@ -1,14 +1,14 @@
-"""Names of what is declared below ``defs``, by the types of components; no component is imported for it."""
+"""Find the names of the releases and comparisons declared below ``defs``, without importing a component."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 DEFS = Path(__file__).parents[1] / "defs"
-"""The folder of declarations: one folder each, with ``defs.yaml``."""
+"""Folder of the declarations; each is a ``defs.yaml`` in a folder of its own."""
 
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGroupSizes", "OdStops"))
-"""Types of the components that release something, period after period."""
+"""Types of the components of release series."""
 
 COMPARISON = "od_assets.components.OdComparison"
 
@@ -24,7 +24,10 @@ def declared_comparisons() -> tuple[str, ...]:
 
 
 def component_type(path: Path) -> str:
-    """Return the type that a declaration names; a file that names none is taken for a release, and refused as one."""
+    """Return the type that a declaration names.
+
+    A file without a type counts as a release of flows; reading it as such a declaration reports the fault.
+    """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     stated = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
     return stated.removeprefix("type:").strip()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """Spark as the engine, which counts the records where they are and distributes the parts.
+    """The Spark engine, which counts the records where they are stored and distributes the parts to executors.
 
     Attributes:
         address: address of a Spark Connect server (``sc://host:port``), or a master; not used with ``submit``.
@@ -33,10 +33,10 @@ class SparkEngine:
     submit: tuple[str, ...] = ()
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
-        """Return the session of this run, which the first step that needs it opens; :func:`closed_sessions` closes it.
+        """Return the Spark session of this run. The first call opens it, and :func:`closed_sessions` closes it.
 
         Raises:
-            OdError: as :func:`od_core.spark.session.open_session`.
+            OdError: as in :func:`od_core.spark.session.open_session`.
         """
         from od_core.spark.session import open_session
 
@@ -57,7 +57,7 @@ def use_session(engine: SparkEngine, session: SparkSession) -> None:
 
 @contextmanager
 def closed_sessions() -> Iterator[None]:
-    """Close all open sessions when the body ends."""
+    """Close all Spark sessions of this process when the body ends."""
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def closed_sessions() -> Iterator[None]:
 
 
 def workers_of(engine: SparkEngine | None, confidential: ConfidentialFolder) -> Workers:
-    """Return the workers of an engine; None stands for threads. Raises OdError as :meth:`SparkEngine.session`."""
+    """Return the workers of an engine; None stands for threads. Raises OdError as :meth:`SparkEngine.session` does."""
     if engine is None:
         return Threads()
     from od_core.spark.workers import SparkWorkers

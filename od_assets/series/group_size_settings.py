@@ -25,7 +25,7 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[Gr
 
     Attributes:
         grouping: definition of the groups.
-        mechanism: see od_core; None if the rule on public numbers chooses it.
+        mechanism: mechanism of od_core; None if a rule on public numbers chooses it.
         top_code: largest size that is distinguished, or the settings of its estimate.
     """
 
@@ -40,11 +40,11 @@ class GroupSizeSettings(TreeSettings[GroupSizePlan, Geography], TableSettings[Gr
         return self.zones.geography(project_root())
 
     def kept_lists(self, geography: Geography) -> dict[str, pd.DataFrame]:
-        """Return the list to keep; see :meth:`SeriesSettings.kept_lists`."""
+        """Return the list to store; see :meth:`SeriesSettings.kept_lists`."""
         return {file: geography.to_frame() for file in self.zone_lists}
 
     def kept_geography(self, folder: Path) -> Geography:
-        """Read the geography from the kept list; see :meth:`SeriesSettings.kept_geography`."""
+        """Read the geography from the stored list; see :meth:`SeriesSettings.kept_geography`."""
         (zones,) = self.kept_zone_lists
         return zones.geography(folder)
 

@@ -101,9 +101,9 @@ class SeriesPeriods:
         return [self.period(key) for key in self.definition().get_partition_keys(current_time=moment)]
 
     def ended_before(self, moment: datetime.datetime) -> Period | None:
-        """Return the period that ended last before a moment; None if there is none, or if the series is over by then.
+        """Return the period that ended last before a moment; None if the series had not begun or was over by then.
 
-        A single period is returned at any moment after its end.
+        For a series with a single period, that period is returned at any moment after its end.
         """
         if self._length is None:
             return next(iter(self.ended(moment)), None)

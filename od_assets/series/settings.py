@@ -1,4 +1,4 @@
-"""Settings of declared release series, in the terms of od_core."""
+"""Define the settings of declared release series, in the terms of od_core."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Sides:
         other: geography of the destinations; None if they have the areas of the origins.
 
     Raises:
-        OdError: both lists hold the same areas; or as :func:`od_core.geography.align.equally_deep`.
+        OdError: both lists contain the same areas; or as in :func:`od_core.geography.align.equally_deep`.
     """
 
     origin: Geography
@@ -65,7 +65,7 @@ class Sides:
 
     @classmethod
     def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
-        """Read the geographies of one or two lists below a folder. Raises OdError that names the fault."""
+        """Read the geographies of one or two lists below a folder. Raises OdError if a list is faulty."""
         return _of(*(zones.geography(folder) for zones in lists))
 
     @property
@@ -75,7 +75,7 @@ class Sides:
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
-        """Both geographies, with as many levels as the deeper one."""
+        """Both geographies, origins first, with levels added so that both have as many levels as the deeper one."""
         return equally_deep(self.origin, self.destination)
 
     @property
@@ -95,7 +95,10 @@ class Sides:
 
 @lru_cache(maxsize=8)
 def _of(origin: Geography, other: Geography | None = None) -> Sides:
-    """Return the cached sides of these geographies, since every step of a run needs them and equal depth takes time."""
+    """Return the sides of these geographies, from a cache.
+
+    Every step of a run needs them, and it takes time to make both geographies equally deep.
+    """
     return Sides(origin, other)
 
 
@@ -124,14 +127,14 @@ class SeriesSettings(ABC, Generic[P, G]):
     Attributes:
         name: name of the release series; prefix of its assets, checks, jobs and schedules.
         periods: periods of the series.
-        records: path of the files of records, relative to the project; contains ``{period}`` unless one file holds all
-            periods.
-        settled_seconds: a file counts as complete once it has not changed for this many seconds.
+        records: path of the files of records, relative to the project. It contains ``{period}``, unless one file has
+            all periods.
+        settled_seconds: number of seconds without a change after which a file counts as complete.
         complete: path of the marker of complete records, with ``{period}`` in it as for ``records``; None if there is
             no marker.
         columns: columns of the files; with the user id only for the user units.
         record_format: format of the records in the files.
-        budget, noise, revision, domain, fault_threshold: see od_core.
+        budget, noise, revision, domain, fault_threshold: as in od_core.
         accepts_empty: whether a period without a counted record is released.
     """
 
@@ -177,7 +180,7 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @property
     def has_file_of_each(self) -> bool:
-        """Return whether each period has a file of its own."""
+        """Return whether each period has a separate file."""
         return "{period}" in self.records
 
     @property
@@ -187,11 +190,11 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @property
     def takes_nowhere(self) -> bool:
-        """Return whether a geography has a catch-all area for records without a listed place."""
+        """Return whether any geography of the series has a catch-all area for records without a listed place."""
         return False
 
     def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
-        """Return the geographies of origins and of destinations; None twice if places are points."""
+        """Return the geographies of origins and of destinations; (None, None) if places are points."""
         return None, None
 
     def records_path(self, period: str) -> Path:
@@ -208,20 +211,20 @@ class SeriesSettings(ABC, Generic[P, G]):
 
     @abstractmethod
     def read_geography(self) -> G:
-        """Read the public geography from the declared lists. Raises OdError that names the fault."""
+        """Read the public geography from the declared lists. Raises OdError if a list is faulty."""
 
     @abstractmethod
     def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """Return the lists to keep, by file name, with one row per zone or place; later steps read them again."""
+        """Return the lists that the geography asset stores for later steps, by file name, one row per zone or place."""
 
     @abstractmethod
     def kept_geography(self, folder: Path) -> G:
-        """Read the geography from the lists kept in a folder. Raises OdError that names the fault."""
+        """Read the geography from the lists that are stored in a folder. Raises OdError if one is missing or faulty."""
 
     @property
     @abstractmethod
     def listed_columns(self) -> tuple[Column, ...]:
-        """Columns of the first kept list."""
+        """Columns of the first stored list."""
 
     def plan(self, geography: G, period: str) -> P:
         """Return the plan of a period over a geography, computed from public facts only.
@@ -248,7 +251,7 @@ class SeriesSettings(ABC, Generic[P, G]):
 
 @dataclass(frozen=True)
 class TableSettings(SeriesSettings[P, G]):
-    """The checked settings of a series that is measured in one go and estimated as one table."""
+    """The checked settings of a series whose releases are measured by a single asset and estimated as one table."""
 
     kind: ClassVar[TableKind[Any, Any, Any]]
 
@@ -266,14 +269,14 @@ class TreeSettings(SeriesSettings[P, G]):
     """The checked settings of a series over geographies of areas.
 
     Attributes:
-        zones: location of the zone list, of origins if destinations have their own.
+        zones: location of the zone list. If destinations have a separate list, it is the list of the origins.
     """
 
     zones: ZoneList
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """Zone lists by the name of the file in which each is kept once it is checked."""
+        """Declared zone lists, by name of the file in which the geography asset stores the checked list."""
         return {f"{self.name}.csv": self.zones}
 
     @property
@@ -291,7 +294,7 @@ class TreeSettings(SeriesSettings[P, G]):
 
     @property
     def kept_zone_lists(self) -> list[ZoneList]:
-        """Zone lists from which the kept files are read again."""
+        """Descriptions of the stored zone lists, from which later steps read them again."""
         return [zones.kept_as(file) for file, zones in self.zone_lists.items()]
 
 
@@ -301,7 +304,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     Attributes:
         destination_zones: location of the zone list of the destinations; None if one list serves both sides.
-        mechanism, tree: see od_core.
+        mechanism, tree: as in od_core.
         intervals: whether every published cell has its interval.
         bands: cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut.
         engine: engine that counts the records and processes the parts; None for the threads of this machine.
@@ -330,7 +333,11 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
 
     @property
     def estimated_levels(self) -> list[int]:
-        """Measured levels with an estimate of their own: all of them, except the leaves if bands are refined."""
+        """Measured levels that have an estimate before refinement.
+
+        These are all measured levels. However, if the release has bands and its mechanism refines, the leaf level is
+        not among them.
+        """
         left_out = self.depth if self.bands is not None and self.mechanism.refines else None
         return [level for level in self.measured_levels if level != left_out]
 
@@ -340,7 +347,7 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         return self.engine is None
 
     def records_address(self, period: str) -> str:
-        """Return where an engine finds the records of a period: an address, a path, or the name of a table."""
+        """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
         address = self.records.format(period=period)
         return address if "://" in address or "/" not in address else str(self.records_path(period))
 
@@ -373,12 +380,12 @@ class ReleaseSettings(TreeSettings[ReleasePlan, Sides]):
         return Sides.listed(self.zone_lists.values(), project_root())
 
     def kept_lists(self, geography: Sides) -> dict[str, pd.DataFrame]:
-        """Return the lists to keep; see :meth:`SeriesSettings.kept_lists`."""
+        """Return the lists to store; see :meth:`SeriesSettings.kept_lists`."""
         sides = (geography.origin, geography.destination)
         return {file: side.to_frame() for file, side in zip(self.zone_lists, sides, strict=False)}
 
     def kept_geography(self, folder: Path) -> Sides:
-        """Read the geographies from the kept lists; see :meth:`SeriesSettings.kept_geography`."""
+        """Read the geographies from the stored lists; see :meth:`SeriesSettings.kept_geography`."""
         return Sides.listed(self.kept_zone_lists, folder)
 
     def _plan(self, geography: Sides, period: str) -> ReleasePlan:  # all periods have the same plan

@@ -55,11 +55,11 @@ class StopsSettings(TableSettings[StopsPlan, PlaceList]):
         return self._places(project_root() / self.place_list)
 
     def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
-        """Return the list to keep; see :meth:`SeriesSettings.kept_lists`."""
+        """Return the list to store; see :meth:`SeriesSettings.kept_lists`."""
         return {f"{self.name}.csv": geography.to_frame()}
 
     def kept_geography(self, folder: Path) -> PlaceList:
-        """Read the places from the kept list; see :meth:`SeriesSettings.kept_geography`."""
+        """Read the places from the stored list; see :meth:`SeriesSettings.kept_geography`."""
         return self._places(folder / f"{self.name}.csv")
 
     def _places(self, path: Path) -> PlaceList:

@@ -38,13 +38,13 @@ DELTA = "1e-8"
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism and its budget rule, as they appear in tables and figures.
+    """A mechanism and a conversion of its budget, compared with others under a label.
 
     Attributes:
-        label: its name there.
+        label: name in tables and figures.
         mechanism: name of a mechanism, or a mechanism with options.
-        conversion: conversion of (epsilon, delta) to rho; None is the mechanism's own. ``tight`` is that of the
-            mechanisms of [boninsegna2025inftda], so a contender with it spends the same rho as they do.
+        conversion: conversion of (epsilon, delta) to rho; None for the mechanism's default. The mechanisms of
+            [boninsegna2025inftda] use ``tight``, so a contender with ``tight`` spends the same rho as they do.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Contender:
     conversion: str | None = None
 
     def plan(self, geography: Geography, epsilon: str) -> ReleasePlan:
-        """Return the plan of its release: unit ``trip``, bounded neighbours, n an invariant, delta 1e-8."""
+        """Return the plan of a release with unit ``trip``, bounded neighbours, delta 1e-8, and n as an invariant."""
         return plan_release(
             geography,
             unit=PrivacyUnit("trip"),
@@ -71,9 +71,10 @@ CONTENDERS = (
     Contender("inftda_refined", "inftda_refined"),
     Contender("inftda_refined, rho of the others", "inftda_refined", conversion="tight"),
 )
-"""Contenders at equal (epsilon, delta).
+"""Default contenders, compared at equal (epsilon, delta).
 
-All but the one labelled ``inftda_refined`` also have equal rho, except the stability histogram, which has none.
+They also have equal rho, with two exceptions: the contender labelled ``inftda_refined`` has another rho, and the
+stability histogram has none.
 """
 
 
@@ -82,13 +83,13 @@ NUMBER_OF_RUNS = 5
 NOISE = "table"
 
 ONE_RUN = {("tda_linf", "italy"), ("tda_linf", "binary complete")}
-"""Contenders and data sets with a single run, because a solver takes milliseconds per parent."""
+"""Pairs of mechanism and data set with a single run, because the solver takes milliseconds per parent node."""
 
 ON_REQUEST = {("tda_linf", "italy")}
-"""Contenders and data sets that run only on request, because they take hours."""
+"""Pairs of mechanism and data set that run only on request, because they take hours."""
 
 TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
-"""Beginning of the error codes with which a mechanism refuses a data set that is too large."""
+"""Prefix of the error codes with which a mechanism refuses a data set that is too large."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Run:
         data_set: name of the data set.
         contender: the contender that releases it.
         epsilon: decimal text.
-        number: number from 1 among the runs that are otherwise equal.
+        number: number of the run, from 1, among the runs with the same data set, contender and epsilon.
     """
 
     data_set: str
@@ -108,7 +109,7 @@ class Run:
     number: int
 
     def path(self, folder: Path) -> Path:
-        """Return the path of its file in the folder of a comparison."""
+        """Return the path of the run's file in the folder of a comparison."""
         parts = (self.data_set, self.contender.label, f"epsilon {self.epsilon}", f"run {self.number}")
         return folder / (".".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
 
@@ -121,7 +122,11 @@ def planned_runs(
     number: int = NUMBER_OF_RUNS,
     all_of_them: bool = False,
 ) -> list[Run]:
-    """Return the runs of a comparison, by data set; ``all_of_them`` includes those of ``ON_REQUEST``."""
+    """Return the runs of a comparison, ordered by data set.
+
+    Each data set, contender and epsilon has ``number`` runs, or one run for the pairs in :data:`ONE_RUN`. The pairs in
+    :data:`ON_REQUEST` are included only if ``all_of_them``.
+    """
     runs = []
     for data_set, contender, epsilon in product(data_sets, contenders, epsilons):
         case = (contender.mechanism, data_set)
@@ -138,24 +143,24 @@ def compare(
     workers: int = 2,
     progress: Callable[[Run, bool], object] | None = None,
 ) -> None:
-    """Make every missing run, each with its own noise, and write it to its file.
+    """Make every missing run, each with its own noise, and write its result to its file.
 
     A run is not repeated if its file exists and has the same plan and data, so a comparison that was killed continues
-    where it stopped. Runs are ordered by data set, and each process holds one data set at a time.
+    where it stopped. Runs are ordered by data set, and each process has one data set in memory at a time.
 
     Args:
         runs: the runs to make, see :func:`planned_runs`.
         folder: folder of the files; created if it does not exist.
-        data_sets: functions that make each data set, by name; they can be sent to another process.
+        data_sets: functions that make the data sets, by name; they must be picklable.
         workers: number of processes. Each uses one thread, so that times can be compared.
         progress: called for every run that is now present, with True if it was just made.
 
     Raises:
-        OdError: as mechanisms and data sets say. A mechanism that refuses a data set for its size is recorded instead.
-            Files that are already written are kept.
+        OdError: a mechanism or a data set raised it. Files that are already written stay. If a mechanism refuses a data
+            set because of its size, the refusal is written to the file of the run instead.
     """
     make_folder(folder)
-    for left_behind in folder.glob(".*.tmp"):  # by a process that died while writing
+    for left_behind in folder.glob(".*.tmp"):  # left by a process that died while writing
         left_behind.unlink()
     by_data_set: dict[str, list[Run]] = {}
     for run in runs:
@@ -187,7 +192,7 @@ def _end_with_parent() -> None:
 
 
 _held: dict[str, KnownFlows] = {}
-"""The only data set that this process holds, by name."""
+"""The data set that this process has in memory, by name; at most one."""
 
 _compiled: set[str] = set()
 """Digests of the plans that this process has run before."""
@@ -227,7 +232,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
 
 
 def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether the file has the same run, plan and data."""
+    """Return whether the file exists and records the same run, plan and data."""
     if not path.exists():
         return False
     there = json.loads(path.read_text(encoding="utf-8"))
@@ -237,7 +242,8 @@ def _is_there(path: Path, record: Mapping[str, Any]) -> bool:
 def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     """Run one release of counted trips, and return its time, threads, peak memory and errors by level.
 
-    Before the first run of a plan, one trip is released, so that neither compilation nor making noise tables is timed.
+    Before the first run of a plan, this function releases a single trip. The measured time therefore includes neither
+    compilation nor the computation of noise tables.
     """
     noise = noise_named(NOISE)
     if plan.digest not in _compiled:
@@ -263,7 +269,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_memory_gigabytes() -> float | None:
-    """Return the most memory that this process has held since the last reset; None unless the system is Linux."""
+    """Return the largest memory of this process since the last reset, in gigabytes; None unless the system is Linux."""
     try:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -273,7 +279,10 @@ def peak_memory_gigabytes() -> float | None:
 
 
 def reset_peak_memory() -> bool:
-    """Reset the peak, which making the data has raised; return False if the system cannot."""
+    """Reset the recorded peak memory of this process, and return whether the system can do so.
+
+    After a reset, the peak does not include the memory that was needed to make the data.
+    """
     try:
         _CLEAR.write_text("5", encoding="utf-8")
     except OSError:

@@ -22,7 +22,7 @@ TABLE_COLUMNS = [
     *(*CASE, "level", "runs", "rho", "bound"),
     *(f"{figure}_{name}" for figure in (*METRICS, *MEASURED) for name in ("median", "min", "max")),
 ]
-"""Columns of :func:`table`, in its order."""
+"""Columns of the result of :func:`table`, in order."""
 
 _DATA_SETS = tuple(published_data_sets(Path()))
 _LABELS = tuple(contender.label for contender in CONTENDERS)
@@ -32,14 +32,18 @@ def table(folder: Path) -> pd.DataFrame:
     """Return errors, times and memory of the runs that :func:`od_core.evaluation.comparison.compare` wrote to a folder.
 
     Returns:
-        One row per data set, contender, epsilon (text) and level: data_set, contender, epsilon, level, runs (number),
-        rho (text; None if there is none), bound (of the largest absolute error, with probability 0.95; missing if none
-        is known), then ``_median``, ``_min`` and ``_max`` over the runs of max_abs_error, mean_abs_error,
-        false_discovery_rate, false_negative_rate (all see :func:`od_core.evaluate`), and, equal at every level, of
-        seconds and peak_memory_gigabytes.
+        One row per data set, contender, epsilon and level, with these columns:
+
+        - data_set, contender, epsilon (text) and level;
+        - runs: number of runs;
+        - rho: text; None if there is none;
+        - bound: bound of the largest absolute error, which holds with probability 0.95; missing if none is known;
+        - max_abs_error, mean_abs_error, false_discovery_rate and false_negative_rate, as in :func:`od_core.evaluate`,
+          each as three columns with the suffixes ``_median``, ``_min`` and ``_max`` over the runs;
+        - seconds and peak_memory_gigabytes, with the same suffixes and the same values at every level.
 
     Raises:
-        OdError: runs of one case have different plans or data.
+        OdError: runs of the same data set, contender and epsilon have different plans or data.
     """
     rows = [row for record in _records(folder) if "levels" in record for row in _levels(record)]
     if not rows:
@@ -54,13 +58,20 @@ def table(folder: Path) -> pd.DataFrame:
 
 
 def refusals(folder: Path) -> pd.DataFrame:
-    """Return the contenders that refused a data set for its size, with the reason; one row per case."""
+    """Return the contenders that refused a data set because of its size, with the reason.
+
+    Returns:
+        One row per data set, contender and epsilon, with the columns data_set, contender, epsilon and refused.
+    """
     rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
     return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
-    """Return the content of the files, data sets and contenders in the order of their lists, and unknown ones last."""
+    """Return the content of all run files, sorted by data set, contender, epsilon and number of the run.
+
+    Known data sets and contenders have the order of their lists; unknown ones come last.
+    """
     records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     return sorted(records, key=_place)
 

@@ -47,7 +47,7 @@ ERROR, DISCOVERIES, SECONDS = "max_abs_error", "false_discovery_rate", "seconds"
 TITLES = {ERROR: "largest error (trips)", DISCOVERIES: "false discovery rate (%)", SECONDS: "time (seconds)"}
 
 BOUNDED = ("inftda", "vanilla_gauss", "stability_histogram")
-"""Contenders whose bounds are drawn; that of ``inftda`` also holds for ``tda_l2`` and ``tda_linf``."""
+"""Contenders whose bounds are drawn. The bound of ``inftda`` also holds for ``tda_l2`` and ``tda_linf``."""
 BOUND_LABEL = "bounds, probability 0.95"
 
 MARKS: Any = {"markersize": 3.5, "linewidth": 0.9, "elinewidth": 0.9, "capsize": 1.5}
@@ -78,7 +78,7 @@ Styles = dict[str, tuple[str, str]]
 """Colour and mark of every contender in a figure, in the order of the legend."""
 
 Panel = Callable[["Axes", pd.DataFrame], None]
-"""Function that draws the rows of one data set and one epsilon."""
+"""Function that draws the rows of one data set and one epsilon on axes."""
 
 
 def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
@@ -89,8 +89,8 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
         folder: folder of the files; created if it does not exist.
 
     Returns:
-        The files: ``figure-3-<data set>`` for each data set, ``figure-4-errors``, ``figure-5-false-discoveries`` and
-        ``figure-6-times``, each as .svg and .png.
+        The paths of the files: ``figure-3-<data set>`` for each data set, ``figure-4-errors``,
+        ``figure-5-false-discoveries`` and ``figure-6-times``, each as .svg and .png.
     """
     import matplotlib
 
@@ -114,7 +114,10 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
-    """Draw error and false discoveries by level, and time, for one data set; one column per epsilon."""
+    """Return the figure of one data set: largest error and false discovery rate by level, and time.
+
+    The figure has one column of panels per epsilon.
+    """
     rows = table[table["data_set"] == data_set]
     styles = _styles(rows)
     panels: list[tuple[str, Panel]] = [
@@ -127,17 +130,17 @@ def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
 
 
 def figure_4(table: pd.DataFrame) -> Figure:
-    """Draw the largest error by level of the synthetic data sets; one row per data set, one column per epsilon."""
+    """Return the figure of the largest error by level: one row per synthetic data set, one column per epsilon."""
     return _data_sets_by_epsilon(table, SYNTHETIC, ERROR)
 
 
 def figure_5(table: pd.DataFrame) -> Figure:
-    """Draw the false discovery rate by level of the sparse data sets; one row per data set, one column per epsilon."""
+    """Return the figure of the false discovery rate by level: one row per sparse data set, one column per epsilon."""
     return _data_sets_by_epsilon(table, SPARSE, DISCOVERIES)
 
 
 def figure_6(table: pd.DataFrame) -> Figure:
-    """Draw the time of a release of the synthetic data sets by epsilon; one panel per data set."""
+    """Return the figure of the time of a release by epsilon, with one panel per synthetic data set."""
     from matplotlib.figure import Figure
 
     names = [name for name in SYNTHETIC if name in set(table["data_set"])]
@@ -159,7 +162,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
 
 
 def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
-    """Draw one metric by level for several data sets."""
+    """Return a figure of a metric by level: one row per wanted data set in the table, one column per epsilon."""
     names = [name for name in wanted if name in set(table["data_set"])]
     styles = _styles(table[table["data_set"].isin(names)])
     panel = partial(_by_level, metric=metric, styles=styles)
@@ -169,7 +172,10 @@ def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: st
 
 
 def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles) -> Figure:
-    """Draw a row of panels per title, table and panel function, with a shared scale; one column per epsilon."""
+    """Return a figure with a row of panels for each title, table and panel function, and a column for each epsilon.
+
+    The panels of a row share the vertical scale.
+    """
     from matplotlib.figure import Figure
 
     epsilons = sorted({epsilon for _, rows, _ in lines for epsilon in rows["epsilon"]}, key=Fraction)
@@ -189,7 +195,7 @@ def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles
 
 
 def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> None:
-    """Draw a metric over the levels of the flow tree; the largest error has a logarithmic scale that includes 0."""
+    """Draw a metric by level of the flow tree on ``axes``; the scale of the largest error is logarithmic with a 0."""
     factor = 100 if metric == DISCOVERIES else 1
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")
@@ -206,14 +212,14 @@ def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> No
                     bounded["level"], bounded["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1
                 )
         axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # marks at 0 stay whole
+    axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # do not cut off marks at 0
     last = int(rows["level"].max()) if len(rows) else 0
     axes.set_xticks(range(0, last + 1, 4 if last > 8 else 1))
     axes.set_xlabel("level of the flow tree")
 
 
 def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: tuple[float, float]) -> None:
-    """Draw the times of one epsilon, one line per contender; ``reach`` holds the limits of the axis in seconds."""
+    """Draw the times at one epsilon on ``axes``, one line per contender; ``reach`` is the range of the time axis."""
     for place, (label, style) in enumerate(styles.items()):
         some = rows[rows["contender"] == label].head(1)
         if len(some):
@@ -228,7 +234,7 @@ def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: t
 
 
 def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Draw the times of one data set over epsilon."""
+    """Draw the times for one data set by epsilon on ``axes``."""
     epsilons = sorted(set(rows["epsilon"]), key=Fraction)
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].drop_duplicates("epsilon")
@@ -242,20 +248,20 @@ def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
 
 
 def _bars(rows: pd.DataFrame, metric: str) -> tuple[Reals, Reals]:
-    """Return the medians, and the distances of minimum and maximum from them; shape (rows,) and (2, rows)."""
+    """Return the medians of a metric, shape (rows,), and their distances from minimum and maximum, shape (2, rows)."""
     median, least, most = (rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
     return median, np.array([median - least, most - median])
 
 
 def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:
-    """Yield the offset of each contender from its level, so that bars do not cover each other."""
+    """Yield the label of each contender and its horizontal offset, so that bars do not cover each other."""
     middle = (len(styles) - 1) / 2
     for place, label in enumerate(styles):
         yield label, (place - middle) * 0.08
 
 
 def _legend(figure: Figure, styles: Styles) -> None:
-    """Draw one legend below all panels, with the bound if one is drawn."""
+    """Draw one legend below all panels, with an entry for bounds if a bound is drawn."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -275,7 +281,7 @@ def _styles(rows: pd.DataFrame) -> Styles:
 
 
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
-    """Draw the mean absolute error over all cells of each level against epsilon, on logarithmic axes.
+    """Write a figure of the mean absolute error over all cells of each level against epsilon, on logarithmic axes.
 
     The same errors give the same bytes.
 

@@ -1,7 +1,7 @@
 """Forecast the errors of a plan by simulating it on a public table; no budget is spent and no records are read.
 
-Every run draws noise from a backend of this library and discards its release. Only errors are kept, so nothing of a
-forecast can serve as the noise of a release.
+Every run draws noise from a backend of this library and discards its release. A forecast returns only errors, so none
+of its noise can be used in a release.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOISE = "table"
 RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
 TOO_WIDE = "OD-FORECAST-NOISE"
-"""Error code for noise that is too wide."""
+"""Error code for noise that is too wide for the backend of forecasts."""
 
 ALL_SIZES = "all"
 CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
@@ -50,7 +50,7 @@ TRIPS_OF_A_ZONE = 1000
 
 
 def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataFrame:
-    """Return the errors to expect of a plan, by level and size of the cells, with a public table as the truth.
+    """Return the expected errors of a plan, by level and size of the cells. A public table serves as the truth.
 
     Args:
         plan: plan of the intended release.
@@ -58,11 +58,15 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
         runs: number of simulated releases.
 
     Returns:
-        One row per level 0 to T and size class, beginning with the class ``all``: level, origin_level,
-        destination_level, size_class (by trips of the table), cells (public pairs, including those of 0 trips),
-        mean_abs_error and root_mean_square_error (trips, over cells and runs), relative_error (absolute errors over the
-        trips of the class; NaN if it has none), share_released (share of the cells with a released number above 0).
-        Classes without cells are left out.
+        One row per level 0 to T and size class. The first class of each level is ``all``, and classes without cells are
+        left out. The columns are:
+
+        - level, origin_level and destination_level;
+        - size_class: class of the cells by their trips in the table;
+        - cells: number of public pairs, including pairs with 0 trips;
+        - mean_abs_error and root_mean_square_error: in trips, over cells and runs;
+        - relative_error: absolute errors divided by the trips of the class; NaN if it has no trips;
+        - share_released: share of the cells with a released number above 0.
 
     Raises:
         OdError: the table is over another geography; ``runs`` is below 1; the noise is too wide for the backend
@@ -102,7 +106,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
-    """Return the same plan with another epsilon; the rest of the budget stays. Raises OdError as :class:`Budget`."""
+    """Return a plan with another epsilon and everything else unchanged. Raises OdError as :class:`Budget` does."""
     stated = plan.budget
     budget = Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares)
     return plan_release(
@@ -117,9 +121,10 @@ def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
 
 
 def synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
-    """Return a made-up table over public geographies, always the same one, for a data set without a public table.
+    """Return synthetic flows over public geographies, for a data set without a public table.
 
-    Flows follow gravity within one geography, and between two geographies the sizes of the zones alone.
+    The same geographies always give the same flows. Within one geography, the flows follow a gravity model. Between two
+    geographies, they depend on random sizes of the zones alone.
 
     Raises:
         OdError: the only geography has fewer than 3 zones, or two geographies have unequal depth.
@@ -135,7 +140,7 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
 
 
 def _on_tree(plan: ReleasePlan, table: KnownFlows) -> tuple[Truth, TripCounts]:
-    """Return the table in the order of the plan's flow tree."""
+    """Return the truth and the trip counts of a table, in the order of the plan's flow tree."""
     if plan.tree.order == table.truth.tree.order:
         return table.truth, table.trips
     pairs, counts = table.truth.tree.pairs_at(table.trips.rank), np.diff(table.trips.before)
@@ -158,12 +163,12 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     error = np.abs(found - trips).astype(np.float64)
     values = (np.ones(len(rank)), error, error**2, trips, found > 0)
     sums = np.array([np.bincount(size, each, minlength=len(SIZE_CLASSES)) for each in values])
-    sums[0, 0] += cells - len(rank)  # neither true nor released
+    sums[0, 0] += cells - len(rank)  # cells that have trips in neither table
     return sums
 
 
 def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
-    """Return the errors of one level, first for all of its cells and then for each class."""
+    """Return the errors of one level, first for all of its cells and then for each class that has cells."""
     cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
     with np.errstate(divide="ignore", invalid="ignore"):
         every = pd.DataFrame(
@@ -183,22 +188,28 @@ SIZE_CLASSES = (0, 1, 10, 100, 1000)
 """Smallest number of true trips of each class of cells."""
 
 MOST_ZEROS = 5_000_000
-"""Largest number of public pairs of two levels at which pairs without trips are included."""
+"""Largest number of public pairs of areas at a pair of levels for which pairs without trips are included."""
 
 
 def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
-    """Return the share of cells whose interval holds the truth, by pair of levels and class of TRUE size.
+    """Return the share of cells whose interval contains the truth, by pair of levels and class of TRUE size.
 
-    NOT private: it compares with the truth.
+    NOT private: the result depends on the truth.
 
     Args:
         releases: releases of one plan, each with its own noise.
         truth: the true leaf nodes.
 
     Returns:
-        origin_level, destination_level, least_trips (of the class), cells (of one release), covered (share), width
-        (mean of upper - lower, in trips), over all releases together. At pairs of levels with more than ``MOST_ZEROS``
-        public pairs, those without trips are left out.
+        One row per pair of levels and size class, with these columns:
+
+        - origin_level and destination_level;
+        - least_trips: smallest number of true trips of the class;
+        - cells: number of cells of one release;
+        - covered: share of the cells whose interval contains the truth, over all releases;
+        - width: mean of upper - lower over all releases, in trips.
+
+        A pair of levels with more than ``MOST_ZEROS`` pairs of areas includes only the pairs of areas with trips.
     """
     rows = [row for release in releases for row in _rows(release, truth)]
     names = ["origin_level", "destination_level", "least_trips"]
@@ -216,7 +227,7 @@ def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
 
 
 def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
-    """Yield the counts of one release: cells, cells whose interval holds the truth, and the sum of the widths."""
+    """Yield one row per pair of levels and size class of one release: numbers of cells, and sum of the widths."""
     tree = release.plan.tree
     for o_level, d_level in product(range(tree.origin.depth + 1), range(tree.destination.depth + 1)):
         origin, destination, true = tree.sums_at(truth, o_level, d_level)
@@ -243,25 +254,31 @@ def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
 
 
 def _looked_up(cells: tuple[Numbers, Numbers, Counts], origin: Numbers, destination: Numbers, width: int) -> Counts:
-    """Return the trips of pairs of areas, 0 for those not among the cells; ``width`` is the number of destinations."""
+    """Return the trips of each pair (origin, destination), or 0 if the pair is not among the cells.
+
+    Args:
+        cells: origins, destinations and trips of the cells; shape (cells,) each.
+        origin, destination: areas of the pairs; shape (pairs,) each.
+        width: number of destination areas.
+    """
     place = find_pairs(cells[0], cells[1], origin, destination, width)
     return np.where(place >= 0, np.append(cells[2], 0)[place], 0)
 
 
 _EXPONENT = 1.2
-"""Pareto exponent of the sizes of zones, heavy-tailed as in the other made-up flows."""
+"""Pareto exponent of the sizes of zones, which are heavy-tailed as in the other synthetic flows."""
 
 
 def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
-    """Make flows between any two geographies, whose pairs and trips depend on the sizes of the two zones alone.
+    """Return synthetic flows between two geographies, with pairs and trips that depend on random zone sizes alone.
 
-    Nothing else is known of how the two geographies are related.
+    No distances are used, because it is not known how the two geographies are related.
 
     Args:
         tree: flow tree over the geographies.
         seed: seed of the generator; the same seed gives the same flows.
         pairs: largest number of pairs with trips; at least 1.
-        trips: number of all trips, at least the number of pairs.
+        trips: total number of trips, at least the number of pairs.
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     zones = (len(tree.origin.zones), len(tree.destination.zones))

@@ -1,4 +1,4 @@
-"""Provide data sets whose true flows may be known; mechanisms are compared on no others."""
+"""Provide data sets whose true flows are not confidential. Mechanisms are compared only on such data sets."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ FLIGHTS_MONTH = "2001-06"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KnownFlows:
-    """Flows to release repeatedly, with their truth at every level. Errors against a truth are NOT private.
+    """Public or synthetic flows, with their sums at every level. Errors against the truth are NOT private.
 
     Attributes:
         name: name of the data set, for tables and figures.
-        marking: why its truth may be known: it is made up, or its owner has published it.
-        geography: geography of origins, and also of destinations, except in forecasts with another destination
-            geography.
-        trips: its counts on the destination tree over the geographies.
-        truth: the truth at every level of that tree.
+        marking: why the truth may be known: ``synthetic`` flows are made up, ``public`` flows are published by their
+            owner.
+        geography: geography of the origins. It is also that of the destinations, except in forecasts with a separate
+            destination geography.
+        trips: counts of the flows on the destination tree over the geographies.
+        truth: sums at every level of that tree.
 
     Raises:
-        OdError: it has another marking, or none.
+        OdError: the marking is missing or unknown.
     """
 
     name: str
@@ -67,7 +68,7 @@ class KnownFlows:
 
     @classmethod
     def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
-        """Return the known flows of made-up flows."""
+        """Return synthetic flows as known flows."""
         tree = FlowTree(flows.geography, flows.geography)
         return cls.of_pairs(flows.name, "synthetic", tree, flows.origin, flows.destination, flows.trips)
 
@@ -80,17 +81,22 @@ class KnownFlows:
         geography: Geography,
         destination_geography: Geography | None = None,
     ) -> KnownFlows:
-        """Return the known flows of a frame with the columns that :func:`od_core.release_flows` takes.
+        """Return known flows from a frame with the columns that :func:`od_core.release_flows` accepts.
 
         Raises:
-            OdError: marked as neither synthetic nor public; as :func:`od_core.records.trip_counts.place_trips`.
+            OdError: the marking is neither synthetic nor public; or as in
+                :func:`od_core.records.trip_counts.place_trips`.
         """
         tree = FlowTree(geography, destination_geography or geography)
         return cls.of_pairs(name, marking, tree, *place_trips(flows, tree))
 
     @classmethod
     def from_counts(cls, name: str, marking: Marking, geography: Geography, trips: TripCounts) -> KnownFlows:
-        """Return the known flows of counts on the destination tree over the geography. Raises OdError as the class."""
+        """Return known flows from counts on the destination tree over a geography.
+
+        Raises:
+            OdError: the marking is missing or unknown.
+        """
         refuse_unmarked(name, marking)
         tree = FlowTree(geography, geography)
         pairs = tree.pairs_at(trips.rank)
@@ -107,13 +113,19 @@ class KnownFlows:
         destination: Numbers,
         trips: NDArray[np.int64],
     ) -> KnownFlows:
-        """Return the known flows of pairs of zones in any order, with equal pairs summed; shape (pairs,) each."""
+        """Return known flows from pairs of zones in any order; the trips of equal pairs are summed.
+
+        ``origin``, ``destination`` and ``trips`` have shape (pairs,).
+        """
         counts = TripCounts.from_pairs(tree, origin, destination, trips)
         return cls(name, marking, tree.origin, counts, Truth.from_pairs(tree, origin, destination, trips))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the name, the geographies and the trips of every pair; equal digests let results be combined."""
+        """SHA-256 of the name, the geographies and the trips of every pair.
+
+        Results may be combined only if the digests of their data are equal.
+        """
         other = self.truth.tree.destination.digest
         areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
         digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
@@ -123,7 +135,7 @@ class KnownFlows:
 
 
 def refuse_unmarked(name: str, marking: object) -> None:
-    """Refuse a data set that is not marked as public or synthetic. Raises OdError with its name."""
+    """Raise OdError, with the name of the data set, if it is not marked as public or synthetic."""
     if marking not in MARKINGS:
         raise OdError(
             "OD-EVALUATION-CONFIDENTIAL",
@@ -145,8 +157,8 @@ def published_data_sets(flights: Path) -> dict[str, Callable[[], KnownFlows]]:
 def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
     """Return the functions that make the synthetic data sets of the comparison, by name.
 
-    They have the pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has the shape of the real
-    data set there, but is made up.
+    They have the numbers of pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has the shape
+    of the real data set in that table, but its flows are synthetic.
     """
     sparse, half = Fraction(1, 100), Fraction(1, 2)
     random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
@@ -163,12 +175,12 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
 
 
 def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
-    """Return made-up flows under another name."""
+    """Return the synthetic flows that ``make`` returns, as known flows with another name."""
     return KnownFlows.synthetic(replace(make(), name=name))
 
 
 def us_flights(folder: Path) -> KnownFlows:
-    """Return US domestic flights of a month, public data of the Bureau of Transportation Statistics."""
+    """Return the US domestic flights of June 2001, public data of the Bureau of Transportation Statistics."""
     return KnownFlows.from_frame("us_flights", "public", *read_flights(folder))
 
 
@@ -193,11 +205,11 @@ class KnownTable:
         flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
         zones: public zone list.
         levels: level columns of the zone list, coarse to fine.
-        columns: columns of the file of flows; its dates and users are not judged.
+        columns: columns of the file of flows; dates and users are not checked.
         one_row_a_trip: as in :class:`od_core.records.format.RecordFormat`.
 
     Raises:
-        OdError: it has another marking, or none.
+        OdError: the marking is missing or unknown.
     """
 
     name: str
@@ -212,7 +224,7 @@ class KnownTable:
         refuse_unmarked(self.name, self.marking)
 
     def read(self) -> KnownFlows:
-        """Read the flows, counted out of core by the rules of a release.
+        """Return the known flows of the file. The records are counted out of core, by the rules of a release.
 
         Raises:
             OdError: files are missing or faulty, or too many trips have places that the zone list lacks.

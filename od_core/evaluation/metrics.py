@@ -1,4 +1,4 @@
-"""Compute the errors of a release against the truth, and bounds of them, level by level."""
+"""Compute the errors of a release at every level, and bounds of these errors."""
 
 from __future__ import annotations
 
@@ -20,23 +20,33 @@ from od_core.geography.geography import Numbers
 from od_core.records.trip_counts import place_trips
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Rank of the first leaf pair of every node with trips, ascending, and its trips; shape (nodes,) each."""
+"""The nodes of a level that have trips, as two arrays of shape (nodes,).
+
+The first array has the rank of the first leaf pair of each node, ascending. The second has the trips of each node.
+"""
 
 
 def evaluate(release: Release, flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors of every level of the flow tree. NOT private: it compares with the truth.
+    """Return the errors of every level of the flow tree. NOT private: the errors depend on the truth.
 
-    All public pairs count: released pairs, true pairs and pairs that are neither.
+    All public pairs count: those with released trips, with true trips, and with neither.
 
     Args:
         release: the release to judge.
-        flows: the true flows it was made from, as :func:`od_core.release_flows` takes them; all trips of a user count.
+        flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
+            All trips of a user count, without a contribution bound.
 
     Returns:
-        One row per level 0 to T: level, max_abs_error (trips), mean_abs_error (trips, over all public pairs),
-        false_discovery_rate (share of released positive pairs whose true count is 0), false_negative_rate (share of
-        truly positive pairs that are released as 0 or below); a rate over no pairs is 0. Released numbers below 0 (of
-        ``vanilla_gauss``, and sums of them) count in the errors unchanged, and in the rates as not positive.
+        One row per level 0 to T, with these columns:
+
+        - level;
+        - max_abs_error: in trips;
+        - mean_abs_error: in trips, over all public pairs;
+        - false_discovery_rate: share of the pairs released with trips whose true count is 0;
+        - false_negative_rate: share of the pairs with true trips that are released as 0 or below.
+
+        A rate over no pairs is 0. Released numbers below 0 (of ``vanilla_gauss``, and their sums) count in the errors
+        unchanged, and in the rates as not positive.
     """
     tree = release.plan.tree
     truth = Truth.from_pairs(tree, *place_trips(flows, tree, fault_threshold=Fraction(1)))
@@ -49,7 +59,7 @@ class Truth:
 
     Attributes:
         tree: the public flow tree, in the order of the releases.
-        levels: levels 0 to T.
+        levels: true flows at levels 0 to T.
     """
 
     tree: FlowTree
@@ -60,7 +70,10 @@ class Truth:
 
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> Truth:
-        """Return the truth of leaf pairs in any order, with equal pairs summed; shape (pairs,) each."""
+        """Return the truth from leaf pairs in any order; the trips of equal pairs are summed.
+
+        ``origin``, ``destination`` and ``trips`` have shape (pairs,).
+        """
         rank = tree.first_rank(Pairs(tree.depth, origin, destination))
         order = np.argsort(rank, kind="stable")
         first = np.flatnonzero(np.diff(rank[order], prepend=-1))
@@ -70,13 +83,13 @@ class Truth:
         return cls(tree, tuple(sums_by_level(tree, leaves)))
 
     def errors(self, leaves: Nodes) -> list[dict[str, float]]:
-        """Return the errors of released leaves, which are in tree order; one row per level, see :func:`evaluate`."""
+        """Return one row of errors per level, as in :func:`evaluate`; the released leaves must be in tree order."""
         pairs = zip(self.levels, sums_by_level(self.tree, leaves), strict=True)
         return [{"level": level, **_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
 
 
 def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
-    """Yield the sums of leaves in tree order at levels 0 to T."""
+    """Yield the sums of leaves at each of the levels 0 to T; the leaves must be in tree order."""
     for level in range(tree.depth + 1):
         origin_level, destination_level = tree.level_pair(level)
         origin = tree.origin.ancestors(origin_level)[leaves.origin]
@@ -87,7 +100,10 @@ def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
 
 
 def _errors(true: Level, released: Level, cells: int) -> dict[str, float]:
-    """Return the errors of one level over the union of both; a node that is missing from one of them counts 0 there."""
+    """Return the errors of one level, by name. A node that is missing from one of both inputs has 0 trips there.
+
+    ``cells`` is the number of public pairs of the level, over which the mean is taken.
+    """
     (true_rank, true_trips), (rank, trips) = true, released
     place = np.searchsorted(true_rank, rank)
     both = np.zeros(len(rank), dtype=bool)
@@ -117,14 +133,14 @@ BETA = Fraction(1, 20)
 """Probability that a bound fails at any of its levels."""
 
 TOP_DOWN = ("inftda", "tda_l2", "tda_linf")
-"""Mechanisms that Theorem 4 covers: every level is projected below the one above, to a nearest point."""
+"""Mechanisms that Theorem 4 covers: they project every level onto a nearest point that sums to the level above."""
 
 
 def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
-    """Bound the largest absolute error at levels 0 to T of a top-down release, jointly with probability 1 - beta.
+    """Return bounds of the largest absolute error of a top-down release at levels 0 to T.
 
-    This is [boninsegna2025inftda, Theorem 4] with its constants. Let m_k be the largest absolute noise of measured
-    level k.
+    All bounds hold together with probability 1 - beta. This is [boninsegna2025inftda, Theorem 4] with its constants.
+    Let m_k be the largest absolute noise of measured level k.
 
     - A parent with error e has true children q with sum c - e, where c >= 0 is its released value. Some whole numbers z
       >= 0 with sum c lie within |e| of q: add all of e to one child, or take |e| from the children until it is used up.
@@ -158,9 +174,9 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
 
 
 def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float] | None:
-    """Bound the largest absolute error at levels 0 to T, jointly with probability 1 - beta.
+    """Return bounds of the largest absolute error of any mechanism at levels 0 to T; None if no bound is known.
 
-    None if no bound is known.
+    All bounds hold together with probability 1 - beta.
 
     Args:
         plan: plan of any mechanism.
@@ -193,11 +209,12 @@ def accumulated(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
 
 
 def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BETA) -> list[float]:
-    """Bound the largest absolute error at levels 0 to T if only leaves get noise, with probability 1 - beta.
+    """Return bounds of the largest absolute error at levels 0 to T if only leaves get noise.
 
-    This is the first part of [boninsegna2025inftda, Proposition 1]. The error of a node is the sum of the noise of its
-    leaves. The sum of k draws is sub-Gaussian with k sigma^2. The union is over the N_l nodes of a level, each counted
-    as if it had as many leaves as the largest, k_l. The T + 1 levels share beta equally:
+    All bounds hold together with probability 1 - beta. This is the first part of [boninsegna2025inftda, Proposition 1].
+    The error of a node is the sum of the noise of its leaves. The sum of k draws is sub-Gaussian with k sigma^2. The
+    union bound is over the N_l nodes of a level l. Each node counts as if it had k_l leaves, as many as the largest
+    node of the level. The T + 1 levels share beta equally:
 
         sqrt(2 k_l sigma^2 ln(2 N_l (T + 1) / beta)).
 
@@ -217,15 +234,17 @@ def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BET
 def proposition_1_stability(
     tree: FlowTree, scale: Fraction, threshold: int, beta: Fraction = BETA, *, trips: int | None = None
 ) -> list[float]:
-    """Bound the largest absolute error of a stability histogram at levels 0 to T, with probability 1 - beta.
+    """Return bounds of the largest absolute error of a stability histogram at levels 0 to T.
 
-    This is the second part of [boninsegna2025inftda, Proposition 1]. The noise L of a positive leaf is discrete
-    Laplace: Pr[|L| >= t] = 2 a^t / (1 + a) for t >= 1, a = exp(-1 / scale). A leaf of count q >= 1 is released as q + L
-    if that is at least the threshold, with error |L|. Otherwise it is released as 0, with error q, at most threshold -
-    1 - L. A leaf of count 0 has no error. So the error of a leaf is at most m + threshold - 1, where m is the largest
-    |L|. The error of a node is at most that times the number of its positive leaves. That number is at most k_l, the
-    leaves of the largest node of its level, and at most the number of trips n, if n is public. m is bounded by a union
-    over all P positive leaves:
+    All bounds hold together with probability 1 - beta. They are those of the second part of
+    [boninsegna2025inftda, Proposition 1], with explicit constants.
+
+    The noise L of a positive leaf is discrete Laplace: Pr[|L| >= t] = 2 a^t / (1 + a) for t >= 1, a = exp(-1 / scale).
+    A leaf of count q >= 1 is released as q + L if that is at least the threshold, with error |L|. Otherwise it is
+    released as 0, with error q, at most threshold - 1 - L. A leaf of count 0 has no error. So the error of a leaf is at
+    most m + threshold - 1, where m is the largest |L|. The error of a node is at most that times the number of its
+    positive leaves. That number is at most k_l, the leaves of the largest node of its level, and at most the number of
+    trips n, if n is public. m is bounded by a union over all P positive leaves:
 
         min(k_l, n) (m + threshold - 1),   m < t = ceil(scale ln(2 P / ((1 + a) beta))),   P = min(leaves, n).
 
@@ -259,7 +278,7 @@ def most_leaves(tree: FlowTree, level: int) -> int:
 
 
 def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:
-    """Return the value that sub-Gaussian noise exceeds in none of the cells, with probability 1 - beta."""
+    """Return a value that the absolute sub-Gaussian noise of no cell exceeds, with probability 1 - beta."""
     return math.sqrt(2 * float(variance) * math.log(2 * cells / float(beta)))
 
 

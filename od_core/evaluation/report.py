@@ -24,9 +24,9 @@ NOTHING = "-"
 
 
 def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
-    """Return a table of the data sets of a comparison, as in [boninsegna2025inftda, Table 1].
+    """Return a Markdown table of the data sets of a comparison, as in [boninsegna2025inftda, Table 1].
 
-    It has one line per data set: why its truth may be known, trips, pairs of zones with trips, public pairs, levels T.
+    It has one line per data set: name, marking, trips, pairs of zones with trips, public pairs and number of levels T.
     """
     lines = [
         [
@@ -43,7 +43,9 @@ def data_sets_markdown(data_sets: Iterable[KnownFlows]) -> str:
 
 
 def comparison_markdown(table: pd.DataFrame) -> str:
-    """Return two tables with a heading for each data set and epsilon; cells are "median (min-max)" of the runs.
+    """Return Markdown with a heading and two tables for each data set and epsilon.
+
+    The cells are "median (min-max)" of the runs.
 
     The first table has the largest absolute error, in trips: one line per level, one column per contender. The second
     has one line per contender: mean error and rates at the leaves, time, memory, number of runs, and the spent rho.
@@ -58,10 +60,10 @@ def comparison_markdown(table: pd.DataFrame) -> str:
 
 
 def published_markdown(table: pd.DataFrame) -> str:
-    """Return the authors' results on the Italian commuters, each followed by ours on synthetic data of that shape.
+    """Return a Markdown table that compares the InfTDA authors' results on Italian commuters with ours.
 
-    It has one line per result: largest absolute error by level, rates at the leaves, seconds; all are medians. Lines of
-    ours are left out if the table has no such result.
+    Each line has one result: largest absolute error by level, rates at the leaves, and seconds; all are medians. Each
+    published result is followed by our result on synthetic data of the same shape, if the table has it.
     """
     ours = table[table["data_set"] == ITALY]
     lines = []
@@ -106,7 +108,7 @@ def _our_line(result: PublishedResult, levels: pd.DataFrame) -> list[str]:
 
 
 def _spread(row: Any, figure: str) -> str:
-    """Return ``median (min-max)``, or the median alone if all three are written alike."""
+    """Return ``median (min-max)``, or the median alone if all three numbers have the same text."""
     factor = 100 if figure in PERCENT else 1
     if pd.isna(row[f"{figure}_median"]):
         return NOTHING
@@ -142,7 +144,10 @@ negatives.
 """
 
 ITALY = "italy"
-"""Name of the data set that has their shape; its flows are made up, so only orders of magnitude can be compared."""
+"""Name of our data set with the shape of the authors' data.
+
+Its flows are synthetic, so only orders of magnitude can be compared.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Make synthetic trips with a known truth, for evaluation and benchmarks.
 
 All data is drawn from a seeded generator, by design: the same seed gives the same data with the same version of NumPy.
-So none of it may ever serve as noise. The type of the result says that it is synthetic and protects nobody.
+For this reason, none of it may ever serve as noise. The class :class:`SyntheticFlows` marks data as synthetic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography, Numbers
 
 OWN_TOWN_SHARE = Fraction(11, 20)
-"""Share of trips within the own town in the Italy-shaped sets, as far as the number of pairs allows it."""
+"""Share of trips that stay in their town in the Italy-shaped data sets, as far as the number of pairs allows it."""
 
 TOWN = 3
 """Level of the towns in the Italy-shaped geographies."""
@@ -50,7 +50,7 @@ class SyntheticFlows:
     trips: Counts
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair, as :func:`od_core.release_flows` takes them: origin, destination (codes), trips."""
+        """Return one row per pair, as in :func:`od_core.release_flows`: origin, destination (both codes) and trips."""
         return pd.DataFrame(
             {
                 "origin": self.geography.codes_of(self.geography.depth, self.origin),
@@ -61,13 +61,14 @@ class SyntheticFlows:
 
 
 def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
-    """Make Pareto flows on random pairs of zones, with areas that all have two children.
+    """Return flows of Pareto sizes on random pairs of zones, in a geography whose areas all have two children.
 
     Args:
         seed: seed of the generator.
         levels: levels below the whole space; there are 2^levels zones.
         filled: share of the pairs that have trips.
-        trips: number of all trips; published: 1,051,271 for all pairs filled, 734,688 for 1/2, 23,302 for 1/100.
+        trips: total number of trips. The published data sets have 1,051,271 trips if all pairs are filled, 734,688 for
+            1/2 and 23,302 for 1/100.
 
     Raises:
         OdError: there are fewer trips than filled pairs, or no pair.
@@ -82,14 +83,15 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
 def random_tree(
     seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
 ) -> SyntheticFlows:
-    """Make Pareto flows on random pairs of zones, with areas that have 2 to 10 children each.
+    """Return flows of Pareto sizes on random pairs of zones, in a geography whose areas have 2 to 10 children each.
 
     Args:
         seed: seed of the generator.
         levels: levels below the whole space.
         zones: number of zones; trees are drawn until one has this number.
         filled: share of the pairs that have trips.
-        trips: number of all trips; published: 2,019,580 for all pairs filled, 1,003,943 for 1/2, 67,840 for 1/100.
+        trips: total number of trips. The published data sets have 2,019,580 trips if all pairs are filled, 1,003,943
+            for 1/2 and 67,840 for 1/100.
 
     Raises:
         OdError: there are fewer trips than filled pairs, or no pair; no tree with this number of zones was drawn.
@@ -108,7 +110,7 @@ def random_tree(
 
 
 def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
-    """Make commuting between 8,092 towns in 110 provinces and 20 regions (T = 6); see :func:`italy_sections`."""
+    """Return commuter flows between 8,092 towns in 110 provinces and 20 regions (T = 6); see :func:`italy_sections`."""
     generator = _generator(seed)
     province_counts, town_counts, town_size = _italian_towns(generator, _shrinking(8_092, scale))
     geography = _italian_geography(province_counts, town_counts)
@@ -119,18 +121,19 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
 def italy_sections(
     seed: int, *, scale: float = 1.0, pairs: int = 23_140_000, trips: int = 28_800_000
 ) -> SyntheticFlows:
-    """Make commuting between 357,708 census sections in 9,249 section areas of the towns of :func:`italy` (T = 10).
+    """Return commuter flows between 357,708 census sections in 9,249 section areas of the towns of :func:`italy`.
 
-    Towns have heavy-tailed sizes. Commuting follows a gravity model: the origin is drawn by size, the reach of the trip
-    (own town, own province, own region or anywhere) by fixed chances, and the destination within reach by size. The
-    distinct pairs get one trip each. The remaining trips are again assigned by gravity, with heavy tails.
+    The flow tree has T = 10 levels. Towns have heavy-tailed sizes. Commuting follows a gravity model: the origin is
+    drawn by size, the reach of the trip (own town, own province, own region or anywhere) with fixed probabilities, and
+    the destination within reach by size. Each distinct pair gets one trip. The remaining trips are assigned to the
+    pairs by gravity too, with heavy tails.
 
     Args:
         seed: seed of the generator.
         scale: factor of the numbers of zones, pairs and trips, at most 10. The logarithms of the numbers of larger
-            areas change in proportion, and pairs are limited to a quarter of all.
+            areas change in proportion. At most a quarter of all pairs have trips.
         pairs: number of pairs with trips at scale 1, including each zone with itself.
-        trips: number of all trips at scale 1.
+        trips: total number of trips at scale 1.
 
     Raises:
         OdError: the scale is out of range; there are fewer trips than pairs, or too few or too many pairs for the
@@ -151,16 +154,16 @@ def italy_sections(
 
 
 def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
-    """Make flows between the zones of any geography, by gravity as in :func:`italy_sections`, from its areas alone.
+    """Return flows between the zones of any geography, by the gravity model of :func:`italy_sections`.
 
-    Zones have random heavy-tailed sizes. A trip stays within the same area of each level but the last with equal
-    chances. The areas of the last level but one play the part of the towns.
+    Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones, the
+    same number of pairs is drawn within areas of that level. The areas directly above the zones take the part of towns.
 
     Args:
         seed: seed of the generator.
         geography: geography of at least 3 zones.
         pairs: number of pairs with trips; more than zones, at most half of all pairs.
-        trips: number of all trips, at least one per pair.
+        trips: total number of trips, at least one per pair.
 
     Raises:
         OdError: there are too few or too many pairs for the zones, or fewer trips than pairs.
@@ -174,7 +177,7 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
 def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> Iterator[pa.Table]:
     """Yield tables of ``batch`` rows, one per trip, in random order: text columns origin and destination (zone codes).
 
-    Memory is 4 bytes per trip, for their order, and one table.
+    The function needs 4 bytes of memory per trip for the order of the trips, and the memory of one table.
     """
     zones = pa.array(flows.geography.zones)
     order = np.repeat(np.arange(len(flows.trips), dtype=np.int32), flows.trips)
@@ -197,9 +200,10 @@ def write_records(flows: SyntheticFlows, folder: Path, *, files: int = 10, seed:
 def _pareto_flows(
     generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
 ) -> SyntheticFlows:
-    """Return Pareto flows of exponent 1 on a random share of the pairs, rescaled to [1, max_flow] and floored.
+    """Return Pareto flows of exponent 1 on a random share of the pairs, rescaled to [1, max_flow] and rounded down.
 
-    The published data sets are identified by their numbers of trips, so max_flow is chosen to give that number.
+    ``max_flow`` is chosen so that the sum of the flows comes as close to ``trips`` as possible without exceeding it.
+    The published data sets are identified by that sum.
     """
     zones = len(geography.zones)
     pairs = int(filled * zones**2)
@@ -231,7 +235,7 @@ def _scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple
 
 
 def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts, Counts, Reals]:
-    """Return the provinces of each region, the towns of each province, and the sizes of the towns."""
+    """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
     province_counts = _split(generator.gamma(4.0, size=regions), provinces, round(11**power))
     town_counts = _split(generator.gamma(3.0, size=provinces), towns, round(190**power))
@@ -241,7 +245,7 @@ def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts
 def _split(weights: Reals, total: int, most: int) -> Counts:
     """Return whole numbers from 1 to ``most`` with a sum of ``total``, in proportion to weights; shape of ``weights``.
 
-    If ``total`` does not fit, ``most`` is raised to the smallest number with which it does.
+    If no such numbers sum to ``total``, ``most`` is raised to the smallest number for which they do.
     """
     most = max(most, math.ceil(total / len(weights)))
     low, high = 0.0, 2 * total / weights.min()
@@ -301,7 +305,10 @@ def _gravity_flows(
     trips: int,
     town: int = TOWN,
 ) -> SyntheticFlows:
-    """Return flows between zones of given sizes; ``reach`` is the chance that both ends share an area of a level."""
+    """Return flows between zones of given sizes, by the gravity model of :func:`italy_sections`.
+
+    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
+    """
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
         raise _fault(
@@ -323,7 +330,10 @@ def _gravity_flows(
 
 
 def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Counts:
-    """Draw pairs (origin * zones + destination): the origin by size, the destination by size in the same area."""
+    """Return ``count`` random pairs, each as origin * zones + destination.
+
+    The origin is drawn by size, and the destination by size among the zones in the same area of the level.
+    """
     origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
     area = geography.ancestors(level)[origin]
     first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
@@ -343,7 +353,11 @@ def _gravity_trips(
     trips: int,
     town: int,
 ) -> Counts:
-    """Give each pair one trip; draw the rest by the product of its sizes over the size of the smallest common area."""
+    """Return the number of trips of each pair; shape (pairs,).
+
+    Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
+    by the size of their smallest common area.
+    """
     weight = np.full(len(origin), 1 / size.sum())
     for level in range(1, town + 1):
         area = geography.ancestors(level)
@@ -363,12 +377,12 @@ def _gravity_trips(
 
 
 def _pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
-    """Draw Pareto numbers above 1, truncated so that no single one of ``count`` draws outweighs all others."""
+    """Return ``count`` Pareto numbers above 1, truncated so that no single one outweighs all others."""
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
 
 
 def _distinct(numbers: Counts) -> Counts:
-    """Return the distinct numbers in ascending order; sorts in place, since there may be tens of millions."""
+    """Return the distinct numbers in ascending order, and sort ``numbers`` in place, because there may be millions."""
     numbers.sort()
     kept: Counts = numbers[np.append(True, numbers[1:] != numbers[:-1])]
     return kept

@@ -1,4 +1,7 @@
-"""Write and stage the bundle, a folder that holds a release for people who have nothing else of this project."""
+"""Write bundles, compare them with public ones, and publish them.
+
+A bundle is the public folder of a release. Its readers need nothing else of this project.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ SCHEMA = "certificate.schema.json"
 REPORT = "report.html"
 PACKAGE = "datapackage.json"
 AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
-"""Tables that a release of flows is read back from."""
+"""Files of the tables from which a release of flows is read back."""
 
 WORDS = (
     "README.txt",
@@ -51,31 +54,33 @@ WORDS = (
     "flows.sdmx.json",
     REPORT,
 )
-"""Files that follow from the certificate and the tables; the wording is that of the software that made them."""
+"""Text files that are derived from the certificate and the tables; their wording depends on the software version."""
 
 _SENTENCES = ("guarantee", "known_limitations")
-"""Facts of a certificate that are sentences."""
+"""Names of the certificate's facts whose values are sentences."""
 
 
 @contextmanager
 def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[None]:
-    """Prepare a bundle beside its place, and publish it in one rename when the body ends without an error.
+    """Prepare a bundle in a hidden folder, and publish it in one rename if the body ends without an error.
 
-    Its zip file, beside it, is published just before. A crash in between leaves only the zip file, which the next run
-    makes again. A sound public bundle is never replaced: the prepared one must have the same files, byte for byte, and
-    is then discarded. (The certificate names the software that first made it; a later version of the software may make
-    it again only if everything else is equal.) A damaged public bundle is replaced. It is damaged if every file that
-    differs from the prepared one is missing, contradicts its checksum, or cannot be read.
+    The zip file beside the public folder is published just before the folder. A crash in between leaves only the zip
+    file, and the next run writes it again.
+
+    If the public folder exists already, the prepared bundle is compared with it. A sound public bundle is never
+    replaced: both must have the same files (see :func:`differing_files`), and the prepared bundle is discarded. A
+    damaged public bundle is replaced. It is damaged if each file that differs from the prepared one is missing,
+    contradicts its checksum, or cannot be read.
 
     Args:
-        write: fills a folder with the files of the bundle.
+        write: function that writes the files of the bundle into an empty folder.
         target: the public folder.
-        published: digest of the certificate that the release was published with, as the ledger has it; without it, a
+        published: digest of the published certificate, from the ledger; None if the ledger has none. Without it, a
             damaged bundle is replaced only if its own certificate equals the prepared one.
 
     Raises:
-        OdError: a public bundle or its zip file is sound and differs from what its measurements give; or it is damaged,
-            and nothing shows that it was the prepared one.
+        OdError: the public bundle or its zip file is sound, but differs from the prepared one; or the public bundle is
+            damaged, and neither the ledger nor its own certificate shows that it was equal to the prepared one.
     """
     staged, replaced = (target.with_name(f".{target.name}.{name}") for name in ("staged", "replaced"))
     for left_behind in (staged, replaced):
@@ -119,9 +124,9 @@ def _other_bundle(changed: list[str]) -> OdError:
 
 
 def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
-    """Return whether the prepared certificate is that of the ledger or of the public bundle.
+    """Return whether the prepared certificate equals the one that the ledger records or the one in the public bundle.
 
-    A certificate names an entry of the ledger, whose hash covers the digests of all measurements.
+    A certificate names a ledger entry. The hash of that entry covers the digests of all measurements.
     """
     facts, stated = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
     known = {published, *([] if stated is None else [certificate_digest(stated)])}
@@ -129,7 +134,10 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 
 
 def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
-    """Return whether all differing files of a public bundle are damaged, and not those of another bundle."""
+    """Return whether every differing file of a public bundle is damaged; an intact one may belong to another bundle.
+
+    Two intact files may differ: the checksums, and a data package that differs only in its entries for damaged files.
+    """
     stated = stated_digests(public)
     damaged = {name for name in changed if (made / name).exists() and _is_damaged(public / name, stated.get(name))}
     others = {*changed} - damaged - {CHECKSUMS}
@@ -145,7 +153,10 @@ def _is_damaged(file: Path, stated: str | None) -> bool:
 
 
 def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
-    """Return a bundle's descriptor without the sizes and checksums of damaged files, which describe the damage."""
+    """Return the data package of a bundle without the sizes and checksums of damaged files; None if it is unreadable.
+
+    Those sizes and checksums may describe the damaged content, so they are not compared.
+    """
     package = _content(folder / PACKAGE)
     for resource in [] if package is None else package.get("resources", []):
         if resource.get("path") in damaged:
@@ -154,16 +165,20 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 
 
 def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> dict[str, Any]:
-    """Return a certificate as it was published, with the wording of the version that published it.
+    """Return a certificate in the wording of the software version that published it.
+
+    A later version of the software may word a certificate differently or add facts. This function undoes both, so that
+    the result can be compared with the published certificate.
 
     Args:
-        facts: the certificate, made again.
+        facts: the certificate, made by this version of the software.
         folder: folder of the public bundle.
-        published: digest of the certificate that the release was published with; None if it was not published.
+        published: digest of the published certificate; None if the release is not published.
 
     Returns:
-        ``facts`` with the sentences of the public bundle, and without facts that it does not state, if its certificate
-        is the published one and agrees with ``facts`` in all else; otherwise ``facts`` unchanged.
+        ``facts`` with the sentences of the certificate in ``folder``, and without facts that it lacks. If that
+        certificate is not the published one, or if other facts than the sentences and the software differ, the result
+        is ``facts`` unchanged.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published or not _numbers_agree(facts, public):
@@ -173,14 +188,20 @@ def as_published(facts: dict[str, Any], folder: Path, published: str | None) -> 
 
 
 def _in_order_of(made: Any, public: Any) -> Any:
-    """Return named sentences in the order of the made ones; files have them in the order of their names."""
+    """Return ``public``, with its names in the order of ``made`` if both are dicts; JSON files have sorted names."""
     if not (isinstance(made, dict) and isinstance(public, dict)):
         return public
     return {name: public[name] for name in made if name in public} | public
 
 
 def _zip(folder: Path, target: Path) -> None:
-    """Write the zip file of a bundle, published in one rename; what an interrupted run left of it is overwritten."""
+    """Write the zip file of the bundle in ``folder``, and publish it beside ``target`` in one rename.
+
+    A partial file that an interrupted run left is overwritten.
+
+    Raises:
+        OdError: the written file does not match the bundle.
+    """
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
         write_zip(folder, _release(folder), staged)
@@ -197,12 +218,12 @@ def _zip(folder: Path, target: Path) -> None:
 
 
 def _release(folder: Path) -> str:
-    """Return the release of a bundle, as its certificate names it."""
+    """Return the key of the release that the certificate of a bundle names, as text."""
     return str(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))["release"])
 
 
 def bundle_faults(folder: Path) -> Iterator[str]:
-    """Yield what is wrong with the files of a bundle and with its zip file, one line each, with the file's name."""
+    """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name."""
     faulty = dict(faulty_files(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
     there = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
@@ -212,7 +233,10 @@ def bundle_faults(folder: Path) -> Iterator[str]:
 
 
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
-    """Return the ledger entry that the certificate of each public bundle names, by release."""
+    """Return the ledger entries that the certificates of the public bundles name, by key of the release.
+
+    Certificates that cannot be read are left out.
+    """
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports what is wrong with a bundle
@@ -230,7 +254,7 @@ def write_bundle(
     folder: Path,
     tell: Callable[[int, int, str], None] | None = None,
 ) -> None:
-    """Write all files of a bundle of any kind into an empty folder, durably, with the checksums last.
+    """Write all files of a bundle of any kind into an empty folder, durably. The checksums are written last.
 
     Args:
         kind: kind of the release, with the files of its tables and its notes.
@@ -238,7 +262,8 @@ def write_bundle(
         certificate: its certificate.
         report: text of ``report.html``.
         folder: an empty folder.
-        tell: called before each file is written, with its number, the number of files and its name.
+        tell: called before each file is written, with the number of the file from 1, the number of listed files, and
+            the name of the file; the data package and the checksums are not listed.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
     listed = [*tables, *_pages(certificate, report)]
@@ -259,7 +284,7 @@ def write_bundle(
 
 
 def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
-    """Return the report, and the certificate in each form."""
+    """Return the files of the report and of the certificate: HTML pages, a JSON file and a JSON Schema."""
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     return [
         _words(REPORT, "The release in pictures and tables.", report),
@@ -270,27 +295,27 @@ def _pages(certificate: dict[str, Any], report: str) -> list[BundleFile]:
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
-    """Return a file whose text is ready."""
+    """Return a bundle file with the given text as its content."""
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
-    """Write a file, and check that it holds the intended bytes and can be read."""
+    """Write a file, check that it has the intended bytes and can be read, and return its size and digest."""
     written = write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
     refuse_unreadable(path)
     return written
 
 
 def json_text(content: dict[str, Any]) -> bytes:
-    """Return facts as JSON with sorted names."""
+    """Return facts as encoded JSON text with sorted names."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def differing_files(made: Path, public: Path) -> list[str]:
-    """Return the names of the files that differ between two bundles.
+    """Return the sorted names of the files that differ between a new bundle and a public one.
 
-    The software that certificates name may differ. If it does, pages and other text that follow from the certificate
-    and the tables may differ too: only their checksums are checked.
+    The certificates may name different software. If they do, the text files in :data:`WORDS` may differ too; only their
+    checksums are checked.
     """
     software = [(_content(folder / CERTIFICATE) or {}).get("software") for folder in (made, public)]
     apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
@@ -303,7 +328,10 @@ def differing_files(made: Path, public: Path) -> list[str]:
 
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
-    """Return whether two files have the same bytes; or the same numbers, if different software wrote them."""
+    """Return whether two files have the same bytes.
+
+    Parquet files and matrices that different software wrote need only have the same content.
+    """
     if not (file.is_file() and public.is_file()):
         return False
     if file_digest(file) == file_digest(public):
@@ -319,7 +347,7 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
 
 
 def _software(parquet: Path) -> str:
-    """Return the program that wrote a Parquet file."""
+    """Return the program that wrote a Parquet file, from its metadata; an empty text if they cannot be read."""
     try:
         return str(pq.ParquetFile(parquet).metadata.created_by)
     except (pa.ArrowException, OSError):
@@ -327,9 +355,9 @@ def _software(parquet: Path) -> str:
 
 
 def _certificates_agree(made: Path, public: Path) -> bool:
-    """Return whether certificates are equal except for the software.
+    """Return whether two certificates can be read and are equal, except for the software.
 
-    A certificate that another version of this library wrote keeps its own sentences.
+    If different versions of this library wrote them, the sentences may differ too, and ``made`` may have more facts.
     """
     new, old = _content(made), _content(public)
     if new is None or old is None:
@@ -341,7 +369,7 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
-    """Return whether all facts are equal except sentences and software; newer versions may add facts."""
+    """Return whether ``made`` has all facts of ``public``, except sentences and software; it may have more facts."""
     return all(made.get(name) == fact for name, fact in public.items() if name not in (*_SENTENCES, "software"))
 
 

@@ -21,16 +21,16 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def checksum_lines(digests: Mapping[str, str]) -> str:
-    """Return a line for every file, in the order of their names.
+    """Return the text of ``SHA256SUMS``: one line per file, in the order of the names.
 
     Args:
-        digests: SHA-256 of each file, by name, computed from the bytes to write and not from those read from the disk.
+        digests: SHA-256 of each file, by name. Compute it from the bytes to write, not from bytes read from the disk.
     """
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
 def stated_digests(folder: Path) -> dict[str, str]:
-    """Return the checksum of every file named in a folder's checksums, or an empty dict if they cannot be read."""
+    """Return the checksums in a folder's ``SHA256SUMS``, by file name; an empty dict if that file cannot be read."""
     try:
         matches = map(_LINE.fullmatch, (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError):
@@ -39,7 +39,7 @@ def stated_digests(folder: Path) -> dict[str, str]:
 
 
 def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the files that are missing, superfluous or contrary to their checksums: name, and fault in words."""
+    """Yield the name and the fault, in words, of each file that is missing, superfluous or unlike its checksum."""
     try:
         lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -59,7 +59,7 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
-"""Earliest time that a zip file can state; every entry has it."""
+"""Earliest time that a zip file can state. Every entry has this time, so that it does not change the bytes."""
 
 _UNIX = 3
 
@@ -70,13 +70,14 @@ def zip_beside(folder: Path) -> Path:
 
 
 def write_zip(folder: Path, release: str, path: Path) -> None:
-    """Write all files of a folder to a zip file, in a folder such as ``us_flights_2001-06_r1``, after the release.
+    """Write all files of a folder to a zip file.
 
-    Entries are in the order of names and have no time of their own. The same files give the same bytes with the same
-    version of the compressor.
+    Inside the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries
+    are in the order of names and all have the same time. The same files give the same bytes with the same version of
+    the compressor.
 
     Raises:
-        OSError, OdError: as :func:`od_core.files.checked_file.write_checked`.
+        OSError, OdError: as in :func:`od_core.files.checked_file.write_checked`.
     """
 
     def write(target: BinaryIO) -> None:
@@ -93,10 +94,10 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
 
 
 def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
-    """Yield lines on how a zip file differs from a folder, each beginning with the zip file's name.
+    """Yield one line for each difference between a zip file and a folder; each line begins with the zip file's name.
 
-    Its files are compared with the checksums of the folder, and files without checksums with those of the folder
-    itself.
+    Each file in the zip file is compared with its checksum in the folder's ``SHA256SUMS``. A file without a checksum is
+    compared with the file in the folder.
     """
     stated = stated_digests(folder)
     try:
@@ -118,7 +119,7 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
 
 
 def zip_is_sound(release: str, path: Path) -> bool:
-    """Return whether a zip file is that of some bundle of a release, with all files as its checksums say."""
+    """Return whether a zip file contains a bundle of a release in which every file matches its checksum."""
     top = f"{_top(release)}/"
     try:
         with ZipFile(path) as archive:
@@ -130,7 +131,7 @@ def zip_is_sound(release: str, path: Path) -> bool:
 
 
 _BROKEN = (OSError, BadZipFile, KeyError, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""Exceptions that the library raises for damaged files: wrong sizes, checksums, compressed bytes and flags."""
+"""Exceptions that ``zipfile`` raises for damaged files: wrong sizes, checksums, compressed bytes and flags."""
 
 
 def _digest(archive: ZipFile, name: str) -> str:

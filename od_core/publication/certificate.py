@@ -38,13 +38,13 @@ SOFTWARE = (
 )
 
 TRIPS_OF_A_PERSON = 40
-"""Number of trips in the certificate's example of a person whom unit ``trip`` does not protect as a whole."""
+"""Number of trips of the person in the certificate's example of what unit ``trip`` does not protect."""
 
 _MOST_EXPONENT = Fraction(10_000)
-"""Largest exponent of the growth of delta in a group; beyond it, every delta above 10^-4000 has reached 1."""
+"""Limit of the exponent in the delta of a group. Beyond the limit, that delta is above 1 for any delta > 10^-4000."""
 
 PERIODS_OF_A_YEAR = 12
-"""Number of periods in the certificate's example of a person with data in each month of a year."""
+"""Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
 
 KNOWN_LIMITATIONS = (
     "The operating system's random generator is assumed to be cryptographically secure, and the operator trustworthy.",
@@ -84,7 +84,7 @@ def certificate(
 
     Args:
         kind: kind of the release, with its guarantee in words and its own facts.
-        release: the release, made from noise of this library.
+        release: the release; its noise must come from a backend of this library.
         key: its name.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
@@ -104,7 +104,7 @@ def certificate(
     return {
         "format": kind.format,
         **_identity(key, data_set, record),
-        "records": json.loads(json.dumps(records, sort_keys=True)),  # in the order that the file is read back
+        "records": json.loads(json.dumps(records, sort_keys=True)),  # the order of names in the JSON file
         "guarantee": kind.guarantee(plan, spent),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
@@ -124,7 +124,7 @@ def certificate(
 
 
 def _refuse_without_guarantee(release: PlannedRelease) -> None:
-    """Refuse a release whose noise came from a test double; such a release is never certified. Raises OdError."""
+    """Raise OdError if the noise of a release came from a test double; such a release is never certified."""
     if release.noise is None:
         raise OdError(
             "OD-RELEASE-NO-GUARANTEE",
@@ -134,7 +134,7 @@ def _refuse_without_guarantee(release: PlannedRelease) -> None:
 
 
 def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
-    """Return the identity of the release and the ledger's entry of its last measurement."""
+    """Return the facts that identify a release, and the ledger entry of its last measurement."""
     return {
         "release": str(key),
         "data_set": data_set,
@@ -146,7 +146,7 @@ def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str
 
 
 def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
-    """Return the charge and every epsilon that bounds it, rounded up."""
+    """Return the spent rho (exact and rounded up), delta, and the epsilon of every accounting method, rounded up."""
     return {
         "rho": float_above(spent.rho),
         "rho_exact": str(spent.rho),
@@ -162,7 +162,7 @@ def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any
 
 
 def certificate_digest(certificate: dict[str, Any]) -> str:
-    """Return the SHA-256 of all facts except the software, which differs when a release is rebuilt years later."""
+    """Return the SHA-256 of all facts of a certificate except ``software``, which differs after a later rebuild."""
     facts = {name: fact for name, fact in certificate.items() if name != "software"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -218,7 +218,7 @@ def pure_sentences(
 
 
 def promise(guarantee: dict[str, str]) -> str:
-    """Return the sentences on what is protected and what is public, for places that quote the promise in short."""
+    """Return the sentences of a guarantee on what is protected and what is public, as one text for short summaries."""
     return f"{guarantee['protected']} {guarantee['public']}"
 
 
@@ -241,7 +241,7 @@ def _not_protected(facts: Sequence[str]) -> str:
 
 
 def _person(unit: PrivacyUnit, spent: Spent) -> str:
-    """Return what the unit does not protect of a person, with the numbers for people who have more than one unit."""
+    """Return clauses on what the unit does not protect of a person, with the guarantee for several units."""
     if unit.kind == "user":
         return (
             "a person with several user ids as a whole; a user across this and other releases: the losses of"
@@ -257,7 +257,7 @@ def _person(unit: PrivacyUnit, spent: Spent) -> str:
 
 
 def _of_a_group(spent: Spent) -> str:
-    """Return the promise for the trips of a person with :data:`TRIPS_OF_A_PERSON` in the period.
+    """Return the guarantee, in words, for a person with :data:`TRIPS_OF_A_PERSON` trips in the period.
 
     For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9]. (epsilon, delta) becomes
     (k epsilon, k e^((k - 1) epsilon) delta) [dwork2014foundations, Theorem 2.2, by summing the geometric series].
@@ -272,14 +272,14 @@ def _of_a_group(spent: Spent) -> str:
 
 
 def _in_periods(spent: Spent) -> str:
-    """Return the promise for a person with a unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
+    """Return the guarantee, in words, for a person with one unit in each of :data:`PERIODS_OF_A_YEAR` periods."""
     if not isinstance(spent, SpentDirectly):
         return f"epsilon {text_above(epsilon_tight(PERIODS_OF_A_YEAR * spent.rho, spent.delta), digits=4)}"
     return _directly(PERIODS_OF_A_YEAR * spent.epsilon, PERIODS_OF_A_YEAR * spent.delta)
 
 
 def _directly(epsilon: Fraction, delta: Fraction) -> str:
-    """Return a promise of (epsilon, delta) in words; there is no promise once delta reaches 1."""
+    """Return a guarantee of (epsilon, delta) in words; ``no promise`` if delta is at least 1."""
     if delta >= 1:
         return "no promise"
     stated = f"epsilon {text_above(epsilon, digits=4)}"

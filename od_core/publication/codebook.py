@@ -19,10 +19,10 @@ NOT_RELEASED = (
 
 
 def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile], notes: Sequence[str]) -> str:
-    """Return the meaning of every file and column, as Markdown.
+    """Return the text of ``codebook.md``: the meaning of every file and column, as Markdown.
 
     Args:
-        contents: description of what the release holds, such as ``flows``.
+        contents: description of what the release contains, such as ``flows``.
         certificate: certificate of the release.
         files: all files of the bundle.
         notes: further paragraphs, as Markdown.
@@ -52,7 +52,7 @@ def codebook(contents: str, certificate: dict[str, Any], files: Sequence[BundleF
 
 
 def _geographies(certificate: dict[str, Any]) -> list[str]:
-    """Return lines that identify the geographies, if the release has any."""
+    """Return one line per geography, with its digest and its version; empty if the release has no geography."""
     versions = certificate.get("geography_versions", {})
     sides: dict[str, str] = certificate.get("geographies", {})
     if len(set(sides.values())) == 1:
@@ -99,7 +99,7 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def readme(contents: str, certificate: dict[str, Any], files: Sequence[BundleFile]) -> str:
-    """Return the README with a starting point, as plain text; arguments as in :func:`codebook`."""
+    """Return the plain text of ``README.txt``, an overview of the files; the arguments are as in :func:`codebook`."""
     first = next(file.name for file in files if file.name.endswith(".csv"))
     report = any(file.name == "report.html" for file in files)
     return (

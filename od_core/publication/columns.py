@@ -1,4 +1,4 @@
-"""Define every public table and its columns; codebooks and schemas take their text from here."""
+"""Define every public table and its columns. Codebooks, schemas and comments in the database use these texts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Literal
 
 CONFIDENCE = Fraction(9, 10)
-"""Probability with which an interval holds the true number of counted trips."""
+"""Probability with which an interval contains the true number of counted trips."""
 
 MOST_LISTED = 5_000_000
-"""Largest number of public pairs of two levels at which all are listed with intervals, also those of 0 trips."""
+"""Largest number of public pairs of areas at a pair of levels for which every pair, even one of 0 trips, is listed."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Column:
     Attributes:
         name: name in the files.
         type: type of its values; text is written unchanged, even if it looks like a number.
-        title: a few words.
-        description: one or two sentences.
+        title: short title for people.
+        description: meaning of the values, in one or two sentences.
         unit: what is counted; None for codes and names.
         required: whether every row has a value.
         minimum: smallest possible value, or None.
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class CodeList:
-    """Columns whose values are listed in another table.
+    """A reference from columns of codes to the table that lists the codes.
 
     Attributes:
         columns: columns of the table that uses the codes.
@@ -58,9 +58,9 @@ class Table:
 
     Attributes:
         name: name of its files, without the extension.
-        title: a few words.
-        row: what one row is.
-        absent: what a missing row means, and what zero means.
+        title: short title for people.
+        row: meaning of one row.
+        absent: meaning of a missing row, and of zero.
         columns: columns in the order of the files.
         key: columns that together identify a row.
         code_lists: tables that list the codes in its columns.
@@ -303,7 +303,13 @@ COUNT = Column(
 
 
 def boxes_table(dimensions: int, places: Sequence[str] = ()) -> Table:
-    """Return the table of boxes of a grid with so many dimensions; a map has two per place, longitude then latitude."""
+    """Return the definition of the table of boxes of a grid.
+
+    Args:
+        dimensions: number of dimensions of the grid.
+        places: names of the places of a trip if the grid is a map, which has two dimensions per place (longitude, then
+            latitude); empty for other grids.
+    """
 
     def of(dimension: int) -> str:
         if not places:

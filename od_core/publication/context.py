@@ -14,7 +14,7 @@ from od_core.publication.kind import Kind, R, ReleaseContext
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
-    """Return the context of a measured release.
+    """Return the context of a release that has been measured; see :class:`od_core.publication.kind.ReleaseContext`.
 
     Args:
         kind: kind of the series.
@@ -34,7 +34,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
 
 
 def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[ReleaseKey, R] | None:
-    """Read back a published release; return None for one of another kind, which the series had earlier."""
+    """Return the key and the release of a public bundle; None if the series published another kind of release then."""
     folder = releases / key.folder
     try:
         stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))

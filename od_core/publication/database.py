@@ -1,4 +1,4 @@
-"""Store releases in the public release database, each in one transaction, and read what it holds."""
+"""Store releases in the public release database, each in one transaction, and compare the database with bundles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VAR
 """Tables of all kinds of releases."""
 
 CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
-"""Settings with which the database is opened: it reaches no other file, and none of its contents can change that."""
+"""Settings of every connection: it has no access to other files, and no statement can change the settings."""
 
 _LOCK_SECONDS = 60.0
 
@@ -41,7 +41,7 @@ _HELD = ("Could not set lock", "different configuration")
 """Messages of DuckDB for a file that another process, or another connection of this process, has open."""
 
 _NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
-"""Tables of facts and figures, of each kind, that name every release in the database."""
+"""Tables of facts and of figures of each kind of release. Together, they name every release in the database."""
 
 _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
 
@@ -53,12 +53,12 @@ class Contents:
     Attributes:
         schema: SQL that creates the tables of its kind if they are missing.
         facts_table: the table with one row per release of its kind.
-        facts: that row.
+        facts: values of that row, by column.
         geographies: geographies whose areas its tables name.
-        tables: figures by table, without the column ``release``. If the database already has any under the name of the
-            release, they must be the same.
-        derived: further tables, which follow from public facts.
-        checks: outcomes of its checks: subject, check, passed.
+        tables: rows with the figures of the release, by table, without the column ``release``. If the database already
+            has such rows for the release, they must be the same.
+        derived: rows of further tables, by table; they are computed from public facts and never compared.
+        checks: outcomes of its checks, with the names subject, check and passed.
     """
 
     schema: str
@@ -71,11 +71,14 @@ class Contents:
 
 
 def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
-    """Add a checked release to the database, in one transaction. Adding it again only adds what is missing.
+    """Add a release that has passed its checks to the database, in one transaction.
+
+    If the database already has some tables of the release, their rows are compared, and only the missing tables are
+    added.
 
     Raises:
-        OdError: The database holds other figures under that name, another process holds it for longer than a minute, or
-            it is damaged.
+        OdError: The database has different figures for the release; another process keeps it open for longer than a
+            minute; or it is damaged.
     """
     with opened(database) as connection:
         connection.execute("BEGIN TRANSACTION")
@@ -102,7 +105,7 @@ def store(database: Path, key: ReleaseKey, contents: Contents) -> None:
 
 
 def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns that releases of all kinds have in the table of their kind."""
+    """Return the values of the columns that the facts tables of all kinds have in common, by column."""
     return {
         "release": str(key),
         "series": key.release,
@@ -118,7 +121,7 @@ def release_facts(release: PlannedRelease, key: ReleaseKey, certificate: dict[st
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
-    """Store the areas of a geography. If it gives no coordinates, those from another series are kept."""
+    """Replace the stored areas of a geography. If it has no coordinates, the stored coordinates stay."""
     digest = [geography.digest]
     connection.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = ?", digest)
     connection.execute("DELETE FROM areas WHERE geography = ?", digest)
@@ -133,7 +136,10 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
 
 
 def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[str]:
-    """Yield how the database differs from the bundle of a release, apart from what follows from public facts."""
+    """Yield one line for each difference between the database and the bundle of a release.
+
+    Tables that are computed from public facts are not compared.
+    """
     with opened(database, read_only=True) as connection:
 
         def found(columns: str, table: str) -> list[tuple[Any, ...]]:
@@ -159,7 +165,7 @@ def differing(database: Path, key: ReleaseKey, contents: Contents) -> Iterator[s
 
 
 def stored_releases(database: Path) -> list[ReleaseKey]:
-    """Return every release of which the database has figures or facts, in order; empty if there is no database."""
+    """Return the sorted keys of the releases of which the database has rows; empty if there is no database."""
     if not database.exists():
         return []
     with opened(database, read_only=True) as connection:
@@ -167,14 +173,14 @@ def stored_releases(database: Path) -> list[ReleaseKey]:
 
 
 def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
-    """Return the releases that the given tables name, in order; by default the tables of all kinds."""
+    """Return the sorted keys of the releases that the given tables name; by default, the tables of all kinds."""
     queries = [f"SELECT release FROM {table}" for table in _present(connection, tables)]  # noqa: S608  # names above
     names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
     return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 
 def is_stored(database: Path, key: ReleaseKey) -> bool:
-    """Return whether the database holds a release with that name. Raises OdError if it cannot be read."""
+    """Return whether the database has rows of a release. Raises OdError if it cannot be read."""
     if not database.exists():
         return False
     with opened(database, read_only=True) as connection:
@@ -182,7 +188,7 @@ def is_stored(database: Path, key: ReleaseKey) -> bool:
 
 
 def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
-    """Return the tables that exist; those of a kind that was never stored are missing."""
+    """Return the given tables that exist in the database; the tables of a kind that was never stored do not."""
     there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     return [table for table in tables if table in there]
 
@@ -195,7 +201,7 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
 def _refuse_other(
     connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
 ) -> None:
-    """Refuse rows that differ from those already public under a name. Raises OdError."""
+    """Raise OdError if the stored rows of a release differ from the given rows."""
     if _differs(connection, key, table, rows):
         raise OdError(
             "OD-RELEASE-CHANGED",
@@ -208,7 +214,10 @@ def _refuse_other(
 def _differs(
     connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: pa.Table | pa.RecordBatchReader
 ) -> bool:
-    """Return whether a table holds other rows of a release than the given ones, which are read once."""
+    """Return whether the stored rows of a release differ from the given rows, in any order.
+
+    The given rows are read once, so a reader cannot be used again.
+    """
     connection.register("new_rows", rows)
     both = (
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
@@ -229,7 +238,7 @@ def _insert(
     rows: pa.Table | pa.RecordBatchReader,
     release: ReleaseKey | None = None,
 ) -> None:
-    """Add rows to a table, with the name of a release if one is given."""
+    """Add rows to a table. If a release is given, its key is the value of the column ``release``."""
     connection.register("new_rows", rows)
     if release is None:
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
@@ -241,10 +250,13 @@ def _insert(
 
 @contextmanager
 def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the database once no other process holds it. Unless it is only read, a missing one is created.
+    """Wait until no other process has the database open, then open it for the body.
+
+    A missing database is created, unless ``read_only``.
 
     Raises:
-        OdError: The file is damaged or cannot be written, or is held elsewhere for longer than a minute.
+        OdError: The file is damaged or cannot be written; or another process or connection keeps it open for longer
+            than a minute.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -278,7 +290,9 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
 
 
 def _create(database: Path) -> None:
-    """Create an empty database under another name, then link it into place; of two processes at once, one wins.
+    """Create an empty database under a temporary name, then link it to its own name.
+
+    If two processes do so at the same time, one of the two files becomes the database, and the other is removed.
 
     DuckDB writes a new file in several steps, and does not open a file that lacks one of them. A process that died
     between two steps would otherwise leave a file that blocks every later run.
@@ -299,7 +313,7 @@ def _create(database: Path) -> None:
 
 
 def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
-    """Move committed rows from the log into the database file, because people copy that file alone.
+    """Move committed rows from the write-ahead log into the database file, because people copy only that file.
 
     Closing the database moves them too, but hides an error and leaves the log beside the file.
 
@@ -320,9 +334,10 @@ def _into_the_file(connection: duckdb.DuckDBPyConnection, database: Path) -> Non
 
 
 def _close_to_others(database: Path) -> None:
-    """Allow only the owner to write the log, which DuckDB creates with the first commit and removes at the end.
+    """Make the write-ahead log writable only by its owner, if there is a log.
 
-    DuckDB writes the log into the database when it is next opened. The umask may have left the log open to everybody.
+    DuckDB creates the log with the first commit and removes it at the end. After a crash, it copies the log into the
+    database when the database is next opened. With some umasks, everybody could write to the log before that.
     """
     with suppress(FileNotFoundError):
         database.with_name(f"{database.name}.wal").chmod(PUBLIC_FILE_MODE)

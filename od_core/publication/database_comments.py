@@ -16,7 +16,7 @@ class Described:
     """A description of a table or view of the database.
 
     Attributes:
-        text: what a row is.
+        text: meaning of a row.
         columns: descriptions of the columns, by name.
     """
 
@@ -25,7 +25,7 @@ class Described:
 
 
 def _of(text: str, listed: Iterable[Column], **more: str) -> Described:
-    """Return a description with columns that the files have too, and others."""
+    """Return a description with the texts of the ``listed`` columns, and further texts by name of the column."""
     return Described(text, {**more, **{column.name: column.description for column in listed}})
 
 
@@ -125,11 +125,14 @@ DATABASE = {
         upper="Last cell of the box in each dimension (inclusive).",
     ),
 }
-"""Descriptions by table or view."""
+"""Description of each table or view of the database, by name."""
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> None:
-    """Comment on tables and views with undescribed columns; replacing one drops all of its comments."""
+    """Set all comments of each table or view that has a column without a comment.
+
+    DuckDB drops the comments of a table or view that is replaced.
+    """
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
     for (name,) in connection.execute(query).fetchall():

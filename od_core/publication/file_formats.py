@@ -1,4 +1,4 @@
-"""Read a bundle's files of every format from first byte to last, as a reader of the bundle would."""
+"""Check that a bundle's files of every format can be read completely, and compare files of matrices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from od_core.errors import STAYS_CHARGED, OdError
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Refuse a file that cannot be read in the format that its name says.
+    """Raise OdError if a file cannot be read in the format of its file extension.
 
-    Memory is that of a row group or a block of lines; JSON files and matrices are read as a whole.
-
-    Raises:
-        OdError: it cannot be read.
+    A Parquet file is read by row groups, a CSV file by blocks of lines, and a file of matrices by matrices. Other files
+    are read as a whole.
     """
     if not opens(path):
         raise OdError(
@@ -34,7 +32,7 @@ def refuse_unreadable(path: Path) -> None:
 
 
 def opens(path: Path) -> bool:
-    """Return whether a file can be read in its format; True for an unknown format."""
+    """Return whether a file can be read in the format of its extension; True for an unknown extension."""
     read = _READERS.get(path.suffix)
     if read is None:
         return True
@@ -78,7 +76,7 @@ def _read_html(path: Path) -> None:
 
 
 class _Page(HTMLParser):
-    """A parser that counts how often the page itself is opened and closed."""
+    """A parser that counts the open ``html`` elements, and records whether the last closing tag was ``html``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Define a kind of release: how it is certified, written, stored, read back and compared with what was published."""
+"""Define the base classes of the kinds of releases: flows, group sizes and trips with stops.
+
+A kind states how its measured releases are certified, written, stored, read back and verified.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,23 @@ C = TypeVar("C", bound=Counted)
 R = TypeVar("R", bound=PlannedRelease)
 
 Examination = Callable[[], Iterator[str]]
-"""Examination of a part of a published release; yields one line for each fault."""
+"""Function that examines a part of a published release and yields one line for each fault."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReleaseContext(Generic[R]):
-    """The facts that a report states beside the release itself.
+    """Facts in a report that the release itself does not contain.
 
-    All of them follow from the ledger's entries up to the one that the release's certificate names, its last
-    measurement. So the report is the same whenever it is made.
+    They are derived from the ledger's entries up to the last measurement of the release, which its certificate names.
+    Later entries are ignored, so the report is the same whenever it is made.
 
     Attributes:
         period: the charged elementary period with the least rho remaining.
         cap: rho that the cap allows in that period.
-        left: rho that remains of it after the release was charged.
-        others: number of other releases charged to it by then.
-        previous: newest release of the series' last published period before this one, or None.
+        left: rho that remained in that period after the release was charged.
+        others: number of other releases that were charged to that period by then.
+        previous: key and release of the series' last published period before this one, in its newest revision; None
+            if there is none.
     """
 
     period: str
@@ -56,12 +60,12 @@ class ReleaseContext(Generic[R]):
 
 
 class Kind(ABC, Generic[R]):
-    """The functions in which releases of flows, group sizes and trips with stops differ once they are measured.
+    """Base class of a kind of release, with the functions that differ between kinds after the measurement.
 
     Attributes:
-        contents: what a release holds, as named in summaries.
+        contents: what a release contains, in the words of summaries, such as ``flows``.
         format: format that the certificate states.
-        schema: SQL that creates its tables in the release database if they are missing.
+        schema: SQL that creates the tables of the kind in the release database if they are missing.
         facts_table: the table with one row per release of this kind.
     """
 
@@ -74,7 +78,7 @@ class Kind(ABC, Generic[R]):
 
     @abstractmethod
     def guarantee(self, plan: Any, spent: Spent) -> dict[str, str]:
-        """Return the guarantee of a plan with a given privacy loss, in sentences whose numbers are rounded up."""
+        """Return the sentences of a plan's guarantee for the spent budget, by name, with numbers rounded up."""
 
     @abstractmethod
     def facts(self, release: R) -> dict[str, Any]:
@@ -88,46 +92,46 @@ class Kind(ABC, Generic[R]):
 
     @abstractmethod
     def files(self, release: R, certificate: dict[str, Any]) -> Sequence[BundleFile]:
-        """Return the files that a bundle has of its tables."""
+        """Return the bundle files with the tables of a release."""
 
     def notes(self, _release: R, _certificate: dict[str, Any]) -> Sequence[str]:
-        """Return paragraphs that a user of these files must know, apart from the meaning of their columns."""
+        """Return further paragraphs of the codebook that users of the files must read."""
         return ()
 
     @abstractmethod
     def report(self, release: R, certificate: dict[str, Any], context: ReleaseContext[R]) -> str:
-        """Return the page that presents a release to its readers, as HTML."""
+        """Return the HTML text of the page that presents a release to its readers."""
 
     @abstractmethod
     def pictures(self, release: R, certificate: dict[str, Any]) -> Mapping[str, Markup]:
-        """Return the pictures of the report that can be used alone, as SVG, by title."""
+        """Return the pictures of the report that can be shown alone, as SVG by title."""
 
     # What verification examines.
 
     @abstractmethod
     def open(self, bundle: Path) -> R:
-        """Read a bundle's folder. Raises OdError if its files do not fit its certificate."""
+        """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
 
     @abstractmethod
     def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
-        """Return the steps of a release and their noisy values."""
+        """Return each step of a release with its noisy values."""
 
     def recomputed(self, release: R, _certificate: dict[str, Any]) -> tuple[R, Mapping[str, Examination]]:
-        """Return a release as its measurements give it, with the examinations that only this kind has.
+        """Return a release recomputed from its measurements, and the examinations that only this kind has, by name.
 
-        By default, :meth:`open` has recomputed the release already, and refuses one that differs.
+        By default, the release is returned unchanged: :meth:`open` has recomputed it and refuses one that differs.
         """
         return release, {"invariants": lambda: self.invariants(release)}
 
     @abstractmethod
     def invariants(self, release: R) -> Iterator[str]:
-        """Yield a fault for each promise about the published numbers that does not hold."""
+        """Yield one line for each guaranteed property that the published numbers do not have."""
 
     # What the release database holds.
 
     @abstractmethod
     def row(self, release: R) -> dict[str, Any]:
-        """Return the columns that only this kind has in its table of releases."""
+        """Return the values of the columns that only the facts table of this kind has, by column."""
 
     @abstractmethod
     def geographies(self, release: R) -> Sequence[Geography]:
@@ -135,22 +139,22 @@ class Kind(ABC, Generic[R]):
 
     @abstractmethod
     def tables(self, release: R, certificate: dict[str, Any]) -> Mapping[str, pa.Table | pa.RecordBatchReader]:
-        """Return the published figures by table of the database, without the column ``release``."""
+        """Return the rows of published figures, by table of the database, without the column ``release``."""
 
     def derived(self, _release: R) -> Mapping[str, pa.Table]:
-        """Return further tables, which follow from public facts."""
+        """Return the rows of further tables, by table; they are computed from public facts."""
         return {}
 
     def store(self, path: Path, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> None:
         """Add a checked release to the release database. Adding the same release again changes nothing.
 
         Raises:
-            OdError: as :func:`od_core.publication.database.store`.
+            OdError: as in :func:`od_core.publication.database.store`.
         """
         database.store(path, key, self._contents(release, key, certificate))
 
     def differing(self, path: Path, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> Iterator[str]:
-        """Yield how the release database differs from the bundle of a release."""
+        """Yield one line for each difference between the release database and the bundle of a release."""
         return database.differing(path, key, self._contents(release, key, certificate))
 
     def _contents(self, release: R, key: ReleaseKey, certificate: dict[str, Any]) -> Contents:
@@ -166,10 +170,10 @@ class Kind(ABC, Generic[R]):
 
 
 class TableKind(Kind[R], Generic[P, C, R]):
-    """A kind whose releases are measured in one go, and estimated as one table.
+    """A kind whose releases are measured by one call and estimated as one table.
 
     Attributes:
-        staging: class of the files that a release keeps between its steps.
+        staging: class of the files that store a release between its steps.
     """
 
     staging: type[StagedTable[P, C, R]]
@@ -178,8 +182,11 @@ class TableKind(Kind[R], Generic[P, C, R]):
     def measure(
         self, plan: P, counted: C, noise: NoiseSource, measurements: Measurements
     ) -> Sequence[tuple[Step, NoisyVector]]:
-        """Measure every step, each at most once. The counted input is confidential, the result is public."""
+        """Return each step with its noisy values. A step is measured at most once, and read back after that.
+
+        The counted input is confidential; the result is public.
+        """
 
     @abstractmethod
     def estimate(self, plan: P, measured: Sequence[tuple[Any, NoisyVector]], *, spent: Spent, noise: str | None) -> R:
-        """Return the release of a plan whose steps are all measured, a function of public values alone."""
+        """Return the release, estimated from the noisy values of all steps; it depends on public values alone."""

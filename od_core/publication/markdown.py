@@ -6,20 +6,20 @@ import html
 import re
 
 _MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<!\w)_|_(?!\w)|(?<=www)\.|:(?=//)|(?<=\w)@(?=\w)")
-"""Marks that may begin or end markup within a line, and marks by which readers find addresses in plain text.
+"""Pattern of characters that may begin or end markup within a line, or turn plain text into a link.
 
-A dollar sign begins a formula for some readers.
+In some Markdown programs, a dollar sign begins a formula.
 """
 
 _FIRST = re.compile(r"^(\d*)([-+=.)])")
-"""Marks that begin a list, a rule or a heading underline, at the start of a line."""
+"""Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
 
 
 def in_markdown(text: str) -> str:
-    """Return text as Markdown that displays as that text, in one line.
+    """Return one line of Markdown that is displayed as the given text.
 
-    Any punctuation mark may follow a backslash. HTML characters become entities, so that no reader takes them for tags,
-    even one that does not know backslash escapes.
+    Any punctuation mark may follow a backslash. HTML characters become entities, so that no program treats them as
+    tags, even a program that does not support backslash escapes.
 
     References:
         CommonMark 0.31.2, sections 2.4 and 2.5; GitHub Flavored Markdown 0.29, sections 4.10 and 6.9.

@@ -1,4 +1,7 @@
-"""Build HTML and SVG as text; anything that is not already markup is escaped, so no code or name can be markup."""
+"""Build HTML and SVG as text.
+
+Every value that is not a ``Markup`` is escaped, so an area code or a name in the data cannot inject markup.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import html
 
 
 class Markup(str):
-    """A string that is markup, so it is not escaped again."""
+    """A string of HTML or SVG, which is inserted without escaping."""
 
     __slots__ = ()
 
@@ -21,9 +24,10 @@ def element(tag: str, *content: object, **attributes: object) -> Markup:
     """Return an element of HTML or SVG.
 
     Args:
-        tag: its name.
+        tag: name of the element.
         content: text, numbers or markup.
-        attributes: ``class_`` becomes ``class``, ``stroke_width`` becomes ``stroke-width``; None leaves one out.
+        attributes: values by name. ``class_`` becomes ``class``, and ``stroke_width`` becomes ``stroke-width``.
+            Attributes whose value is None are left out.
     """
     stated = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escaped(value)}"'
@@ -34,11 +38,11 @@ def element(tag: str, *content: object, **attributes: object) -> Markup:
 
 
 def data_address(picture: Markup) -> str:
-    """Return an address that contains a whole SVG picture, for programs that show pictures by address only."""
+    """Return a data URL that contains an SVG picture, for programs that accept only the address of a picture."""
     alone = picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
 
 
 def joined(*parts: object) -> Markup:
-    """Return parts joined in order."""
+    """Return the parts joined in order; parts that are not ``Markup`` are escaped."""
     return Markup("".join(map(escaped, parts)))

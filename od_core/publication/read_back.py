@@ -1,4 +1,4 @@
-"""Read back what the bundles of every kind state: their certificate, tables, plan and spending."""
+"""Read the certificate and the tables of a bundle of any kind, and check its plan and its spending."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from od_core.publication.bundle_integrity import CERTIFICATE
 
 
 def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[dict[str, Any], list[pd.DataFrame]]:
-    """Return the certificate of a bundle and some of its tables, by their names without ``.parquet``.
+    """Return the certificate of a bundle, and its tables with the given names (without ``.parquet``).
 
     Raises:
         OdError: a file is missing or cannot be read.
@@ -31,13 +31,13 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[di
 
 
 def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
-    """Refuse a plan, made from the facts in a certificate, whose own facts differ from them. Raises OdError."""
+    """Raise OdError if a plan that was made from a certificate's facts has other facts than the certificate."""
     if json.loads(json.dumps(plan.facts())) != facts:
         raise changed("plan")
 
 
 def stated_spent(plan: Plan, certificate: dict[str, Any]) -> Spent:
-    """Return what a release has spent by its certificate alone, which verification compares with the ledger."""
+    """Return what a release has spent, according to its certificate; verification compares this with the ledger."""
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
     return plan.spent_on([rho / step.charge.as_rho for rho, step in zip(charged, plan.steps, strict=True)])
 

@@ -23,8 +23,8 @@ class BundleFile:
     Attributes:
         name: name of the file.
         description: description in one line.
-        write: writes the whole content to an open file; every call writes the same bytes.
-        table: the table that the file holds, or None if it holds none.
+        write: function that writes the whole content to an open file; every call writes the same bytes.
+        table: definition of the table in the file; None if the file contains no table.
     """
 
     name: str
@@ -34,7 +34,7 @@ class BundleFile:
 
 
 def public_files(name: str, frame: pd.DataFrame | pa.Table, table: Table, description: str) -> list[BundleFile]:
-    """Return a table as CSV and as Parquet."""
+    """Return the CSV file and the Parquet file of a table."""
     arrow = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
     arrow = arrow.replace_schema_metadata(None)
     return [
@@ -54,7 +54,7 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def areas_files(areas: pa.Table) -> list[BundleFile]:
-    """Return the areas of one or two geographies as CSV and as Parquet."""
+    """Return the CSV file and the Parquet file of the areas of one or two geographies."""
     described = LOCATED_AREAS if COORDINATES[0] in areas.column_names else AREAS
     return public_files("areas", areas, described, "The areas of every level.")
 
@@ -62,8 +62,8 @@ def areas_files(areas: pa.Table) -> list[BundleFile]:
 def areas_table(geography: Geography) -> pa.Table:
     """Return one row per area: geography (digest), level, level_name, area, parent, position.
 
-    ``position`` is the area's number in its level; the tree and the order of every table follow from it. If zones have
-    coordinates, ``latitude`` and ``longitude`` follow; they are missing for all other areas.
+    ``position`` is the area's number in its level; it determines the tree and the order of every table. If zones have
+    coordinates, the table also has the columns ``latitude`` and ``longitude``, which are null for all other areas.
     """
     rows = [
         {
@@ -89,7 +89,13 @@ def areas_table(geography: Geography) -> pa.Table:
 
 
 def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
-    """Return the geography with that digest, from published tables as :func:`areas_table` returns them."""
+    """Return the geography with a digest from a published table of areas, which :func:`areas_table` made.
+
+    Args:
+        areas: table of areas, possibly of several geographies.
+        digest: digest of the geography to return.
+        unknown, version: as in :class:`od_core.Geography`; the table does not contain them.
+    """
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
     codes = tuple(tuple(level["area"]) for _, level in mine.groupby("level"))
     names = tuple(level["level_name"].iloc[0] for _, level in mine.groupby("level"))

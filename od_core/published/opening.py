@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Release | GroupSizeRelease | StopsRelease:
-    """Return a published release: from a bundle (a folder or a .zip file) or from ``release.duckdb``.
+    """Return a published release, read from a bundle (a folder or a .zip file) or from ``release.duckdb``.
 
     Args:
         path: the folder, the .zip file or the database.
         release: name of the series, such as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left out
-            if the database holds one series.
-        period: elementary period; by default the newest.
-        revision: by default the newest.
+            if the database contains only one series.
+        period: period of the release; by default the newest.
+        revision: revision of the release; by default the newest.
 
     Returns:
-        The release, all of it in memory. Its type is that of its kind.
+        The whole release, in memory. Its class depends on the kind of release.
 
     Raises:
-        OdError: there is no such file or release (the message lists published ones); there are several series to choose
-            from; the release in the database is not of flows; contents do not fit together.
+        OdError: there is no such file or release (the message lists published ones); ``release`` is left out, but there
+            are several series; the release in the database is not of flows; or its tables and its certificate
+            contradict each other.
     """
     place = Path(path)
     if place.is_dir() or _is_zip(place):
@@ -47,7 +48,11 @@ def open_release(
 
 
 def open_bundle(place: Path, asked: Asked = ANY) -> tuple[ReleaseKey, Release | GroupSizeRelease | StopsRelease]:
-    """Return the name and the release of a bundle, a folder or a .zip file. Raises OdError as :func:`open_release`."""
+    """Return the key and the release of a bundle, which is a folder or a .zip file.
+
+    Raises:
+        OdError: as in :func:`open_release`.
+    """
     if not _is_zip(place):
         return _from_bundle(place, asked)
     with TemporaryDirectory(prefix="od-release-open-") as name:
@@ -65,7 +70,7 @@ def certificate_of(bundle: Path) -> dict[str, Any]:
 
 
 def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
-    """Return the folder of every bundle below a folder of releases, in order of their names."""
+    """Return the folder of every bundle below a folder of releases, by key of the release and in the order of keys."""
     bundles = {}
     for folder in releases.glob("*/*/r*"):
         with suppress(OdError):  # a folder without a release name is no bundle
@@ -87,7 +92,7 @@ def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
 
 
 def _unpacked(file: Path, folder: Path) -> Path:
-    """Unpack a .zip file and return the folder of the bundle in it. Raises OdError if there is none or it is broken."""
+    """Unpack a .zip file and return the bundle's folder. Raises OdError if the file is broken or has no bundle."""
     try:
         with zipfile.ZipFile(file) as packed:
             packed.extractall(folder)

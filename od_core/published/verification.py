@@ -48,7 +48,7 @@ REPAIR = (
     "run the release again: nothing is drawn, and a bundle of which only damaged files differ is replaced by the one"
     " that its measurements give; anything else must be restored from a copy"
 )
-"""Way to repair files that differ from what they should be."""
+"""Next step if the files of a bundle are damaged."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Published:
         bundle: its public folder.
         database: the public release database.
         ledger: the ledger that it was charged to.
-        measurements: folder of its measurement files on the confidential side.
+        measurements: folder of its measurement files, below the confidential folder.
     """
 
     key: ReleaseKey
@@ -76,7 +76,7 @@ class Published:
 
 
 def verify_release(published: Published) -> list[Finding]:
-    """Examine every part of a published release; nothing is changed and nothing is drawn."""
+    """Return one finding for each part of a published release. Nothing is changed, and no noise is drawn."""
     faults = _fault(lambda: bundle_faults(published.bundle))
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
@@ -108,7 +108,10 @@ def _line(error: Exception) -> str:
 
 
 def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[str, Any]) -> Iterator[str]:
-    """Yield the files of the bundle whose bytes differ when rewritten from measurements and ledger."""
+    """Yield one line for each file of the bundle that differs from the file made from the measurements and the ledger.
+
+    Also yield a line if the certificate states that a check failed.
+    """
     checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in stated["checks"]]
     if not all(check.passed for check in checks):
         yield "a check failed before publication"
@@ -132,7 +135,10 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: dict[st
 
 
 def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
-    """Yield a fault for public measurements that differ from the write-once files, whose digests the ledger has."""
+    """Yield one line for each level whose public measurements differ from the stored measurement file.
+
+    The ledger has the digests of the stored files, which are written once.
+    """
     kept = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
         if not np.array_equal(kept.read(step).values(), noisy.values()):
@@ -140,12 +146,13 @@ def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVect
 
 
 def _ledger(published: Published, public: PlannedRelease, stated: dict[str, Any]) -> Iterator[str]:
-    """Yield the ways in which the ledger disagrees with the release.
+    """Yield one line for each contradiction between the ledger and the release.
 
-    The chain must be unbroken, and the release reserved, charged, drawn and published as it states.
+    The ledger's chain must be unbroken, and the ledger must record the charge, the noise, the plan and the publication
+    that the release states.
 
     Raises:
-        OdError: the chain is broken, or the ledger holds another plan.
+        OdError: the chain is broken, or the ledger records another plan.
     """
     ledger, key = published.ledger, published.key
     ledger.verify()

@@ -1,4 +1,4 @@
-"""Write the sections of a report that follow from its certificate: protection, checks, spending, citation."""
+"""Write the sections of a report on what the certificate states: protection, checks, spending and citation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from od_core.publication.markup import Markup, element, joined
 
 
 def protected(certificate: dict[str, Any]) -> Markup:
-    """Return the certificate's sentences on the guarantee."""
+    """Return a list of the certificate's sentences on the guarantee, and of what is published exactly."""
     names = {
         "protected": "Protected",
         "public": "Public",
@@ -36,7 +36,7 @@ def protected(certificate: dict[str, Any]) -> Markup:
 
 
 def checks(certificate: dict[str, Any]) -> Markup:
-    """Return the checks that were made before the release was published."""
+    """Return a paragraph and a table on the checks that ran before the release was published."""
     outcomes: dict[str, Counter[bool]] = {}
     for check in certificate["checks"]:
         outcomes.setdefault(check["check"], Counter())[check["passed"]] += 1
@@ -54,7 +54,7 @@ def checks(certificate: dict[str, Any]) -> Markup:
 
 
 def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Markup:
-    """Return what was charged, and what remains of the cap."""
+    """Return a paragraph and a table on what the release was charged, and what remains of the cap."""
     spent = certificate["spent"]
     rho = Fraction(spent["rho_exact"])
     rest = context.cap - context.left - rho
@@ -93,7 +93,7 @@ def spending(certificate: dict[str, Any], context: ReleaseContext[Any]) -> Marku
 
 
 def citation(certificate: dict[str, Any]) -> Markup:
-    """Return how to cite the release, so that another person finds the same numbers."""
+    """Return a citation that identifies the numbers of the release, with two explanations."""
     key = ReleaseKey.parse(certificate["release"])
     spent = certificate["spent"]
     promise = f"epsilon = {_short(spent['epsilon'])}" + (
@@ -118,12 +118,12 @@ def citation(certificate: dict[str, Any]) -> Markup:
 
 
 def limitations(certificate: dict[str, Any]) -> Markup:
-    """Return the known limitations."""
+    """Return a list of the known limitations."""
     return element("ul", *(element("li", _sentence(line)) for line in certificate["known_limitations"]))
 
 
 def common_sections(certificate: dict[str, Any], context: ReleaseContext[Any]) -> list[tuple[str, Markup]]:
-    """Return the last sections of the report of any release."""
+    """Return the last sections of a report, which all kinds of releases have, as pairs of heading and content."""
     return [
         ("Checks", checks(certificate)),
         ("Spent and remaining budget", spending(certificate, context)),
@@ -133,7 +133,7 @@ def common_sections(certificate: dict[str, Any], context: ReleaseContext[Any]) -
 
 
 def promise_figures(certificate: dict[str, Any]) -> list[tuple[str, object]]:
-    """Return epsilon, and delta if it is not 0."""
+    """Return the names and values of epsilon, and of delta if it is not 0, for the top of the page."""
     spent = certificate["spent"]
     return [("epsilon", _short(spent["epsilon"])), *([("delta", _short(spent["delta"]))] if spent["delta"] else [])]
 
@@ -148,7 +148,7 @@ def under_title(certificate: dict[str, Any]) -> str:
 
 
 def _versions(certificate: dict[str, Any]) -> str:
-    """Return the version of the areas, if they have any."""
+    """Return a sentence on the versions of the geographies; an empty text if they have none."""
     versions: dict[str, str | None] = certificate.get("geography_versions", {})
     stated = [version for version in versions.values() if version is not None]
     if not stated:

@@ -13,7 +13,7 @@ from itertools import count, takewhile
 from od_core.publication.markup import Markup, element, joined
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
-"""Shades from light to dark; text on them is legible in the colour of :func:`ink_on`."""
+"""Shades from light to dark; :func:`ink_on` returns the text colour that is legible on each."""
 
 INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
 
@@ -82,12 +82,12 @@ tr,figure,.figures,blockquote{break-inside:avoid}.scroll{overflow:visible}.pictu
 
 
 def page(title: str, under: str, figures: Sequence[tuple[str, object]], sections: Sequence[tuple[str, Markup]]) -> str:
-    """Return a whole page.
+    """Return the HTML text of a whole page.
 
     Args:
-        title, under: what the page is about, and of when.
-        figures: the most important numbers, by name.
-        sections: headings and their content.
+        title, under: heading of the page, and the line below it.
+        figures: names and values of the most important numbers.
+        sections: heading and content of each section.
     """
     names = [f"part-{number}" for number in range(1, len(sections) + 1)]
     links = [
@@ -128,7 +128,7 @@ def number(value: int) -> str:
 
 
 def signed(value: int) -> str:
-    """Return a change with its sign."""
+    """Return a change with its sign and thousands separators; 0 without a sign."""
     return f"{int(value):+,}".replace("-", "\u2212") if value else "0"
 
 
@@ -154,14 +154,14 @@ def table(
     numbers: Collection[int] = (),
     bars: Collection[int] = (),
 ) -> Markup:
-    """Return a table whose first column names its rows; it scrolls by itself on a narrow screen.
+    """Return a table whose first column names its rows; on a narrow screen, only the table scrolls.
 
     Args:
-        caption: what it shows.
+        caption: title of the table.
         headers: headers of the columns.
-        rows: cells, one for each header.
-        numbers: columns that are aligned right.
-        bars: columns with bars, which repeat the numbers beside them.
+        rows: cells of each row, one per header.
+        numbers: indices of the columns that are aligned right.
+        bars: indices of the columns with bars. Screen readers skip them, because they repeat numbers of other columns.
     """
 
     def kind(column: int) -> str | None:
@@ -195,11 +195,11 @@ def table(
 def heat_table(
     caption: str, corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[int], int]], unit: str
 ) -> Markup:
-    """Return a table of numbers whose shade grows with the number, with row sums and a legend of the shades.
+    """Return a table of numbers with darker cells for larger numbers, with row sums and a legend of the shades.
 
     Args:
-        caption: what it shows.
-        corner: what rows and columns are.
+        caption: title of the table.
+        corner: header of the first column, which names the rows.
         columns: names of the columns.
         rows: name, numbers and sum of each row.
         unit: unit of the numbers.
@@ -235,7 +235,7 @@ def scrolled(label: str, content: Markup) -> Markup:
 
 
 def bar(value: float, most: float, reach: tuple[float, float] | None = None) -> Markup:
-    """Return a bar whose length is the share of the largest value, with a line over its interval, if any."""
+    """Return a picture of a bar of length ``value / most``, with a line over the interval ``reach``, if any."""
     scale = 100 / most if most > 0 else 0
     drawn = [element("rect", x="0", y="2", width=f"{scale * value:.2f}", height="10", fill=SHADES[4])]
     if reach is not None:
@@ -255,7 +255,7 @@ def one_three_ten() -> Iterator[int]:
 
 
 def size_classes(most: int) -> list[tuple[int, int]]:
-    """Return first and last number of classes from 1 to the largest: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
+    """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
     steps = one_three_ten()
     classes = [(1, next(steps))]
     while classes[-1][1] < most:
@@ -270,10 +270,12 @@ def class_text(low: int, high: int) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale of shades up to the largest number: one shade darker at each of 1, 3, 10, 30 and so on, at most eight.
+    """A scale of shades for numbers, which become darker at each step.
+
+    The steps are those of 1, 3, 10, 30 and so on that do not exceed the largest number, but only the last eight.
 
     Attributes:
-        steps: numbers from which each darker shade is used.
+        steps: smallest number of each darker shade, ascending.
     """
 
     steps: tuple[int, ...]
@@ -285,7 +287,7 @@ class Scale:
         return cls(tuple(steps[-(len(SHADES) - 1) :]))
 
     def shade(self, value: float) -> int:
-        """Return the index of a number's shade; rounding errors in the last digits of a float do not matter."""
+        """Return the index of a number's shade in :data:`SHADES`, with a tolerance for rounding errors of floats."""
         reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
         return reached * (len(SHADES) - 1) // len(self.steps)
 
@@ -312,7 +314,7 @@ _ROW, _NAME, _LENGTH, _VALUE = 26, 130, 420, 130
 
 
 def bars(title: str, rows: Sequence[tuple[str, int]]) -> Markup:
-    """Return a picture with one bar per row, for pages where a table cannot draw bars; each has its name and number."""
+    """Return a picture with a bar, a name and a number per row, for pages on which a table cannot contain bars."""
     most = max((value for _, value in rows), default=0) or 1
     drawn = []
     for place, (name, value) in enumerate(rows):
