@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -16,13 +14,13 @@ import pandas as pd
 from od_assets.project import project_root
 from od_assets.series.engine import SparkEngine
 from od_assets.series.partitions import SeriesPeriods
+from od_assets.series.sides import Sides
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import measured_levels
 from od_core.flows.publishing.kind import FLOWS
-from od_core.geography.align import equally_deep
 from od_core.geography.codes import COORDINATES
 from od_core.geography.flow_tree import TreeOrder
 from od_core.ledger.identity import Counted
@@ -35,71 +33,6 @@ from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.format import RecordColumns, RecordFormat
 from od_core.records.zone_lists import ZoneList
-
-
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """The public geographies of origins and destinations, with the levels of their lists.
-
-    Attributes:
-        origin: geography of the origins.
-        other: geography of the destinations; None if they have the areas of the origins.
-
-    Raises:
-        OdError: both lists contain the same areas; or as in :func:`od_core.geography.align.equally_deep`.
-    """
-
-    origin: Geography
-    other: Geography | None = None
-
-    def __post_init__(self) -> None:
-        if self.other is None:
-            return
-        origin, destination = self.equally_deep
-        if origin.digest == destination.digest:
-            raise OdError(
-                "OD-GEOGRAPHY-SAME",
-                "the lists of origins and of destinations hold the same areas",
-                next_step="leave destination_geography out, because one list serves both",
-            )
-
-    @classmethod
-    def listed(cls, lists: Iterable[ZoneList], folder: Path) -> Sides:
-        """Read the geographies of one or two lists below a folder. Raises OdError if a list is faulty."""
-        return _of(*(zones.geography(folder) for zones in lists))
-
-    @property
-    def destination(self) -> Geography:
-        """Geography of the destinations."""
-        return self.origin if self.other is None else self.other
-
-    @cached_property
-    def equally_deep(self) -> tuple[Geography, Geography]:
-        """Both geographies, origins first, with levels added so that both have as many levels as the deeper one."""
-        return equally_deep(self.origin, self.destination)
-
-    @property
-    def digest(self) -> str:
-        """See :attr:`PublicList.digest`."""
-        both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
-
-    @property
-    def area_counts(self) -> dict[str, int]:
-        """See :attr:`PublicList.area_counts`."""
-        if self.other is None:
-            return self.origin.area_counts
-        sides = {"origin": self.origin, "destination": self.other}
-        return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
-
-
-@lru_cache(maxsize=8)
-def _of(origin: Geography, other: Geography | None = None) -> Sides:
-    """Return the sides of these geographies, from a cache.
-
-    Every step of a run needs them, and it takes time to make both geographies equally deep.
-    """
-    return Sides(origin, other)
 
 
 class PublicList(Protocol):
