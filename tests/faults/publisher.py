@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_core.flows.publishing import flow_database as database
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -82,7 +81,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         report = FLOW_KIND.report(release, facts, context)
         with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place):
             reached("before the store")
-            database.store_release(folder / "release.duckdb", release, key, facts)
+            FLOW_KIND.store(folder / "release.duckdb", release, key, facts)
             reached("after the store")
         ledger.publish(key, certificate_digest(facts), facts["exact"])
     finally:
