@@ -193,7 +193,7 @@ def test_a_locked_ledger_is_waited_for_and_named(begun):
 def test_a_database_that_somebody_reads_is_waited_for_and_named(begun):
     """What is to be measured is measured meanwhile; nothing of it is public before the reader is gone."""
     with duckdb.connect(str(begun / "release.duckdb")) as connection:
-        connection.execute(store._SHARED + database._SCHEMA)
+        connection.execute(store._SHARED + database.SCHEMA)
     public = all_files(begun, "releases")
     for _ in range(2):
         with database_read(begun), pytest.raises(OdError, match=r"OD-DATABASE-LOCKED: .*; next: close the programs"):
