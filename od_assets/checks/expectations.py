@@ -98,7 +98,9 @@ def records_meet_expectations(
 def flows_meet_expectations(
     flows: pd.DataFrame, origins: Sequence[str], destinations: Sequence[str], docs: Path
 ) -> dict[str, bool]:
-    """Check the properties of the published leaf table that its readers need, and write public pages to ``docs``.
+    """Check that the published leaf table has the properties that its readers rely on.
+
+    The results are also written to the folder ``docs`` as public Data Docs pages of Great Expectations.
 
     Returns:
         Whether each expectation is met, by name of the expectation.

@@ -130,7 +130,13 @@ def _inspect(
 def _count(
     settings: SeriesSettings[Any, Any], geography: Any, period: str, confidential: ConfidentialFolder, records: Path
 ) -> None:
-    """Count the records as a release of this kind does. Raises OdError if such a release would refuse them."""
+    """Check that a release would accept the records: count them as the release does, and discard the counts.
+
+    Nothing is checked for settings other than those of flows, group sizes and stops.
+
+    Raises:
+        OdError: a release with these settings would refuse the records.
+    """
     counted: Counted
     match settings:
         case ReleaseSettings():

@@ -220,10 +220,13 @@ CELLS = 1 << 20
 
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
-    """Yield the noisy query values of all areas of a level, in order, as flat arrays of whole areas.
+    """Yield the true query values of a level plus noise, area by area, as one-dimensional arrays.
 
-    The groups are confidential. The result is public. At ``TOP_CODE_LEVEL``, the query is the largest size, capped at
-    ``frame.top_code``. At that step, this is the public upper bound of the top code.
+    The values of one area are never split between two arrays. The groups are confidential. The result is public.
+
+    At ``TOP_CODE_LEVEL``, there is one value for all groups: the largest size, but at most ``frame.top_code``, plus
+    noise. When this level is measured, ``frame.top_code`` is the public upper bound of the top code, because the top
+    code is not yet estimated.
 
     Raises:
         OdError: The noise source draws no Laplace noise, or violates its contract.

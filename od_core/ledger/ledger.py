@@ -260,7 +260,11 @@ class Ledger:
         return state.digest
 
     def draws(self, key: ReleaseKey, level: int) -> int:
-        """Return how often a level was reserved: 0 if never, else once and once more for each lost draw."""
+        """Return the number of times that a level was reserved.
+
+        This is 0 if it was never reserved, otherwise 1 plus 1 for each lost draw after which :meth:`start_draw`
+        reserved it again.
+        """
         state = self.level_state(key, level)
         return 0 if state is None else state.draw
 

@@ -230,13 +230,15 @@ class DiscreteGaussian:
     variance: Fraction
 
     def tails(self, bits: int) -> list[arb]:
-        """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision.
+        """Return balls that contain P(X >= k) for k = 1, 2, ..., K, in this order and at flint's precision.
 
-        K is large enough that P(X >= K) < 2^-bits. The weights w(k) = exp(-k^2 / (2 variance)) are summed from k = K
-        down to 1, with two multiplications each. K is such that w(K) < 2^-precision, where the factor 7/5 is an upper
-        bound of 2 ln 2. P(X >= K) is even smaller, because w(K + j) <= w(K) w(j). The sum of all weights beyond K is
-        between 0 and a geometric series, because the ratios of consecutive weights fall. The sum starts with
-        this interval as a ball.
+        K is chosen so that P(X >= K) < 2^-bits. Let p be the larger of ``bits`` and flint's precision, and
+        w(k) = exp(-k^2 / (2 variance)) the weight of k. K is the integer part of sqrt(7/5 p variance), plus 1. Because
+        7/5 > 2 ln 2, w(K) < 2^-p. Because w(K + j) <= w(K) w(j), P(X >= K) < w(K).
+
+        The weights are summed from k = K down to 1, with two multiplications each. The sum starts with a ball that
+        contains the sum of all weights beyond K. That sum lies between 0 and the sum of a geometric series, because the
+        ratios of consecutive weights decrease.
         """
         rate = arb(rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1

@@ -109,9 +109,14 @@ class RecordQuery:
         )
 
     def _date(self, name: ColumnName) -> tuple[str, str]:
-        """Return SQL for a local time and for its day; both are NULL for a record without a valid date.
+        """Return two SQL expressions for a column: the local time and its day. Both are NULL without a valid date.
 
-        The day is not computed from the converted time, because rounding to microseconds may move it to the next day.
+        Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the
+        day is read from the column itself, because the cast to TIMESTAMP rounds to microseconds and may move a time to
+        the next day.
+
+        Raises:
+            OdError: the column has another type, or has times with a time zone and no time zone is declared.
         """
         name, kind = self._named(name)
         column = quoted_name(name)

@@ -119,9 +119,10 @@ def posterior_of(noise: GridNoise, counts: _Values) -> Posterior:
 
 
 def _bins(cells: _Values) -> _Values:
-    """Return the number of the bin of each octave; shape (octaves,).
+    """Return the index of the bin to which each octave belongs; shape (octaves,). Bins are numbered from 0.
 
-    Each bin has at least ``_LEAST_CELLS`` cells. If there are fewer cells in total, there is one bin.
+    Consecutive octaves share a bin until it has at least ``_LEAST_CELLS`` cells. A new bin begins only if the remaining
+    octaves also have that many. If all octaves together have fewer than ``2 * _LEAST_CELLS`` cells, there is one bin.
 
     Args:
         cells: Number of cells of each octave; shape (octaves,).

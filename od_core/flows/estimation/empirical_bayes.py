@@ -63,14 +63,15 @@ _LIMIT = 1 << 44
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of all areas, over all leaves or over some of them; see the module docstring.
+    """Sums over the rows of leaves, computed from all measured leaves or from some of them.
 
-    The areas are those of the side that the leaves divide: on a destination tree, usually the origin zones.
+    The module docstring defines a row. There is one row per area of the side, origin or destination, that the step to
+    the leaf level refines. On a destination tree, the areas are usually the origin zones.
 
     Attributes:
-        sums: Sum of the noisy values of the measured leaves in the row of each area; shape (areas,).
-        cells: Number of these leaves; shape (areas,).
-        largest: Largest magnitude of the noisy value of a leaf.
+        sums: Sum of the noisy values of the row's leaves, for each area; shape (areas,).
+        cells: Number of the row's leaves, for each area; shape (areas,).
+        largest: Largest absolute noisy value of any of these leaves.
     """
 
     sums: _Values

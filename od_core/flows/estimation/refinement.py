@@ -56,12 +56,14 @@ _WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
 
 @dataclass(frozen=True, eq=False)
 class ChildSums:
-    """Sums over the measured children of each node of a level; shape (nodes,) each.
+    """Sums over the measured children of each node of a level; each array has the shape (nodes,).
+
+    The module docstring defines x, z, v and sv.
 
     Attributes:
         noisy: Sum of the children's noisy values x.
-        difference: Sum of the children's z - x, in fixed point.
-        variance: Sum of the children's variances v; sv in the module docstring.
+        difference: Sum of z - x over the children, where z is the best estimate of a child; in fixed point.
+        variance: Sum of the variances v of these estimates, called sv in the module docstring.
     """
 
     noisy: _Values

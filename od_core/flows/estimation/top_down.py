@@ -223,9 +223,17 @@ def estimate_pieces(
 ) -> Iterator[Nodes]:
     """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
 
-    The estimates are integers of at least 0, and the children of each node sum to its trips. If the mechanism measures
-    only the leaves, they are the noisy values, which may be negative. Nodes that are estimated as 0 are left out,
-    unless the plan keeps all nodes. The estimate depends on public values alone and is the same at every call.
+    If the mechanism measures every level, the estimates are integers of at least 0, and the estimates of a node's
+    children sum to its trips. If it measures only the leaves, the estimates are the noisy values, which may be
+    negative. Nodes with the estimate 0 are left out, unless the plan keeps all nodes. The estimate depends only on
+    public values and is the same at every call.
+
+    Args:
+        plan: The plan of the release.
+        step: The measured step of the level.
+        parents: Estimated nodes of the level above. If None, the level is the root, and its estimate is the noisy value
+            or 0, whichever is larger.
+        noisy: Noisy values of the children of all parents, or of the root.
 
     Raises:
         OdError: If the number of noisy values differs from the number of the parents' children.
