@@ -62,9 +62,9 @@ def _measurement_asset(settings: ReleaseSettings, level: int, common: dict[str, 
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _not_measured(plan, level)
-            step, noise = plan.step(level), noise_named(settings.noise)
+            step, noise, trips = plan.step(level), noise_named(settings.noise), work.first_band_counts
             parents = staged.nodes_above(plan, step)
-            noisy = work.begun.once(step, partial(measure, plan, step, parents, work.first_band_counts, noise))
+            noisy = work.begun.once(step, partial(measure, plan, step, parents, trips, noise))
             if step is plan.step_bands[0][-1]:
                 work.forget_counts()
             digest = warehouse.ledger.measured_digest(key, level)

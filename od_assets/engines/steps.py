@@ -45,6 +45,7 @@ def count(work: FlowWork, folder: str) -> None:
 def measure(work: FlowWork, number: str) -> None:
     """Measure a band part by part, and copy its measurements into the confidential folder."""
     plan, staged, band = work.plan, work.staged, int(number)
+    staged.refuse_other_plan(plan)
     counts = work.counts
     measurements = work.begin(counts, work.store)
     if band == 1:

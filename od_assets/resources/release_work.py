@@ -139,12 +139,10 @@ class ReleaseWork(Generic[P, G]):
         """Declare the data set, reserve the release in the ledger, and return its measurements, stored ones included.
 
         Raises:
-            OdError: the ledger is older than what is public; the records were counted for another plan or read with
-                other settings; or as in :meth:`od_core.ledger.ledger.Ledger.declare` and
-                :func:`od_core.ledger.measurements.begin_release`.
+            OdError: the ledger is older than what is public; the records were read with other settings; or as in
+                :meth:`od_core.ledger.ledger.Ledger.declare` and :func:`od_core.ledger.measurements.begin_release`.
         """
         ledger, domain = self.warehouse.ledger, self.settings.domain
-        self.staged.refuse_other_plan(self.plan)
         self._refuse_older_ledger()
         self.hold_to_reading()
         ledger.declare(domain)
@@ -207,7 +205,11 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @cached_property
     def first_band_counts(self) -> TripCounts:
-        """Confidential: counts from which the first band is measured, read once; all counts if there are no bands."""
+        """Confidential: counts from which the first band is measured, read once; all counts if there are no bands.
+
+        Raises OdError if the records were counted for another plan.
+        """
+        self.staged.refuse_other_plan(self.plan)
         return first_band_counts(self.plan, self.counts)
 
     @cached_property

@@ -23,9 +23,9 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.same_series import is_reserved, refuse_moved_series, refuse_other_areas
 from od_core.periods import Period
 from od_core.privacy.budget import Spent
-from od_core.privacy.cap import Cap, Charge
+from od_core.privacy.cap import Cap, Charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
-from od_core.privacy.plan import Plan, check_charges, wrong_charge
+from od_core.privacy.plan import Plan, check_charges
 
 
 @dataclass(frozen=True)

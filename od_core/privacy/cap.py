@@ -75,12 +75,14 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
         parts = [sensitivity / Fraction(scale) for name, scale in noise.items() if name.startswith("scale_of_")]
         agrees = stated.rho == 0 and 0 < sum(parts) <= stated.epsilon
     if not agrees or sensitivity <= 0:
-        raise OdError(
-            "OD-CHARGE",
-            "a charge does not equal the cost of its noise:"
-            f" {', '.join(f'{name} {fact}' for name, fact in noise.items())}",
-            next_step="make plans with the functions of this library; if you did, report this defect",
-        )
+        described = ", ".join(f"{name} {fact}" for name, fact in noise.items())
+        raise wrong_charge(f"a charge does not equal the cost of its noise: {described}")
+
+
+def wrong_charge(message: str) -> OdError:
+    """Return the OdError for a charge that does not follow from the plan."""
+    step = "make plans with the functions of this library; if you did, report this defect"
+    return OdError("OD-CHARGE", message, next_step=step)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import pandas as pd
 
 from od_core.errors import OdError
 from od_core.privacy.budget import Budget, Spent, SpentDirectly
-from od_core.privacy.cap import Charge, refuse_other_charge
+from od_core.privacy.cap import Charge, refuse_other_charge, wrong_charge
 from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.unit import PrivacyUnit
 
@@ -61,9 +61,6 @@ class Mechanism(Protocol):
     def options(self) -> dict[str, str]:
         """Options by name, as public text for plan and certificate."""
         ...
-
-
-S = TypeVar("S", bound=Step)
 
 
 class Plan(ABC):
@@ -179,7 +176,8 @@ def check_charges(plan: Plan) -> None:
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
     charges = [step.charge for step in plan.steps]
-    rho, delta = (sum(parts, start=Fraction(0)) for parts in zip(*((c.as_rho, c.delta) for c in charges), strict=True))
+    rho = sum((charge.as_rho for charge in charges), start=Fraction(0))
+    delta = sum((charge.delta for charge in charges), start=Fraction(0))
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
         raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
 
@@ -189,9 +187,3 @@ def plan_defect(message: str) -> OdError:
     return OdError(
         "OD-PLAN-INVALID", message, next_step="make plans with the plan functions of od_core; if you did, report this"
     )
-
-
-def wrong_charge(message: str) -> OdError:
-    """Return the OdError for a charge that does not follow from the plan."""
-    step = "make plans with the functions of this library; if you did, report this defect"
-    return OdError("OD-CHARGE", message, next_step=step)
